@@ -1,0 +1,109 @@
+"""The launcher's end of `trainer_module.fork_server`: starts it, tells it what to start, hears what ended."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tfx_distribute.trainer_module.errors import TrainingError
+
+START_TIMEOUT = 300.0  # seconds to import TensorFlow in, on a machine that does much else
+
+
+class ForkServer:
+    """A process that has TensorFlow imported and forks training processes.
+
+    It is best started before it is needed: importing takes seconds, in which this process can do something else.
+
+    Args:
+      log: File for what the server itself prints.
+    """
+
+    def __init__(self, log: str | Path):
+        self.log = Path(log)
+        with open(log, "ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tfx_distribute.trainer_module.fork_server"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,  # a Ctrl-C at the terminal is for the launcher
+            )
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True, name="fork-server-answers").start()
+        self._ready = False
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Waits until TensorFlow is imported.
+
+        Raises:
+          TrainingError: It is not, within `START_TIMEOUT`.
+        """
+        if not self._ready:
+            self.next_answer(START_TIMEOUT)
+            self._ready = True
+
+    def start(self, task: str, job: Path, log: Path, environment: dict[str, str]) -> None:
+        """Forks a training process; the answer tells its id. It imports from where this process does."""
+        path = [os.path.abspath(entry) for entry in sys.path]
+        self._send({"start": task, "job": str(job), "log": str(log), "environment": environment, "import_path": path})
+
+    def signal(self, task: str, number: int) -> None:
+        """Sends a signal to a training process and all that it started; none if it has ended."""
+        self._send({"signal": task, "number": int(number)})
+
+    def next_answer(self, timeout: float) -> dict[str, Any]:
+        """The server's next answer, waited for at most `timeout` seconds.
+
+        Raises:
+          queue.Empty: None came.
+          TrainingError: The server is gone.
+        """
+        answer = self._answers.get(timeout=timeout)
+        if answer is None:
+            self._answers.put(None)
+            end = self.log.read_text(errors="replace").strip().splitlines()[-20:]
+            raise TrainingError("\n".join(["the process that starts training processes ended:", *end]))
+        return answer
+
+    def close(self) -> None:
+        """Kills every training process that is left, and ends the server."""
+        if self._process.stdin and not self._process.stdin.closed:
+            try:
+                self._process.stdin.close()
+            except BrokenPipeError:
+                pass
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> "ForkServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the next answer says so
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._answers.put(json.loads(line))
+        self._answers.put(None)

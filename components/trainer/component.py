@@ -1,0 +1,195 @@
+"""The Trainer component: TFX's, with the way of training as pipeline parameters."""
+
+from dataclasses import fields
+from typing import Any
+
+from tfx import types
+from tfx.components.util import udf_utils
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration import data_types
+from tfx.proto import trainer_pb2
+from tfx.types import component_spec, standard_artifacts, standard_component_specs
+from tfx.utils import json_utils
+
+from tfx_distribute.components.trainer import executor, request
+from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Distribution, Schedule
+
+Text = str | data_types.RuntimeParameter
+Number = int | data_types.RuntimeParameter
+
+
+class TrainerSpec(standard_component_specs.TrainerSpec):
+    """TFX's TrainerSpec and the parameters of `Distribution` and `Schedule`."""
+
+    PARAMETERS = {  # noqa: RUF012 (as TFX declares them)
+        **standard_component_specs.TrainerSpec.PARAMETERS,
+        "build_model": component_spec.ExecutionParameter(type=str, optional=True),
+        "module_fingerprint": component_spec.ExecutionParameter(type=str, optional=True),
+        "label": component_spec.ExecutionParameter(type=str, optional=True),
+        "hparams": component_spec.ExecutionParameter(type=str, optional=True),
+        **{
+            field.name: component_spec.ExecutionParameter(type=field.type, optional=True)
+            for dataclass in (Distribution, Schedule)
+            for field in fields(dataclass)
+        },
+    }
+
+
+class Trainer(base_component.BaseComponent):
+    """Trains a model under a `tf.distribute` strategy that is a pipeline parameter.
+
+    Accepts what `tfx.components.Trainer` accepts, under the same names. A module with a TFX `run_fn(fn_args)` works
+    unchanged; a module with `build_model(context)` leaves reading, training, export and distribution to the component.
+
+    ```python
+    trainer = Trainer(
+        module_file="model.py",
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        label="digit",
+        strategy="multi_worker_mirrored",
+        num_workers=RuntimeParameter("num_workers", int, default=2),
+        epochs=20,
+    )
+    ```
+
+    Component `outputs` contains:
+     - `model`: Channel of type `standard_artifacts.Model`, the trained SavedModel. Its custom properties tell strategy,
+       workers, replicas, global batch size and training steps.
+     - `model_run`: Channel of type `standard_artifacts.ModelRun`, TensorBoard logs.
+    """
+
+    SPEC_CLASS = TrainerSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(
+        self,
+        examples: types.BaseChannel | None = None,
+        transformed_examples: types.BaseChannel | None = None,
+        transform_graph: types.BaseChannel | None = None,
+        schema: types.BaseChannel | None = None,
+        base_model: types.BaseChannel | None = None,
+        hyperparameters: types.BaseChannel | None = None,
+        module_file: Text | None = None,
+        run_fn: Text | None = None,
+        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
+        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
+        custom_config: dict[str, Any] | data_types.RuntimeParameter | None = None,
+        custom_executor_spec: executor_spec.ExecutorSpec | None = None,
+        *,
+        build_model: Text | None = None,
+        module_fingerprint: str | None = None,
+        label: Text | None = None,
+        hparams: dict[str, Any] | data_types.RuntimeParameter | None = None,
+        strategy: Text | None = None,
+        num_workers: Number | None = None,
+        num_parameter_servers: Number | None = None,
+        accelerator_type: Text | None = None,
+        accelerator_count: Number | None = None,
+        all_reduce: Text | None = None,
+        per_replica_batch_size: Number | None = None,
+        train_steps: Number | None = None,
+        epochs: Number | None = None,
+        eval_steps: Number | None = None,
+        precision: Text | None = None,
+        seed: Number | None = None,
+    ):
+        """Constructs a Trainer component.
+
+        Args:
+          examples: Channel of `standard_artifacts.Examples` to train on, raw or transformed.
+          transformed_examples: Deprecated by TFX; use `examples`.
+          transform_graph: Channel of `standard_artifacts.TransformGraph`, where the examples are transformed.
+          schema: Channel of `standard_artifacts.Schema`; needed by `build_model` where there is no transform graph.
+          base_model: Channel of `standard_artifacts.Model` for a `run_fn` to start from.
+          hyperparameters: Channel of `standard_artifacts.HyperParameters`, a Tuner's. Wins over `hparams`.
+          module_file: Python file with `build_model` or, where it has none, `run_fn`. Exactly one of `module_file`,
+            `run_fn` and `build_model`.
+          run_fn: Dotted path of a TFX `run_fn(fn_args)`.
+          train_args: Splits to train on (default `train`) and steps (default: `train_steps`).
+          eval_args: Splits to evaluate on (default `eval`) and steps (default: `eval_steps`).
+          custom_config: Passed to a `run_fn` in `fn_args.custom_config`.
+          custom_executor_spec: Another executor, as in TFX.
+          build_model: Dotted path of a `build_model(context)`, see `trainer_module.ModelContext`.
+          module_fingerprint: Any text that changes when the module behind `run_fn` or `build_model` does, so that TFX's
+            cache notices. With `module_file`, TFX itself sees to it.
+          label: Name of the feature that the model predicts; needed by `build_model`.
+          hparams: Passed to `build_model` in `context.hparams`; as a RuntimeParameter, a JSON object.
+          strategy: One of `default`, `one_device`, `mirrored`, `multi_worker_mirrored`. Default `default`.
+          num_workers: Training processes, the chief included. Default 1.
+          num_parameter_servers: Parameter servers. Default 0.
+          accelerator_type: `cpu`, `gpu`, or `auto` for the GPUs that a process sees or else its CPU. Default `auto`.
+          accelerator_count: Devices per training process; 0 takes all. Default 0.
+          all_reduce: How replicas sum gradients: `auto`, `ring` or `nccl` under `multi_worker_mirrored`; `auto`, `nccl`,
+            `hierarchical_copy` or `reduction_to_one_device` under `mirrored`. Default `auto`.
+          per_replica_batch_size: Examples that one replica takes in one step. Default 32.
+          train_steps: Training steps in all. Exactly one of `train_steps` and `epochs` for `build_model`; 0 is not set.
+          epochs: Times that each example is seen.
+          eval_steps: Batches of each evaluation; 0 for the whole split. Default 0.
+          precision: `float32`, `mixed_float16` or `mixed_bfloat16`. Default `float32`.
+          seed: Seed of initial weights and shuffling. Default 0.
+
+        Raises:
+          ConfigurationError: The arguments contradict each other, as far as they are values; what a RuntimeParameter
+            brings is checked when the component runs.
+        """
+        if sum(map(bool, (module_file, run_fn, build_model))) != 1:
+            raise ConfigurationError("Trainer: exactly one of module_file, run_fn and build_model must be supplied")
+        if bool(examples) == bool(transformed_examples):
+            raise ConfigurationError("Trainer: exactly one of examples and transformed_examples must be supplied")
+        if transformed_examples and not transform_graph:
+            raise ConfigurationError("Trainer: transformed_examples needs transform_graph")
+        if build_model and label is None:
+            raise ConfigurationError("Trainer: build_model needs label, the name of the feature that the model predicts")
+        parameters = {
+            "strategy": strategy,
+            "num_workers": num_workers,
+            "num_parameter_servers": num_parameter_servers,
+            "accelerator_type": accelerator_type,
+            "accelerator_count": accelerator_count,
+            "all_reduce": all_reduce,
+            "per_replica_batch_size": per_replica_batch_size,
+            "train_steps": train_steps,
+            "epochs": epochs,
+            "eval_steps": eval_steps,
+            "precision": precision,
+            "seed": seed,
+        }
+        _check(parameters)
+        spec = TrainerSpec(
+            examples=examples or transformed_examples,
+            transform_graph=transform_graph,
+            schema=schema,
+            base_model=base_model,
+            hyperparameters=hyperparameters,
+            train_args=train_args or trainer_pb2.TrainArgs(),
+            eval_args=eval_args or trainer_pb2.EvalArgs(),
+            module_file=module_file,
+            run_fn=run_fn,
+            build_model=build_model,
+            module_fingerprint=module_fingerprint,
+            label=label,
+            custom_config=_as_json(custom_config),
+            hparams=_as_json(hparams or {}),
+            model=types.Channel(type=standard_artifacts.Model),
+            model_run=types.Channel(type=standard_artifacts.ModelRun),
+            **parameters,
+        )
+        super().__init__(spec=spec, custom_executor_spec=custom_executor_spec)
+        if udf_utils.should_package_user_modules():
+            # As in TFX's Trainer: the file travels to remote runners as a wheel, called after its content.
+            udf_utils.add_user_module_dependency(
+                self, standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY
+            )
+
+
+def _as_json(value: Any) -> Any:
+    return value if isinstance(value, data_types.RuntimeParameter) else json_utils.dumps(value)
+
+
+def _check(parameters: dict[str, Any]) -> None:
+    """Refuses what is known to be wrong before the pipeline runs: all of it, where no value is left for run time."""
+    if not any(isinstance(value, data_types.RuntimeParameter) for value in parameters.values()):
+        compatibility.check(*request.distribution_and_schedule(parameters))

@@ -1,0 +1,60 @@
+"""The Trainer's executor: makes the job, launches it, records what came of it."""
+
+import tempfile
+from typing import Any
+
+from absl import logging
+from tfx import types
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils, standard_component_specs
+
+from tfx_distribute.components.launchers import local
+from tfx_distribute.components.trainer import request
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
+
+
+class Executor(base_executor.BaseExecutor):
+    """Trains in processes of their own, on this machine."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Trains and exports a model.
+
+        Args:
+          input_dict: Input artifacts: examples, and where there are any transform_graph, schema, base_model and
+            hyperparameters.
+          output_dict: Output artifacts: model and model_run.
+          exec_properties: The component's parameters.
+
+        Raises:
+          ConfigurationError: What is asked for cannot be trained.
+          TrainingError: A training process failed.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        # Readable by its owner only, as the job document inside it has to be.
+        with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
+            job = request.training_job(input_dict, output_dict, exec_properties, work_dir)
+            result = local.launch(job, work_dir)
+        if not fileio.exists(job.outputs.serving_model_dir):
+            raise TrainingError(f"training ended without a model in {job.outputs.serving_model_dir}")
+        record(artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY]), job, result)
+        logging.info("Trained %s: %s", job.outputs.serving_model_dir, result)
+
+
+def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> None:
+    """Writes how the model was trained into its custom properties, for ML Metadata."""
+    model.set_string_custom_property("strategy", job.distribution.strategy)
+    model.set_int_custom_property("num_workers", job.distribution.num_workers)
+    model.set_int_custom_property("num_replicas", result.num_replicas)
+    model.set_int_custom_property("per_replica_batch_size", job.schedule.per_replica_batch_size)
+    model.set_int_custom_property("global_batch_size", result.global_batch_size)
+    model.set_int_custom_property("train_steps", result.train_steps)
+    model.set_string_custom_property("precision", job.schedule.precision)
+    for name, value in result.metrics.items():
+        model.set_float_custom_property(f"training_{name}", value)

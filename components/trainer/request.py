@@ -1,0 +1,180 @@
+"""What TFX hands to the Trainer's executor -> the `TrainingJob`. Reads metadata and counts examples; starts nothing."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from google.protobuf import json_format
+from tfx import types
+from tfx.components.util import udf_utils
+from tfx.dsl.io import fileio
+from tfx.proto import trainer_pb2
+from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import io_utils, path_utils, proto_utils
+
+from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module import data as data_lib
+from tfx_distribute.trainer_module import module as module_lib
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import (
+    Data,
+    Distribution,
+    Outputs,
+    RunFn,
+    Schedule,
+    Split,
+    TrainingJob,
+    UserModule,
+)
+
+Artifacts = dict[str, list[types.Artifact]]
+
+RESULT_FILE = "training_result.json"
+
+
+def distribution_and_schedule(parameters: Mapping[str, Any]) -> tuple[Distribution, Schedule]:
+    """The two halves of the Trainer's parameters, with defaults where a value is missing or None."""
+
+    def pick(dataclass: type) -> Any:
+        names = [field.name for field in fields(dataclass)]
+        return dataclass(**{name: parameters[name] for name in names if parameters.get(name) is not None})
+
+    return pick(Distribution), pick(Schedule)
+
+
+def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[str, Any], work_dir: str) -> TrainingJob:
+    """Makes the job document.
+
+    Args:
+      inputs: Input artifacts of the execution.
+      outputs: Its output artifacts.
+      exec_properties: Its execution properties.
+      work_dir: A folder that lives as long as the training, for the unpacked user module and the result.
+
+    Raises:
+      ConfigurationError: What is asked for cannot be trained.
+    """
+    distribution, schedule = distribution_and_schedule(exec_properties)
+    train_args = _proto(exec_properties, standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs())
+    eval_args = _proto(exec_properties, standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs())
+    schedule = replace(
+        schedule,
+        train_steps=schedule.train_steps or (0 if schedule.epochs else train_args.num_steps),
+        eval_steps=schedule.eval_steps or eval_args.num_steps,
+    )
+    compatibility.check(distribution, schedule)
+    module = user_module(exec_properties, work_dir)
+    hyperparameters = _hyperparameters(inputs)
+    model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
+    job = TrainingJob(
+        module=module,
+        data=None,
+        distribution=distribution,
+        schedule=schedule,
+        outputs=Outputs(
+            serving_model_dir=path_utils.serving_model_dir(model_dir),
+            model_run_dir=artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_RUN_KEY]),
+            result_file=os.path.join(work_dir, RESULT_FILE),
+        ),
+        hparams={**json.loads(exec_properties.get("hparams") or "{}"), **(hyperparameters or {}).get("values", {})},
+    )
+    if module.function.rpartition(".")[2] == "build_model":
+        if not (schedule.train_steps or schedule.epochs):
+            raise ConfigurationError("train_steps: how long to train is not said; write train_steps or epochs")
+        return replace(job, data=_data(inputs, exec_properties, train_args, eval_args))
+    train_args.num_steps = schedule.train_steps
+    eval_args.num_steps = schedule.eval_steps
+    return replace(
+        job,
+        run_fn=RunFn(
+            inputs=artifact_utils.jsonify_artifact_dict(inputs),
+            exec_properties={
+                standard_component_specs.TRAIN_ARGS_KEY: proto_utils.proto_to_json(train_args),
+                standard_component_specs.EVAL_ARGS_KEY: proto_utils.proto_to_json(eval_args),
+                standard_component_specs.CUSTOM_CONFIG_KEY: exec_properties.get("custom_config") or "null",
+            },
+            hyperparameters=hyperparameters,
+        ),
+    )
+
+
+def user_module(exec_properties: Mapping[str, Any], work_dir: str) -> UserModule:
+    """Where the user's function is, and how to import it."""
+    for function in ("build_model", "run_fn"):
+        if exec_properties.get(function):
+            return UserModule(function=exec_properties[function])
+    packaged = exec_properties.get(standard_component_specs.MODULE_PATH_KEY)
+    if packaged:  # `module@wheel`, as TFX packages a module_file
+        name, wheels = udf_utils.decode_user_module_key(packaged)
+        folder = os.path.join(work_dir, "module")
+        for wheel in wheels:
+            with zipfile.ZipFile(io_utils.ensure_local(wheel)) as archive:
+                archive.extractall(folder)  # noqa: S202 (built by TFX from the user's own files)
+        file = os.path.join(folder, f"{name}.py")
+    else:
+        file = io_utils.ensure_local(exec_properties[standard_component_specs.MODULE_FILE_KEY])
+        folder, name = os.path.dirname(os.path.abspath(file)), os.path.splitext(os.path.basename(file))[0]
+    function = module_lib.training_function(module_lib.top_level_names(file), os.path.basename(file))
+    return UserModule(function=f"{name}.{function}", search_path=(folder,))
+
+
+def _data(
+    inputs: Artifacts,
+    exec_properties: Mapping[str, Any],
+    train_args: trainer_pb2.TrainArgs,
+    eval_args: trainer_pb2.EvalArgs,
+) -> Data:
+    label = exec_properties.get("label")
+    if not label:
+        raise ConfigurationError("label: which feature build_model's model predicts is not said; write label")
+    examples = inputs[standard_component_specs.EXAMPLES_KEY]
+    available = set(artifact_utils.decode_split_names(artifact_utils.get_single_instance(examples).split_names))
+    train = _split(examples, list(train_args.splits) or ["train"], available, "train_args")
+    if not train.num_examples:
+        raise ConfigurationError("examples: the train split has no examples")
+    # An eval split that nobody named may be missing: then nothing is evaluated while training.
+    wanted = list(eval_args.splits) or ["eval"]
+    has_eval = bool(eval_args.splits) or "eval" in available
+    return Data(
+        train=train,
+        eval=_split(examples, wanted, available, "eval_args") if has_eval else None,
+        label=label,
+        transform_graph=_uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY),
+        schema=_only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY)),
+    )
+
+
+def _split(examples: list[types.Artifact], splits: list[str], available: set[str], argument: str) -> Split:
+    missing = [split for split in splits if split not in available]
+    if missing:
+        raise ConfigurationError(
+            f"{argument}: the examples have no split {missing[0]!r}; they have {', '.join(sorted(available))}"
+        )
+    patterns = tuple(
+        io_utils.all_files_pattern(uri) for split in splits for uri in artifact_utils.get_split_uris(examples, split)
+    )
+    return Split(file_patterns=patterns, num_examples=data_lib.count(patterns))
+
+
+def _hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
+    """A Tuner's best hyperparameters, as keras_tuner writes them: `{"space": [...], "values": {...}}`."""
+    file = _only_file(_uri(inputs, standard_component_specs.HYPERPARAMETERS_KEY))
+    if file is None:
+        return None
+    with fileio.open(file, "r") as stream:
+        return dict(json.load(stream))
+
+
+def _uri(inputs: Artifacts, key: str) -> str | None:
+    return artifact_utils.get_single_uri(inputs[key]) if inputs.get(key) else None
+
+
+def _only_file(folder: str | None) -> str | None:
+    return io_utils.get_only_uri_in_dir(folder) if folder else None
+
+
+def _proto(exec_properties: Mapping[str, Any], key: str, message: Any) -> Any:
+    return json_format.Parse(exec_properties.get(key) or "{}", message)

@@ -1,0 +1,67 @@
+"""Installs the plugin under the import name `tfx_distribute`.
+
+The three folders of the repository's top level are mapped below one import name, so that a user's own `pipelines/` or
+`components/` folder is never shadowed by ours.
+"""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+# `components/` -> `tfx_distribute.components`, and so on for every package below them.
+MAPPED = ("components", "pipelines", "trainer_module")
+
+PACKAGES = ["tfx_distribute"] + [
+    f"tfx_distribute.{package}"
+    for top in MAPPED
+    for package in [top, *(f"{top}.{name}" for name in find_packages(top))]
+]
+
+setup(
+    name="tfx-distribute",
+    version="0.1.0",
+    description="Distributed training as a parameter of a TFX pipeline.",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    python_requires=">=3.10,<3.11",
+    packages=PACKAGES,
+    package_dir={
+        "tfx_distribute": "src/tfx_distribute",
+        **{f"tfx_distribute.{top}": top for top in MAPPED},
+    },
+    package_data={"tfx_distribute": ["py.typed"]},
+    install_requires=[
+        "tfx==1.16.0",
+        # tensorflow-metadata 1.16 forces protobuf 3.20.3.
+        "protobuf==3.20.3",
+        # Without the dill extra, beam >= 2.69 makes tfx_bsl fail with "No module named 'dill'".
+        "apache-beam[gcp,dill]<=2.74",
+        # Newer ones print a FutureWarning at every import on Python 3.10.
+        "google-api-core<2.28",
+        "google-auth<2.45",
+        "google-cloud-aiplatform<1.114",
+        # TFX runs `python -m pip` and `setup.py bdist_wheel` for user module files, in the environment it lives in.
+        "setuptools<81",
+        "pip",
+        "wheel",
+        "click>=8.1",
+        "pydantic>=2.7",
+        "pyyaml>=6",
+        "rich>=13",
+    ],
+    extras_require={
+        "kfp": ["kfp==2.5.0"],
+        "vertex": ["kfp==2.5.0", "google-cloud-aiplatform<1.114"],
+        "test": [
+            "build",
+            "jsonschema",
+            "mypy",
+            "pytest",
+            "pytest-timeout",
+            "ruff",
+            "types-PyYAML",
+            "types-jsonschema",
+        ],
+    },
+    entry_points={"console_scripts": ["tfx-distribute = tfx_distribute.pipelines.cli:main"]},
+)

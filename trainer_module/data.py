@@ -1,0 +1,105 @@
+"""Files of serialized tf.Examples -> the datasets of this process.
+
+Every process reads all records in the same shuffled order and keeps each n-th of them, so that a training step takes the
+same records whatever number of processes shares it, no process runs out before the others, and one file serves any
+number of them.
+"""
+
+import math
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.features import Features
+from tfx_distribute.trainer_module.job import Data, Split
+
+
+def expand(file_patterns: Iterable[str]) -> list[str]:
+    """The files that the patterns name, sorted.
+
+    Raises:
+      ConfigurationError: There are none.
+    """
+    patterns = list(file_patterns)
+    files = sorted(file for pattern in patterns for file in tf.io.gfile.glob(pattern))
+    if not files:
+        raise ConfigurationError(f"examples: no file is named {' or '.join(patterns)}")
+    return files
+
+
+def read_records(file_patterns: Iterable[str]) -> tf.data.Dataset:
+    """The serialized tf.Examples of all files, one after the other: scalar strings."""
+    files = expand(file_patterns)
+    compressions = {"GZIP" if file.endswith(".gz") else "" for file in files}
+    if len(compressions) > 1:
+        raise ConfigurationError(f"examples: some files are gzipped and some are not: {', '.join(files)}")
+    return tf.data.TFRecordDataset(files, compression_type=compressions.pop(), buffer_size=1 << 20)
+
+
+def count(file_patterns: Iterable[str]) -> int:
+    """Number of records in all files, by reading them once."""
+    batches = read_records(file_patterns).batch(4096).map(tf.size)
+    return int(batches.reduce(0, lambda total, size: total + size).numpy())
+
+
+def train_dataset(
+    data: Data, features: Features, context: tf.distribute.InputContext, per_replica_batch_size: int, seed: int
+) -> tf.data.Dataset:
+    """An endless stream of this process's share of the training examples, shuffled anew each time round.
+
+    Returns:
+      Pairs of features (name -> tensor whose first dimension is the batch) and label, for one replica each.
+    """
+    records = read_records(data.train.file_patterns)
+    buffer = min(data.shuffle_buffer, data.train.num_examples)
+    return (
+        records.shuffle(buffer, seed=seed, reshuffle_each_iteration=True)
+        .repeat()
+        .shard(context.num_input_pipelines, context.input_pipeline_id)
+        .batch(per_replica_batch_size, drop_remainder=True)
+        .map(_parse(features), num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def eval_steps(split: Split, num_pipelines: int, replicas_per_pipeline: int, per_replica_batch_size: int) -> int:
+    """Steps in which every example of the split is seen once."""
+    share = math.ceil(split.num_examples / num_pipelines)
+    return math.ceil(share / (replicas_per_pipeline * per_replica_batch_size))
+
+
+def eval_dataset(
+    split: Split,
+    features: Features,
+    context: tf.distribute.InputContext,
+    per_replica_batch_size: int,
+    num_batches: int,
+) -> tf.data.Dataset:
+    """This process's share of a split, each example once, in `num_batches` batches; and the same again without end.
+
+    Where the examples are too few for so many batches, the last ones are empty: they weigh nothing in a loss or a metric,
+    and let all processes take the same number of steps.
+    """
+    batches = (
+        read_records(split.file_patterns)
+        .shard(context.num_input_pipelines, context.input_pipeline_id)
+        .batch(per_replica_batch_size)
+    )
+    nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string)).repeat()
+    return (
+        batches.concatenate(nothing)
+        .take(num_batches)
+        .repeat()
+        .map(_parse(features), num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _parse(features: Features):  # type: ignore[no-untyped-def]  # TensorFlow's own types are not seen here
+    def parse(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        example = tf.io.parse_example(serialized, features.examples)
+        label = example.pop(features.label)
+        return example, label
+
+    return parse

@@ -1,0 +1,79 @@
+"""The trained model -> one SavedModel, complete or not there at all.
+
+Saving a model of MultiWorkerMirroredStrategy takes part of all its processes, so all of them save; every one but the
+chief into a temporary folder that is gone afterwards.
+"""
+
+import tempfile
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.features import Features, FeatureSpec
+
+
+def export(model: tf.keras.Model, features: Features, folder: str, is_chief: bool) -> None:
+    """Saves the model for serving and evaluation.
+
+    The SavedModel has the signature `serving_default`: a vector of serialized tf.Examples as the data's source gives
+    them, without the label, through the transform graph and the model to `outputs`; and, where there is a transform
+    graph, `transform_features`: the same examples to the transformed features, the label included, for Evaluator.
+
+    Args:
+      model: A trained Keras model.
+      features: The features of the examples that it was trained on.
+      folder: Where the chief's SavedModel appears.
+      is_chief: Whether this process is the chief.
+    """
+    if not is_chief:
+        with tempfile.TemporaryDirectory(prefix="tfx-distribute-export-") as nowhere:
+            _save(model, features, nowhere)
+        return
+    beside = f"{folder}.partial"
+    if tf.io.gfile.exists(beside):
+        tf.io.gfile.rmtree(beside)
+    _save(model, features, beside)
+    tf.io.gfile.rename(beside, folder)
+
+
+def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
+    tf.saved_model.save(model, folder, signatures=_signatures(model, features))
+
+
+def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
+    examples = tf.TensorSpec([None], tf.string, name="examples")
+    inputs = _input_names(model, features)
+    request_spec = features.raw_needed_for(inputs)
+    if features.transform is None:
+
+        @tf.function(input_signature=[examples])
+        def serve_examples(examples):  # type: ignore[no-untyped-def]
+            return {"outputs": model(tf.io.parse_example(examples, request_spec), training=False)}
+
+        return {"serving_default": serve_examples}
+
+    # A SavedModel holds only what hangs on the saved object.
+    model.transform_layer = features.transform.transform_features_layer()
+    model.serving_transform_layer = features.transform.transform_features_layer()
+
+    @tf.function(input_signature=[examples])
+    def serve(examples):  # type: ignore[no-untyped-def]
+        transformed = _transform(model.serving_transform_layer, examples, request_spec)
+        return {"outputs": model({name: transformed[name] for name in inputs}, training=False)}
+
+    @tf.function(input_signature=[examples])
+    def transform_features(examples):  # type: ignore[no-untyped-def]
+        return _transform(model.transform_layer, examples, features.raw)
+
+    return {"serving_default": serve, "transform_features": transform_features}
+
+
+@tf.autograph.experimental.do_not_convert  # nothing of the user's in it, and converting TFT's own code takes a second
+def _transform(layer: tf.keras.layers.Layer, examples: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
+    return layer(tf.io.parse_example(examples, spec))
+
+
+def _input_names(model: tf.keras.Model, features: Features) -> set[str]:
+    """The features that the model reads: those its inputs are called after, or all where it does not say."""
+    available = set(features.inputs())
+    named = set(getattr(model, "input_names", None) or ())
+    return named if named and named <= available else available

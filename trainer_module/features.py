@@ -1,0 +1,80 @@
+"""Which features an example has, before and after the transform, and which of them a model needs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Data
+
+FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ...
+
+
+class Features:
+    """The features of a job's examples.
+
+    Attributes:
+      transform: The transform graph that made the examples; None for untransformed ones.
+      raw: What a tf.Example of the data's source holds.
+      examples: What a tf.Example that is trained on holds: after the transform, where there is one.
+      label: Name of the feature that the model predicts, one of `examples`.
+    """
+
+    def __init__(self, data: Data):
+        if data.transform_graph:
+            self.transform: tft.TFTransformOutput | None = tft.TFTransformOutput(data.transform_graph)
+            self.raw: FeatureSpec = self.transform.raw_feature_spec()
+            self.examples: FeatureSpec = self.transform.transformed_feature_spec()
+        else:
+            self.transform = None
+            self.raw = self.examples = _spec_of_schema(data.schema)
+        self.label = data.label
+        if self.label not in self.examples:
+            raise ConfigurationError(
+                f"label: the examples have no feature {self.label!r}; they have {', '.join(sorted(self.examples))}"
+            )
+
+    def inputs(self) -> FeatureSpec:
+        """The features that a model may read: all but the label."""
+        return {name: spec for name, spec in self.examples.items() if name != self.label}
+
+    def raw_needed_for(self, names: set[str]) -> FeatureSpec:
+        """The raw features from which the features `names` are computed; what a serving request has to hold."""
+        if self.transform is None:
+            return {name: spec for name, spec in self.raw.items() if name in names}
+        function = tf.saved_model.load(self.transform.transform_savedmodel_dir).transform_fn
+        outputs = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
+        needed = _reachable([tensor.op for name in names for tensor in tf.nest.flatten(outputs[name], True)])
+        # The function's inputs are its arguments in the order of their names, composite tensors in parts, then captures.
+        arguments: Mapping[str, Any] = function.structured_input_signature[0][0]
+        placeholders = iter(function.inputs)
+        used: set[str] = set()
+        for name in sorted(arguments):
+            parts = [next(placeholders) for _ in tf.nest.flatten(arguments[name], expand_composites=True)]
+            if any(part.op.name in needed for part in parts):
+                used.add(name)
+        return {name: spec for name, spec in self.raw.items() if name in used}
+
+
+def _reachable(operations: list[tf.Operation]) -> set[str]:
+    """Names of the operations that `operations` are computed from."""
+    seen: set[str] = set()
+    todo = list(operations)
+    while todo:
+        operation = todo.pop()
+        if operation.name not in seen:
+            seen.add(operation.name)
+            todo += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+    return seen
+
+
+def _spec_of_schema(path: str | None) -> FeatureSpec:
+    if path is None:
+        raise ConfigurationError("schema: examples without a transform graph need a schema to be read with")
+    with tf.io.gfile.GFile(path) as file:
+        schema = text_format.Parse(file.read(), schema_pb2.Schema())
+    return tft.tf_metadata.schema_utils.schema_as_feature_spec(schema).feature_spec

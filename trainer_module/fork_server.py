@@ -1,0 +1,145 @@
+"""Imports TensorFlow once and forks a training process whenever it is told to.
+
+A fresh interpreter needs seconds to import TensorFlow; a fork of one that has it needs none. The server never runs a
+TensorFlow operation itself, so that its forks start with a runtime as new as after an import.
+
+It is a child of its launcher and talks to it in JSON lines, requests on standard input, answers on standard output:
+
+    {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...}, "import_path": [...]}
+                                                                            ->   {"started": "worker-0", "pid": N}
+    {"signal": "worker-0", "number": 15}
+                                              (when it ends)                ->   {"ended": "worker-0", "status": N}
+
+`status` is the exit code, or minus the number of the signal that ended the process. When standard input closes, since the
+launcher asked for it or is no more, every process that was started is killed and the server leaves.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import sys
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class _Server:
+    def __init__(self) -> None:
+        self._tasks: dict[int, str] = {}  # process id -> task
+        # The answers get a descriptor of their own: whatever else prints in this process goes to the log.
+        self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def serve(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        os.set_blocking(0, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Ctrl-C is the launcher's to handle: it decides when processes end.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        selector = selectors.DefaultSelector()
+        selector.register(0, selectors.EVENT_READ)
+        selector.register(reader, selectors.EVENT_READ)
+        self._answer({"ready": os.getpid()})
+        pending = b""
+        while True:
+            for key, _ in selector.select():
+                if key.fd == reader:
+                    os.read(reader, 4096)
+                    self._reap()
+                    continue
+                chunk = os.read(0, 65536)
+                if not chunk:
+                    self._end_all()
+                    return
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    self._handle(json.loads(line))
+
+    def _handle(self, request: dict[str, Any]) -> None:
+        if "start" in request:
+            pid = os.fork()
+            if pid == 0:
+                _become(request, self._answers.fileno())
+            self._tasks[pid] = request["start"]
+            self._answer({"started": request["start"], "pid": pid})
+        else:
+            for pid, task in self._tasks.items():
+                if task == request["signal"]:
+                    _kill_group(pid, request["number"])
+
+    def _reap(self) -> None:
+        for pid in list(self._tasks):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)  # what the process itself may have started
+                self._answer({"ended": self._tasks.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+
+    def _end_all(self) -> None:
+        for pid in self._tasks:
+            _kill_group(pid, signal.SIGKILL)
+        for pid in self._tasks:
+            os.waitpid(pid, 0)
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        self._answers.write(json.dumps(answer) + "\n")
+        self._answers.flush()
+
+
+def _become(request: dict[str, Any], answers: int) -> None:
+    """Turns this fork into the training process of a request. Does not return."""
+    status = 1
+    try:
+        # In its own session: a Ctrl-C at the terminal reaches the launcher alone, and the process can be ended with
+        # all that it starts.
+        os.setsid()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.close(answers)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(nothing, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ.update(request["environment"])
+        sys.path[:] = request["import_path"]
+        from tfx_distribute.trainer_module import process
+
+        status = process.main(request["job"])
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Without Python's and TensorFlow's exit handlers: they belong to the server, and all work is done.
+        os._exit(status)
+
+
+def _kill_group(pid: int, number: int) -> None:
+    """Signals a process that was not reaped yet, with all that it started."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        os.kill(pid, number)  # forked a moment ago, not yet the leader of its group
+
+
+def main() -> None:
+    """Imports what training processes need, then serves until standard input closes."""
+    # Read by TensorFlow when it is imported: the `tf.keras` that TFX, TFT and TFMA use.
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    import tensorflow as tf
+
+    from tfx_distribute.trainer_module import process
+
+    _ = (tf.keras.Model, process.main)  # tf.keras is imported on first use: now, not in every fork
+    _Server().serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""TrainingJob: everything a training process is told, as one JSON document.
+
+The document is the same for every process of a cluster; who a process is comes from its TF_CONFIG. It is what the
+Trainer component writes and what `python -m tfx_distribute.trainer_module --job FILE` reads, whatever the launcher.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True)
+class UserModule:
+    """The user's code.
+
+    Attributes:
+      function: Dotted path of the function to call, such as `model.build_model` or `package.module.run_fn`.
+      search_path: Folders to import from, before those of the Python installation.
+    """
+
+    function: str
+    search_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of the data.
+
+    Attributes:
+      file_patterns: Globs of TFRecord files of serialized tf.Examples, gzipped where they end in `.gz`.
+      num_examples: Examples in all of them.
+    """
+
+    file_patterns: tuple[str, ...]
+    num_examples: int
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is read.
+
+    Attributes:
+      train: The split that is trained on.
+      eval: The split that is evaluated on after each epoch; None for no evaluation.
+      label: Name of the feature that the model predicts.
+      transform_graph: Folder of the transform graph that made the examples; None for untransformed examples.
+      schema: File of the schema of the examples; needed where there is no transform graph.
+      shuffle_buffer: Examples that are held in memory to draw from at random.
+    """
+
+    train: Split
+    eval: Split | None
+    label: str
+    transform_graph: str | None
+    schema: str | None
+    shuffle_buffer: int = 10_000
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How the work is spread; the pipeline parameters of the same names.
+
+    Attributes:
+      strategy: Name of a strategy.
+      num_workers: Training processes, the chief included.
+      num_parameter_servers: Parameter servers beside them.
+      accelerator_type: One of `compatibility.ACCELERATORS`.
+      accelerator_count: Devices per training process; 0 takes all there are.
+      all_reduce: One of `compatibility.ALL_REDUCE`.
+    """
+
+    strategy: str = "default"
+    num_workers: int = 1
+    num_parameter_servers: int = 0
+    accelerator_type: str = "auto"
+    accelerator_count: int = 0
+    all_reduce: str = "auto"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how training goes.
+
+    Attributes:
+      per_replica_batch_size: Examples that one replica takes in one step.
+      train_steps: Training steps in all; 0 where `epochs` says how long.
+      epochs: Times that each example is seen; 0 where `train_steps` says how long.
+      eval_steps: Batches of each evaluation; 0 for the whole split.
+      precision: Name of a Keras mixed-precision policy.
+      seed: Seed of initial weights, of shuffling and of dropout.
+    """
+
+    per_replica_batch_size: int = 32
+    train_steps: int = 0
+    epochs: int = 0
+    eval_steps: int = 0
+    precision: str = "float32"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RunFn:
+    """What TFX hands to a `run_fn`, as the JSON that TFX itself writes; see `run_fn.py`.
+
+    Attributes:
+      inputs: Input artifacts.
+      exec_properties: Execution properties that `FnArgs` is made from.
+      hyperparameters: Values of a Tuner's `best_hyperparameters`, or None.
+    """
+
+    inputs: str
+    exec_properties: Mapping[str, Any]
+    hyperparameters: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go. Each is written once, by the chief.
+
+    Attributes:
+      serving_model_dir: Folder of the SavedModel.
+      model_run_dir: Folder for TensorBoard logs and the like.
+      result_file: JSON of a `TrainingResult`.
+    """
+
+    serving_model_dir: str
+    model_run_dir: str
+    result_file: str
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """Everything a training process is told.
+
+    Attributes:
+      module: The user's code.
+      data: What is read; None for a `run_fn`, which reads for itself.
+      distribution: How the work is spread.
+      schedule: How long and how training goes.
+      outputs: Where results go.
+      hparams: The user's own hyperparameters.
+      run_fn: What a `run_fn` gets; None for `build_model`.
+    """
+
+    module: UserModule
+    data: Data | None
+    distribution: Distribution
+    schedule: Schedule
+    outputs: Outputs
+    hparams: Mapping[str, Any] = field(default_factory=dict)
+    run_fn: RunFn | None = None
+
+    def to_json(self) -> str:
+        """The document."""
+        return _JOB.dump_json(self, indent=1).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "TrainingJob":
+        """Reads the document.
+
+        Raises:
+          pydantic.ValidationError: It is not one.
+        """
+        return _JOB.validate_json(text)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What came of a job, written by the chief.
+
+    Attributes:
+      num_replicas: Replicas that trained in step.
+      global_batch_size: Examples per training step over all replicas; 0 where a `run_fn` decides.
+      train_steps: Training steps taken; 0 where a `run_fn` decides.
+      seconds: Wall time of training, without start-up and export.
+      metrics: The last value of each training and `val_` metric.
+    """
+
+    num_replicas: int
+    global_batch_size: int
+    train_steps: int
+    seconds: float
+    metrics: Mapping[str, float]
+
+    def write(self, path: str | Path) -> None:
+        """Writes the result beside `path` and moves it there, so that it is never seen half-written."""
+        path = Path(path)
+        beside = path.with_name(path.name + ".partial")
+        beside.write_bytes(_RESULT.dump_json(self))
+        beside.replace(path)
+
+    @staticmethod
+    def read(path: str | Path) -> "TrainingResult":
+        """Reads what `write` wrote."""
+        return _RESULT.validate_json(Path(path).read_bytes())
+
+
+_JOB = TypeAdapter(TrainingJob)
+_RESULT = TypeAdapter(TrainingResult)

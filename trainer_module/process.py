@@ -1,0 +1,80 @@
+"""One training process, from its job document to its exit code."""
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import autograph, export, loop, run_fn
+from tfx_distribute.trainer_module import strategy as strategy_lib
+from tfx_distribute.trainer_module.cluster import CHIEF_TASK, task_from_environment
+from tfx_distribute.trainer_module.errors import TfxDistributeError
+from tfx_distribute.trainer_module.features import Features
+from tfx_distribute.trainer_module.job import TrainingJob
+from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress, Reporter
+
+
+def main(job_file: str) -> int:
+    """Runs the job of a document as the task that TF_CONFIG names.
+
+    Args:
+      job_file: Path of a `TrainingJob` document.
+
+    Returns:
+      The exit code: 0 when this process's part is done, 1 when it failed. What failed is on standard error.
+    """
+    try:
+        run(TrainingJob.from_json(Path(job_file).read_bytes()))
+    except Exception as error:
+        _tell(error)
+        return 1
+    return 0
+
+
+def run(job: TrainingJob) -> None:
+    """Trains, exports, and leaves when all others are done too."""
+    autograph.exempt_tf_keras()
+    is_chief = task_from_environment(os.environ) == CHIEF_TASK
+    reporter = Reporter(os.environ.get(PROGRESS_FILE))
+    reporter.report(Progress("start"))
+    strategy = strategy_lib.create(job.distribution)
+    if job.run_fn is not None:
+        result = run_fn.run(job, job.run_fn, strategy, is_chief)
+    else:
+        assert job.data is not None, "a job without run_fn has data"
+        features = Features(job.data)
+        model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
+        reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
+        export.export(model, features, job.outputs.serving_model_dir, is_chief)
+    if is_chief:
+        result.write(job.outputs.result_file)
+    _barrier(strategy)
+    reporter.report(Progress("done", step=result.train_steps, train_steps=result.train_steps))
+
+
+def _barrier(strategy: tf.distribute.Strategy) -> None:
+    """Waits for the other processes: one that leaves early looks to them like one that died."""
+
+    @tf.function
+    def meet() -> tf.Tensor:
+        here = strategy.run(lambda: tf.constant(1.0))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
+
+    meet()
+
+
+def _tell(error: Exception) -> None:
+    """Writes what failed: a message meant for people as it is, anything else with its traceback."""
+    message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, TfxDistributeError):
+        print(message, file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    sys.stderr.flush()
+    path = os.environ.get(ERROR_FILE)
+    if path:
+        expected = isinstance(error, TfxDistributeError)
+        Path(path).write_text(json.dumps({"message": message, "expected": expected}), encoding="utf-8")

@@ -1,0 +1,4 @@
+"""What a person touches: the declarative pipeline, the runners, the command line.
+
+Importing this package imports neither TFX nor TensorFlow.
+"""

@@ -1,0 +1,5 @@
+"""`python -m tfx_distribute.pipelines`: the same as the command `tfx-distribute`."""
+
+from tfx_distribute.pipelines.cli import main
+
+main()

@@ -1,0 +1,125 @@
+"""The command `tfx-distribute`. Each command imports what it needs when it runs, so that help and checks answer at once."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.spec import PipelineSpec
+    from tfx_distribute.pipelines.user_module import Module
+
+FAILED = 1
+INVALID = 2  # click's own code for a wrong command line
+NOT_BLESSED = 3
+
+PARAMETER = click.option(
+    "-p",
+    "--parameter",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Value of a pipeline parameter or hyperparameter. May be repeated.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tfx-distribute")
+def main() -> None:
+    """Distributed training as a parameter of a TFX pipeline."""
+
+
+@main.command()
+@click.argument("pipeline", type=click.Path())
+@PARAMETER
+def validate(pipeline: str, given: tuple[str, ...]) -> None:
+    """Checks a pipeline file, its module and its local data, without running anything."""
+    spec, module = _load(pipeline, given)
+    click.echo(f"{pipeline}: valid ({spec.name}: {module.train} of {module.file})")
+
+
+@main.command()
+def schema() -> None:
+    """Prints the JSON Schema of pipeline files, for editors."""
+    import json
+
+    from tfx_distribute.pipelines.spec import PipelineSpec
+
+    document = PipelineSpec.model_json_schema()
+    click.echo(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **document}, indent=2))
+
+
+@main.command()
+@click.argument("pipeline", type=click.Path())
+@PARAMETER
+@click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what TFX, Beam and TensorFlow log.")
+def run(pipeline: str, given: tuple[str, ...], root: str | None, verbose: bool) -> None:
+    """Runs a pipeline on this machine.
+
+    Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed. 2: the pipeline cannot be run as it
+    is written. 3: the pipeline ran, but its model did not meet its thresholds and was not pushed.
+    """
+    spec, module = _load(pipeline, given)
+    from tfx_distribute.pipelines import console as console_lib
+    from tfx_distribute.pipelines import places as places_lib
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    places = places_lib.local_places(spec, root)
+    with console_lib.output_to(places.log, verbose) as console:
+        console.print(console_lib.header(spec))
+        code = FAILED
+        try:
+            code = _run(spec, module, places, console)
+        except ConfigurationError as error:
+            console.print(f"[red]Error:[/] {error}", markup=True)
+            code = INVALID
+        except KeyboardInterrupt:
+            console.print("[red]Interrupted.[/] The same command continues from the last node that was done.")
+            code = 130
+        finally:
+            console.print(f"log      {places.log}")
+    sys.exit(code)
+
+
+def _run(spec: "PipelineSpec", module: "Module", places, console) -> int:  # type: ignore[no-untyped-def]
+    from tfx_distribute.components.launchers.fork_server import ForkServer
+    from tfx_distribute.pipelines import console as console_lib
+
+    # It imports TensorFlow while this process imports TFX and runs the nodes before the Trainer.
+    with ForkServer(places.logs / "fork-server.log") as server:
+        from tfx_distribute.pipelines import failures
+        from tfx_distribute.pipelines.runners import local
+
+        with console_lib.RunView(console) as view:
+
+            def on_node(event: local.NodeStarted | local.NodeEnded) -> None:
+                if isinstance(event, local.NodeStarted):
+                    view.node_started(event.node)
+                else:
+                    view.node_ended(event.node, event.seconds, event.cached)
+
+            try:
+                result = local.run(spec, module, places, server, on_node, view.training)
+            except local.NodeError as error:
+                view.node_failed(error.node)
+                message = failures.explain(error.__cause__ or error, module.file.parent)
+                console.print(message, markup=False, style="red")
+                return FAILED
+        console.print(console_lib.summary(result))
+        return NOT_BLESSED if result.blessed is False else 0
+
+
+def _load(pipeline: str, given: tuple[str, ...]) -> "tuple[PipelineSpec, Module]":
+    """Reads and checks all that can be known before anything heavy is imported; ends the program where it is wrong."""
+    from tfx_distribute.pipelines import loader, preflight, user_module
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    try:
+        spec = loader.override(loader.load(pipeline), loader.parse_parameters(given))
+        module = user_module.find(spec)
+        preflight.check_data(spec)
+    except ConfigurationError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(INVALID)
+    return spec, module

@@ -1,0 +1,240 @@
+"""A `PipelineSpec` -> a TFX pipeline of TFX's own components and our Trainer. Builds, runs nothing."""
+
+import importlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx import types
+from tfx.components.evaluator.component import Evaluator
+from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
+from tfx.components.example_gen.import_example_gen.component import ImportExampleGen
+from tfx.components.example_validator.component import ExampleValidator
+from tfx.components.pusher.component import Pusher
+from tfx.components.schema_gen.component import SchemaGen
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.components.statistics_gen.component import StatisticsGen
+from tfx.components.transform.component import Transform
+from tfx.dsl.components.base import base_node, executor_spec
+from tfx.dsl.components.common import resolver
+from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
+from tfx.orchestration import data_types, metadata, pipeline
+from tfx.proto import example_gen_pb2, pusher_pb2
+from tfx.types import standard_artifacts
+
+from tfx_distribute.components import Trainer
+from tfx_distribute.pipelines.preflight import input_base_and_pattern
+from tfx_distribute.pipelines.spec import Data, Evaluate, Metric, PipelineSpec
+from tfx_distribute.pipelines.user_module import Module
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a pipeline keeps its things.
+
+    Attributes:
+      pipeline_root: Folder or address that artifacts are written under.
+      metadata: Connection of ML Metadata; None where the platform has its own.
+      push_directory: Folder or address that models are pushed to.
+      beam_pipeline_args: Options of the Beam pipelines of all components.
+    """
+
+    pipeline_root: str
+    metadata: Any
+    push_directory: str
+    beam_pipeline_args: tuple[str, ...] = ()
+
+
+def sqlite(path: str) -> Any:
+    """The connection of an ML Metadata store in a SQLite file."""
+    return metadata.sqlite_metadata_connection_config(path)
+
+
+def build(spec: PipelineSpec, module: Module, places: Places) -> pipeline.Pipeline:
+    """Makes the TFX pipeline.
+
+    The Trainer's parameters become pipeline parameters (`RuntimeParameter`); `parameter_values` has their values. TFX
+    loses a default that is 0 or empty, so a runner has to be given all of them.
+
+    Args:
+      spec: What the pipeline is.
+      module: The user's module; importable where the components run.
+      places: Where the pipeline keeps its things.
+
+    Raises:
+      ConfigurationError: An ExampleGen of the user's is not one.
+    """
+    example_gen = _example_gen(spec.data)
+    examples = example_gen.outputs["examples"]
+    statistics = StatisticsGen(examples=examples)
+    schema_gen: base_node.BaseNode = (
+        ImportSchemaGen(schema_file=spec.data.schema_file)
+        if spec.data.schema_file
+        else SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=True)
+    )
+    schema = schema_gen.outputs["schema"]
+    validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema)
+    nodes: list[base_node.BaseNode] = [example_gen, statistics, schema_gen, validator]
+    training_examples, transform_graph = examples, None
+    if spec.transform:
+        transform = Transform(
+            examples=examples,
+            schema=schema,
+            preprocessing_fn=module.function(spec.transform.preprocessing_fn),
+            disable_statistics=spec.transform.disable_statistics,
+            # Part of the cache key: a changed module is transformed anew. Its path alone would not tell.
+            custom_config={"module_fingerprint": module.fingerprint()},
+        )
+        training_examples = transform.outputs["transformed_examples"]
+        transform_graph = transform.outputs["transform_graph"]
+        nodes.append(transform)
+    trainer = Trainer(
+        **{module.train: module.function(module.train)},  # type: ignore[arg-type]
+        module_fingerprint=module.fingerprint(),
+        examples=training_examples,
+        transform_graph=transform_graph,
+        schema=schema,
+        label=spec.trainer.label,
+        custom_config=spec.trainer.custom_config,
+        **{
+            name: data_types.RuntimeParameter(name, type(value), default=value)
+            for name, value in parameter_values(spec).items()
+        },
+    )
+    nodes.append(trainer)
+    blessing = None
+    if spec.evaluate:
+        evaluation = _evaluation(spec, spec.evaluate, module, examples, trainer.outputs["model"])
+        nodes += evaluation
+        blessing = evaluation[-1].outputs["blessing"]
+    if spec.push:
+        destination = pusher_pb2.PushDestination(
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=places.push_directory)
+        )
+        nodes.append(
+            Pusher(model=trainer.outputs["model"], model_blessing=blessing, push_destination=destination)
+        )
+    return pipeline.Pipeline(
+        pipeline_name=spec.name,
+        pipeline_root=places.pipeline_root,
+        components=nodes,
+        enable_cache=True,
+        metadata_connection_config=places.metadata,
+        beam_pipeline_args=list(places.beam_pipeline_args),
+    )
+
+
+def parameter_values(spec: PipelineSpec) -> dict[str, int | str]:
+    """Name and value of each pipeline parameter; the module's hyperparameters are one, a JSON object."""
+    return {**spec.trainer.parameters.model_dump(), "hparams": json.dumps(spec.trainer.hparams)}
+
+
+def _example_gen(data: Data) -> base_node.BaseNode:
+    name, source = data.source
+    output = example_gen_pb2.Output(
+        split_config=example_gen_pb2.SplitConfig(
+            splits=[
+                example_gen_pb2.SplitConfig.Split(name=split, hash_buckets=buckets)
+                for split, buckets in data.splits.items()
+            ]
+        )
+    )
+    if name == "example_gen":
+        return _own_example_gen(source, {"output_config": output, **data.example_gen_args})
+    base, pattern = input_base_and_pattern(data)
+    arguments = {
+        "input_base": base,
+        "input_config": example_gen_pb2.Input(splits=[example_gen_pb2.Input.Split(name="all", pattern=pattern)]),
+        "output_config": output,
+    }
+    if name == "csv":
+        return CsvExampleGen(**arguments)
+    if name == "tfrecord":
+        return ImportExampleGen(**arguments)
+    from tfx.components.example_gen.custom_executors import parquet_executor
+
+    return FileBasedExampleGen(
+        **arguments, custom_executor_spec=executor_spec.BeamExecutorSpec(parquet_executor.Executor)
+    )
+
+
+def _own_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode:
+    module, _, name = path.rpartition(".")
+    try:
+        component = getattr(importlib.import_module(module), name)
+        made = component(**arguments)
+    except Exception as error:
+        raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {type(error).__name__}: {error}") from error
+    if not isinstance(made, base_node.BaseNode) or "examples" not in made.outputs:
+        raise ConfigurationError(f"data.example_gen: {path!r} is not a TFX component with an output 'examples'")
+    return made
+
+
+def _evaluation(
+    spec: PipelineSpec, evaluate: Evaluate, module: Module, examples: types.BaseChannel, model: types.BaseChannel
+) -> list[base_node.BaseNode]:
+    """Evaluator, after the resolver of the latest blessed model where a threshold compares with it."""
+    nodes: list[base_node.BaseNode] = []
+    baseline = None
+    if any(metric.change for metric in evaluate.metrics.values()):
+        baseline_resolver = resolver.Resolver(
+            strategy_class=latest_blessed_model_strategy.LatestBlessedModelStrategy,
+            model=types.Channel(type=standard_artifacts.Model),
+            model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+        ).with_id("latest-blessed-model")
+        baseline = baseline_resolver.outputs["model"]
+        nodes.append(baseline_resolver)
+    evaluator = Evaluator(
+        examples=examples,
+        model=model,
+        baseline_model=baseline,
+        eval_config=eval_config(spec, evaluate, module),
+        example_splits=evaluate.splits,
+    )
+    return [*nodes, evaluator]
+
+
+def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.EvalConfig:
+    """What Evaluator is told."""
+    label = evaluate.label or spec.trainer.label
+    if label is None:
+        raise ConfigurationError("evaluate.label: is missing; write the name of the label in the examples")
+    preprocessing = evaluate.preprocessing_functions
+    if preprocessing is None:
+        # The signature that our export writes: the label may be made by the transform.
+        preprocessing = ["transform_features"] if spec.transform and module.train == "build_model" else []
+    return tfma.EvalConfig(
+        model_specs=[
+            tfma.ModelSpec(
+                signature_name="serving_default", label_key=label, preprocessing_function_names=preprocessing
+            )
+        ],
+        slicing_specs=[tfma.SlicingSpec(), *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices)],
+        metrics_specs=[
+            tfma.MetricsSpec(metrics=[_metric_config(name, metric) for name, metric in evaluate.metrics.items()])
+        ],
+    )
+
+
+def _metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
+    # Called as in the pipeline file, so that results can be found again whatever TFMA would call them.
+    config = tfma.MetricConfig(class_name=name, config=json.dumps({"name": name, **metric.config}))
+    if metric.lower_bound is not None:
+        config.threshold.value_threshold.lower_bound.value = metric.lower_bound
+    if metric.upper_bound is not None:
+        config.threshold.value_threshold.upper_bound.value = metric.upper_bound
+    if metric.change is not None:
+        change = config.threshold.change_threshold
+        change.direction = (
+            tfma.MetricDirection.HIGHER_IS_BETTER if metric.change.higher_is_better else tfma.MetricDirection.LOWER_IS_BETTER
+        )
+        if metric.change.absolute is not None:
+            change.absolute.value = metric.change.absolute
+        if metric.change.relative is not None:
+            change.relative.value = metric.change.relative
+    return config
+
+

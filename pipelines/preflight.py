@@ -1,0 +1,88 @@
+"""What can be known of the data before anything starts, without TensorFlow."""
+
+import csv
+from pathlib import Path
+
+from tfx_distribute.pipelines.spec import Data, PipelineSpec
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+def check_data(spec: PipelineSpec) -> None:
+    """Looks at local data files: that they are there, that they are not empty, that CSV headers agree.
+
+    Raises:
+      ConfigurationError: Something is wrong with them.
+    """
+    name, source = spec.data.source
+    if name == "example_gen" or "://" in source:
+        return
+    files = data_files(name, source)
+    if name == "csv":
+        columns = _csv_columns(files)
+        if spec.transform is None and spec.trainer.label is not None and spec.trainer.label not in columns:
+            raise ConfigurationError(
+                f"trainer.label: {files[0]} has no column {spec.trainer.label!r}; it has {', '.join(columns)}"
+            )
+        _check_schema(spec.data.schema_file, columns, files[0])
+
+
+def _check_schema(schema_file: str | None, columns: list[str], file: Path) -> None:
+    if schema_file is None or "://" in schema_file:
+        return
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    try:
+        schema = text_format.Parse(Path(schema_file).read_text(encoding="utf-8"), schema_pb2.Schema())
+    except (OSError, text_format.ParseError) as error:
+        raise ConfigurationError(f"data.schema_file: cannot read {schema_file}: {error}") from error
+    missing = [feature.name for feature in schema.feature if feature.name not in columns]
+    if missing:
+        raise ConfigurationError(
+            f"data.csv: {file} lacks columns of the schema: {', '.join(missing)}; it has {', '.join(columns)}"
+        )
+
+
+def data_files(name: str, source: str) -> list[Path]:
+    """The files of a local source, sorted.
+
+    Raises:
+      ConfigurationError: There are none, or they are empty.
+    """
+    path = Path(source)
+    if not path.exists():
+        raise ConfigurationError(f"data.{name}: {path} does not exist")
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    if not files:
+        raise ConfigurationError(f"data.{name}: the folder {path} holds no files")
+    for file in files:
+        if not file.stat().st_size:
+            raise ConfigurationError(f"data.{name}: {file} is empty")
+    return files
+
+
+def input_base_and_pattern(data: Data) -> tuple[str, str]:
+    """A source as TFX's file-based ExampleGen wants it: a folder, and a pattern of files in it."""
+    _, source = data.source
+    if Path(source).is_file():
+        return str(Path(source).parent), Path(source).name
+    return source, "*"
+
+
+def _csv_columns(files: list[Path]) -> list[str]:
+    first: list[str] = []
+    for file in files:
+        with file.open(newline="", encoding="utf-8") as stream:
+            rows = csv.reader(stream)
+            columns = next(rows)
+            if next((row for row in rows if row), None) is None:
+                raise ConfigurationError(f"data.csv: {file} has a header but no rows")
+        first = first or columns
+        if columns != first:
+            missing = [name for name in first if name not in columns]
+            extra = [name for name in columns if name not in first]
+            what = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"adds {', '.join(extra)}"] * bool(extra)
+            raise ConfigurationError(
+                f"data.csv: the columns of {file} are not those of {files[0]}: it {' and '.join(what) or 'orders them otherwise'}"
+            )
+    return first

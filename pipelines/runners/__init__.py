@@ -1,0 +1,1 @@
+"""Runners: where a pipeline runs, one file each."""

@@ -1,0 +1,169 @@
+"""Runs a pipeline on this machine: TFX's LocalDagRunner, which tells what it does as it does it."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from absl import logging
+from ml_metadata.proto import metadata_store_pb2
+from tfx.dsl.compiler import constants
+from tfx.orchestration import metadata, pipeline
+from tfx.orchestration.local import local_dag_runner, runner_utils
+from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.proto.orchestration import pipeline_pb2
+
+from tfx_distribute.components.launchers import local as local_launcher
+from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.pipelines import graph, results, user_module
+from tfx_distribute.pipelines.places import LocalPlaces
+from tfx_distribute.pipelines.spec import PipelineSpec
+
+
+@dataclass(frozen=True)
+class NodeStarted:
+    """A node of the pipeline begins.
+
+    Attributes:
+      node: The node's id.
+    """
+
+    node: str
+
+
+@dataclass(frozen=True)
+class NodeEnded:
+    """A node of the pipeline is done.
+
+    Attributes:
+      node: The node's id.
+      seconds: How long it took.
+      cached: Whether its outputs are those of an earlier run.
+    """
+
+    node: str
+    seconds: float
+    cached: bool
+
+
+class NodeError(Exception):
+    """A node of the pipeline failed; `__cause__` is what it raised.
+
+    Attributes:
+      node: The node's id.
+    """
+
+    def __init__(self, node: str):
+        super().__init__(f"{node} failed")
+        self.node = node
+
+
+NodeListener = Callable[[NodeStarted | NodeEnded], None]
+
+
+class LocalRunner(local_dag_runner.LocalDagRunner):
+    """LocalDagRunner with a listener, and an error that tells which node failed.
+
+    Args:
+      parameters: Values of the pipeline's runtime parameters; others take their defaults.
+      listener: Called before and after each node.
+    """
+
+    def __init__(self, parameters: Mapping[str, int | str] | None = None, listener: NodeListener = lambda event: None):
+        super().__init__()
+        self._parameters = dict(parameters or {})
+        self._listener = listener
+        self.executions: dict[str, int] = {}  # node -> id of its execution in ML Metadata
+
+    def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
+        """Runs the nodes one after the other, in the order of the pipeline.
+
+        Args:
+          pipeline: The compiled pipeline.
+          run_options: Not supported here.
+
+        Raises:
+          NodeError: A node failed.
+          ValueError: `run_options` is given.
+        """
+        if run_options is not None:
+            raise ValueError("LocalRunner runs whole pipelines; for a partial run use LocalDagRunner")
+        runtime_parameter_utils.substitute_runtime_parameter(
+            pipeline, {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: datetime.now().isoformat()}
+        )
+        deployment = runner_utils.extract_local_deployment_config(pipeline)
+        store = deployment.metadata_connection_config
+        connection = metadata.Metadata(getattr(store, store.WhichOneof("connection_config")))
+        for node in (node.pipeline_node for node in pipeline.nodes):
+            name = node.node_info.id
+            self._listener(NodeStarted(name))
+            began = time.monotonic()
+            try:
+                execution = launcher.Launcher(
+                    pipeline_node=node,
+                    mlmd_connection=connection,
+                    pipeline_info=pipeline.pipeline_info,
+                    pipeline_runtime_spec=pipeline.runtime_spec,
+                    executor_spec=runner_utils.extract_executor_spec(deployment, name),
+                    custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+                ).launch()
+            except Exception as error:
+                logging.exception("%s failed", name)
+                raise NodeError(name) from error
+            cached = False
+            if execution is not None and execution.execution_id is not None:
+                self.executions[name] = execution.execution_id
+                with connection as opened:
+                    (stored,) = opened.store.get_executions_by_id([execution.execution_id])
+                cached = stored.last_known_state == metadata_store_pb2.Execution.CACHED
+            self._listener(NodeEnded(name, time.monotonic() - began, cached))
+
+
+def run(
+    spec: PipelineSpec,
+    module: user_module.Module,
+    places: LocalPlaces,
+    server: ForkServer | None = None,
+    on_node: NodeListener = lambda event: None,
+    on_training: local_launcher.ProgressListener = lambda task, progress: None,
+) -> results.RunResult:
+    """Runs a pipeline on this machine.
+
+    Args:
+      spec: What the pipeline is, with the values of its parameters.
+      module: The user's module.
+      places: Where the run keeps its things.
+      server: A fork server that is started already.
+      on_node: Called before and after each node.
+      on_training: Called with each report of each training process.
+
+    Returns:
+      What came of it.
+
+    Raises:
+      ConfigurationError: The pipeline cannot be built.
+      NodeError: A node failed.
+    """
+    places.root.mkdir(parents=True, exist_ok=True)
+    connection = graph.sqlite(str(places.metadata))
+    settings = local_launcher.LocalSettings(
+        log_dir=places.logs, base_port=spec.targets.local.base_port, on_progress=on_training, server=server
+    )
+    with user_module.importable(module), local_launcher.settings(settings):
+        runner = LocalRunner(graph.parameter_values(spec), on_node)
+        runner.run(_build(spec, module, places, connection))
+    return results.read(connection, runner.executions, spec)
+
+
+def _build(spec: PipelineSpec, module: user_module.Module, places: LocalPlaces, connection: Any) -> pipeline.Pipeline:
+    return graph.build(
+        spec,
+        module,
+        graph.Places(
+            pipeline_root=str(places.artifacts),
+            metadata=connection,
+            push_directory=str(places.serving),
+            beam_pipeline_args=tuple(spec.targets.local.beam_pipeline_args),
+        ),
+    )

@@ -1,0 +1,316 @@
+"""The declarative pipeline: typed, documented, validated. The YAML file is one way to write it, Python another.
+
+```python
+spec = PipelineSpec(
+    name="digits",
+    module="model.py",
+    data=Data(csv="data/"),
+    transform=Transform(),
+    trainer=Trainer(label="digit", parameters=Parameters(strategy="mirrored", epochs=20)),
+)
+```
+
+Paths of inputs are relative to the YAML file (in Python, to the working folder); paths of outputs to the working folder.
+Importing this imports neither TFX nor TensorFlow.
+"""
+
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module.job import Distribution, Schedule
+
+BASE_DIR = "base_dir"  # key of the validation context: the folder that input paths are relative to
+
+Scalar = bool | int | float | str
+
+
+def _input_path(value: str, info: ValidationInfo) -> str:
+    """Makes the path of an input absolute; leaves addresses such as `gs://bucket/data` alone."""
+    scheme, found, rest = value.partition("://")
+    if scheme == "package" and found:
+        package, _, inside = rest.partition("/")
+        installed = find_spec(package)
+        if installed is None or not installed.submodule_search_locations:
+            raise ValueError(f"there is no installed package {package!r}")
+        return str(Path(next(iter(installed.submodule_search_locations))) / inside)
+    if found:
+        return value
+    base = (info.context or {}).get(BASE_DIR, ".")
+    return str((Path(base) / Path(value).expanduser()).resolve())
+
+
+InputPath = Annotated[str, AfterValidator(_input_path)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
+
+
+class Data(_Model):
+    """Where examples come from: exactly one of `csv`, `tfrecord`, `parquet` and `example_gen`."""
+
+    SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "example_gen")
+
+    csv: InputPath | None = None
+    """A CSV file with a header line, or a folder of them. `package://NAME/PATH` is a path in an installed package."""
+    tfrecord: InputPath | None = None
+    """A TFRecord file of tf.Examples, or a folder of them."""
+    parquet: InputPath | None = None
+    """A Parquet file, or a folder of them."""
+    example_gen: str | None = None
+    """Dotted path of an ExampleGen component class, importable beside the module or installed."""
+    example_gen_args: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the `example_gen` class."""
+    splits: dict[str, Annotated[int, Field(ge=1)]] = {"train": 2, "eval": 1}
+    """Name of each split and its share in hash buckets."""
+    schema_file: InputPath | None = None
+    """A curated schema, `schema.pbtxt`; otherwise one is inferred from the data."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Data":
+        given = [name for name in self.SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"write exactly one of {', '.join(self.SOURCES)}; here: {', '.join(given) or 'none'}")
+        if self.example_gen_args and self.example_gen is None:
+            raise ValueError("example_gen_args: only goes with example_gen")
+        if "train" not in self.splits:
+            raise ValueError(f"splits: one has to be called 'train'; here: {', '.join(self.splits)}")
+        return self
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """Which source is given, and its value."""
+        name = next(name for name in self.SOURCES if getattr(self, name) is not None)
+        return name, getattr(self, name)
+
+
+class Transform(_Model):
+    """TFX Transform: features are computed once for training, evaluation and serving."""
+
+    preprocessing_fn: str = "preprocessing_fn"
+    """Name of the function in the module."""
+    disable_statistics: bool = False
+    """Leaves out the statistics of features before and after the transform."""
+
+
+class Parameters(_Model):
+    """The pipeline parameters of the Trainer, with the pipeline's defaults. Each can be given anew with `-p name=value`."""
+
+    strategy: str = Field(Distribution.strategy, json_schema_extra={"enum": list(compatibility.BUILT)})
+    """The `tf.distribute` strategy."""
+    num_workers: int = Field(Distribution.num_workers, ge=1)
+    """Training processes, the chief included."""
+    num_parameter_servers: int = Field(Distribution.num_parameter_servers, ge=0)
+    """Parameter servers."""
+    accelerator_type: str = Field(
+        Distribution.accelerator_type, json_schema_extra={"enum": list(compatibility.ACCELERATORS)}
+    )
+    """Kind of device to train on; `auto` takes the GPUs that a process sees, or else its CPU."""
+    accelerator_count: int = Field(Distribution.accelerator_count, ge=0)
+    """Devices per training process; 0 takes all. On a CPU, that many logical devices."""
+    all_reduce: str = Field(Distribution.all_reduce, json_schema_extra={"enum": list(compatibility.ALL_REDUCE)})
+    """How replicas sum their gradients; `auto` leaves it to TensorFlow."""
+    per_replica_batch_size: int = Field(Schedule.per_replica_batch_size, ge=1)
+    """Examples that one replica takes in one training step; the global batch is that times the replicas."""
+    train_steps: int = Field(Schedule.train_steps, ge=0)
+    """Training steps in all; or write `epochs`."""
+    epochs: int = Field(Schedule.epochs, ge=0)
+    """Times that each example is seen; or write `train_steps`."""
+    eval_steps: int = Field(Schedule.eval_steps, ge=0)
+    """Batches of each evaluation while training; 0 for the whole split."""
+    precision: str = Field(Schedule.precision, json_schema_extra={"enum": list(compatibility.PRECISIONS)})
+    """Keras precision policy."""
+    seed: int = Schedule.seed
+    """Seed of initial weights and shuffling."""
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> "Parameters":
+        compatibility.check(
+            Distribution(**{field.name: getattr(self, field.name) for field in fields(Distribution)}),
+            Schedule(**{field.name: getattr(self, field.name) for field in fields(Schedule)}),
+        )
+        return self
+
+
+class Trainer(_Model):
+    """Training: what is predicted, and how."""
+
+    label: str | None = None
+    """Name of the feature that the model predicts, after the transform. Needed by `build_model`."""
+    parameters: Parameters = Parameters()
+    """Pipeline parameters and their defaults."""
+    hparams: dict[str, Scalar] = Field(default_factory=dict)
+    """The module's own hyperparameters, in `context.hparams`; each can be given anew with `-p name=value`."""
+    custom_config: dict[str, Any] = Field(default_factory=dict)
+    """For a `run_fn`: passed on in `fn_args.custom_config`."""
+
+    @field_validator("hparams")
+    @classmethod
+    def _own_names(cls, hparams: dict[str, Scalar]) -> dict[str, Scalar]:
+        taken = sorted(set(hparams) & set(Parameters.model_fields))
+        if taken:
+            raise ValueError(f"{taken[0]!r} is a pipeline parameter; write it under trainer.parameters")
+        return hparams
+
+
+class Change(_Model):
+    """How a metric may change against the latest blessed model."""
+
+    absolute: float | None = None
+    """Least (or, where lower is better, greatest) difference."""
+    relative: float | None = None
+    """The same as a fraction of the blessed model's value."""
+    higher_is_better: bool = True
+    """Direction of the metric."""
+
+    @model_validator(mode="after")
+    def _some_bound(self) -> "Change":
+        if self.absolute is None and self.relative is None:
+            raise ValueError("write absolute, relative or both")
+        return self
+
+
+class Metric(_Model):
+    """One metric, and what it has to be for the model to be pushed."""
+
+    lower_bound: float | None = None
+    """Least value."""
+    upper_bound: float | None = None
+    """Greatest value."""
+    change: Change | None = None
+    """Against the latest blessed model; the first model has nothing to be compared with."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the metric's class."""
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether the metric decides on the model."""
+        return any(value is not None for value in (self.lower_bound, self.upper_bound, self.change))
+
+
+class Evaluate(_Model):
+    """TFX Evaluator: metrics on held-out examples, and thresholds that a model has to meet to be pushed."""
+
+    metrics: dict[str, Metric] = Field(min_length=1)
+    """Name of a Keras or TFMA metric class -> its thresholds."""
+    label: str | None = None
+    """Name of the label; default `trainer.label`."""
+    slices: list[list[str]] = Field(default_factory=list)
+    """Features to also evaluate by, such as `[[country], [country, device]]`."""
+    splits: list[str] = ["eval"]
+    """Splits to evaluate on."""
+    preprocessing_functions: list[str] | None = None
+    """Signatures of the model that make features and label out of examples; needed only with a `run_fn`."""
+
+
+class Push(_Model):
+    """TFX Pusher: a model that met its thresholds is copied to where it is served from."""
+
+    directory: str | None = None
+    """Folder that gets a numbered folder for each model; default `<root>/serving`."""
+
+
+class LocalTarget(_Model):
+    """What is specific to runs on this machine."""
+
+    root: str | None = None
+    """Folder for artifacts, metadata, logs and models; default `runs/<name>` in the working folder."""
+    base_port: int = Field(0, ge=0, le=65000)
+    """First of the consecutive ports that training processes listen on; 0 for any free ones."""
+    beam_pipeline_args: list[str] = ["--direct_running_mode=in_memory"]
+    """Options of the Beam pipelines of all components."""
+
+
+class KubeflowTarget(_Model):
+    """What is specific to Kubeflow Pipelines."""
+
+    image: str
+    """Container image of all steps."""
+    pipeline_root: str = Field(pattern=r"^(gs|s3|minio)://")
+    """Address that artifacts are written under."""
+    namespace: str | None = None
+    """Kubernetes namespace of runs."""
+    service_account: str | None = None
+    """Kubernetes service account of runs."""
+
+
+class VertexTarget(_Model):
+    """What is specific to Vertex AI Pipelines."""
+
+    image: str
+    """Container image of all steps."""
+    pipeline_root: str = Field(pattern=r"^gs://")
+    """Address that artifacts are written under."""
+    project: str
+    """Google Cloud project."""
+    region: str
+    """Google Cloud region."""
+    service_account: str | None = None
+    """Service account of runs."""
+    network: str | None = None
+    """Network that runs are peered with."""
+
+
+class Targets(_Model):
+    """What is specific to each place that a pipeline runs in."""
+
+    local: LocalTarget = LocalTarget()
+    """This machine."""
+    kubeflow: KubeflowTarget | None = None
+    """Kubeflow Pipelines."""
+    vertex: VertexTarget | None = None
+    """Vertex AI."""
+
+
+class PipelineSpec(_Model):
+    """A TFX pipeline whose way of training is a parameter."""
+
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    """Name of the pipeline: lower-case letters, digits and hyphens."""
+    module: str
+    """The user's code: a Python file, relative to the YAML file, or the dotted name of an installed module. It has
+    `build_model(context)` or a TFX `run_fn(fn_args)`, and `preprocessing_fn(inputs)` where there is a transform."""
+    data: Data
+    """Where examples come from."""
+    transform: Transform | None = None
+    """The transform; leave it out to train on the examples as they are, write `{}` for the defaults."""
+    trainer: Trainer
+    """Training."""
+    evaluate: Evaluate | None = None
+    """Evaluation; leave it out to push every model."""
+    push: Push | None = None
+    """Pushing; leave it out to push no model."""
+    targets: Targets = Targets()
+    """What is specific to each place that the pipeline runs in."""
+
+    @field_validator("module")
+    @classmethod
+    def _absolute(cls, module: str, info: ValidationInfo) -> str:
+        return _input_path(module, info) if module.endswith(".py") else module
+
+    def with_parameters(self, given: dict[str, Scalar]) -> "PipelineSpec":
+        """The same pipeline with other values of pipeline parameters or hyperparameters.
+
+        `train_steps` and `epochs` replace each other.
+
+        Args:
+          given: Name -> value.
+
+        Raises:
+          pydantic.ValidationError: A value is wrong, or a name is neither a parameter nor a hyperparameter.
+        """
+        parameters = self.trainer.parameters.model_dump(exclude_unset=True)
+        for name, other in (("train_steps", "epochs"), ("epochs", "train_steps")):
+            if given.get(name) and not given.get(other):
+                parameters.pop(other, None)
+        parameters.update({name: value for name, value in given.items() if name not in self.trainer.hparams})
+        hparams = {name: given.get(name, value) for name, value in self.trainer.hparams.items()}
+        trainer = self.trainer.model_copy(
+            update={"parameters": Parameters.model_validate(parameters), "hparams": hparams}
+        )
+        return self.model_copy(update={"trainer": trainer})

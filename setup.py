@@ -12,9 +12,7 @@ from setuptools import find_packages, setup
 MAPPED = ("components", "pipelines", "trainer_module")
 
 PACKAGES = ["tfx_distribute"] + [
-    f"tfx_distribute.{package}"
-    for top in MAPPED
-    for package in [top, *(f"{top}.{name}" for name in find_packages(top))]
+    f"tfx_distribute.{package}" for top in MAPPED for package in [top, *(f"{top}.{name}" for name in find_packages(top))]
 ]
 
 setup(

@@ -162,9 +162,7 @@ def summary(result: Any) -> Table:
         batch = training.get("global_batch_size")
         size = f", global batch {batch}" if batch else ""
         steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
-        grid.add_row(
-            "trained", f"{training['strategy']}, {training['num_replicas']} {_replicas(training)}{size}{steps}"
-        )
+        grid.add_row("trained", f"{training['strategy']}, {training['num_replicas']} {_replicas(training)}{size}{steps}")
     for found in result.metrics:
         style, word = {True: ("green", "met"), False: ("red", "not met"), None: ("", "")}[found.passed]
         grid.add_row(found.name, Text.assemble(f"{found.value:.4f}  ", _thresholds(found.metric), (word, style)))
@@ -188,6 +186,10 @@ def _thresholds(metric: Metric) -> str:
     if metric.upper_bound is not None:
         parts.append(f"<= {metric.upper_bound:g}")
     if metric.change is not None:
-        bounds = [f"{value:+g}{unit}" for value, unit in ((metric.change.absolute, ""), (metric.change.relative, "x")) if value is not None]
+        bounds = [
+            f"{value:+g}{unit}"
+            for value, unit in ((metric.change.absolute, ""), (metric.change.relative, "x"))
+            if value is not None
+        ]
         parts.append(f"change {' and '.join(bounds)}")
     return f"{', '.join(parts)}  " if parts else ""

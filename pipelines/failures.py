@@ -22,11 +22,7 @@ def explain(error: BaseException, module_folder: Path) -> str:
     if isinstance(root, TfxDistributeError):
         return str(root)
     lines = [f"{type(root).__name__}: {root}".strip()]
-    own = [
-        frame
-        for frame in traceback.extract_tb(root.__traceback__)
-        if Path(frame.filename).parent == module_folder
-    ]
+    own = [frame for frame in traceback.extract_tb(root.__traceback__) if Path(frame.filename).parent == module_folder]
     if own:
         lines += [f"  at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}", f"    {own[-1].line}"]
     shown = "\n".join(lines).splitlines()

@@ -92,7 +92,7 @@ def build(spec: PipelineSpec, module: Module, places: Places) -> pipeline.Pipeli
         transform_graph = transform.outputs["transform_graph"]
         nodes.append(transform)
     trainer = Trainer(
-        **{module.train: module.function(module.train)},  # type: ignore[arg-type]
+        **{module.train: module.function(module.train)},
         module_fingerprint=module.fingerprint(),
         examples=training_examples,
         transform_graph=transform_graph,
@@ -114,9 +114,7 @@ def build(spec: PipelineSpec, module: Module, places: Places) -> pipeline.Pipeli
         destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=places.push_directory)
         )
-        nodes.append(
-            Pusher(model=trainer.outputs["model"], model_blessing=blessing, push_destination=destination)
-        )
+        nodes.append(Pusher(model=trainer.outputs["model"], model_blessing=blessing, push_destination=destination))
     return pipeline.Pipeline(
         pipeline_name=spec.name,
         pipeline_root=places.pipeline_root,
@@ -137,8 +135,7 @@ def _example_gen(data: Data) -> base_node.BaseNode:
     output = example_gen_pb2.Output(
         split_config=example_gen_pb2.SplitConfig(
             splits=[
-                example_gen_pb2.SplitConfig.Split(name=split, hash_buckets=buckets)
-                for split, buckets in data.splits.items()
+                example_gen_pb2.SplitConfig.Split(name=split, hash_buckets=buckets) for split, buckets in data.splits.items()
             ]
         )
     )
@@ -156,9 +153,7 @@ def _example_gen(data: Data) -> base_node.BaseNode:
         return ImportExampleGen(**arguments)
     from tfx.components.example_gen.custom_executors import parquet_executor
 
-    return FileBasedExampleGen(
-        **arguments, custom_executor_spec=executor_spec.BeamExecutorSpec(parquet_executor.Executor)
-    )
+    return FileBasedExampleGen(**arguments, custom_executor_spec=executor_spec.BeamExecutorSpec(parquet_executor.Executor))
 
 
 def _own_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode:
@@ -208,9 +203,7 @@ def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.
         preprocessing = ["transform_features"] if spec.transform and module.train == "build_model" else []
     return tfma.EvalConfig(
         model_specs=[
-            tfma.ModelSpec(
-                signature_name="serving_default", label_key=label, preprocessing_function_names=preprocessing
-            )
+            tfma.ModelSpec(signature_name="serving_default", label_key=label, preprocessing_function_names=preprocessing)
         ],
         slicing_specs=[tfma.SlicingSpec(), *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices)],
         metrics_specs=[
@@ -236,5 +229,3 @@ def _metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
         if metric.change.relative is not None:
             change.relative.value = metric.change.relative
     return config
-
-

@@ -81,8 +81,7 @@ def _csv_columns(files: list[Path]) -> list[str]:
         if columns != first:
             missing = [name for name in first if name not in columns]
             extra = [name for name in columns if name not in first]
-            what = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"adds {', '.join(extra)}"] * bool(extra)
-            raise ConfigurationError(
-                f"data.csv: the columns of {file} are not those of {files[0]}: it {' and '.join(what) or 'orders them otherwise'}"
-            )
+            found = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
+            what = " and ".join(found) or "it has them in another order"
+            raise ConfigurationError(f"data.csv: the columns of {file} are not those of {files[0]}: {what}")
     return first

@@ -63,7 +63,8 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
         for name, value in model.custom_properties.items()
         if name in _TRAINING or name.startswith("training_")
     }
-    blessed, metrics = None, ()
+    blessed: bool | None = None
+    metrics: tuple[MetricResult, ...] = ()
     if spec.evaluate:
         blessed = outputs["Evaluator"]["blessing"].custom_properties["blessed"].int_value == 1
         metrics = _metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)

@@ -310,7 +310,5 @@ class PipelineSpec(_Model):
                 parameters.pop(other, None)
         parameters.update({name: value for name, value in given.items() if name not in self.trainer.hparams})
         hparams = {name: given.get(name, value) for name, value in self.trainer.hparams.items()}
-        trainer = self.trainer.model_copy(
-            update={"parameters": Parameters.model_validate(parameters), "hparams": hparams}
-        )
+        trainer = self.trainer.model_copy(update={"parameters": Parameters.model_validate(parameters), "hparams": hparams})
         return self.model_copy(update={"trainer": trainer})

@@ -1,5 +1,6 @@
 """Keeps AutoGraph out of Keras 2's own code."""
 
+
 def exempt_tf_keras() -> None:
     """Tells AutoGraph not to convert `tf_keras`, as it already leaves `keras` alone.
 

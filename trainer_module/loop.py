@@ -96,9 +96,7 @@ def train(
     readers = job.distribution.num_workers  # each training process reads for its own replicas
     progress = _Progress(reporter, plan, plan.global_batch_size // readers)
     callbacks = tf.keras.callbacks.CallbackList(
-        [tf.keras.callbacks.TensorBoard(job.outputs.model_run_dir, write_graph=False, profile_batch=0)]
-        if is_chief
-        else [],
+        [tf.keras.callbacks.TensorBoard(job.outputs.model_run_dir, write_graph=False, profile_batch=0)] if is_chief else [],
         model=model,
         epochs=plan.epochs,
         steps=plan.steps_per_epoch,

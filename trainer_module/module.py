@@ -51,7 +51,7 @@ def load(module: UserModule) -> Callable[..., Any]:
     except Exception as error:
         raise ConfigurationError(f"module: {name!r} does not import: {type(error).__name__}: {error}") from error
     try:
-        return getattr(loaded, function)  # type: ignore[no-any-return]
+        return getattr(loaded, function)
     except AttributeError as error:
         raise ConfigurationError(f"module: {name!r} ({loaded.__file__}) has no function {function!r}") from error
 

@@ -45,9 +45,7 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
         fn_args.model_run_dir = job.outputs.model_run_dir if is_chief else f"{nowhere}/run"
         function(fn_args)
         if not tf.io.gfile.exists(fn_args.serving_model_dir):
-            raise ConfigurationError(
-                f"module: {job.module.function} returned without a model in fn_args.serving_model_dir"
-            )
+            raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")
     if job.distribution.num_workers > 1 and not strategy_lib.was_asked_for():
         raise ConfigurationError(
             f"module: {job.module.function} trained {job.distribution.num_workers} separate models, since it did not take "

@@ -1,5 +1,6 @@
 """The launcher's end of `trainer_module.fork_server`: starts it, tells it what to start, hears what ended."""
 
+import contextlib
 import json
 import os
 import queue
@@ -78,10 +79,8 @@ class ForkServer:
     def close(self) -> None:
         """Kills every training process that is left, and ends the server."""
         if self._process.stdin and not self._process.stdin.closed:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
-            except BrokenPipeError:
-                pass
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -96,11 +95,9 @@ class ForkServer:
 
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the next answer says so
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the next answer says so
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -1,7 +1,7 @@
 """The Trainer component: TFX's, with the way of training as pipeline parameters."""
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfx import types
 from tfx.components.util import udf_utils
@@ -16,8 +16,8 @@ from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution, Schedule
 
-Text = str | data_types.RuntimeParameter
-Number = int | data_types.RuntimeParameter
+Text: TypeAlias = str | data_types.RuntimeParameter
+Number: TypeAlias = int | data_types.RuntimeParameter
 
 
 class TrainerSpec(standard_component_specs.TrainerSpec):

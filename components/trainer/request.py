@@ -112,7 +112,7 @@ def user_module(exec_properties: Mapping[str, Any], work_dir: str) -> UserModule
         folder = os.path.join(work_dir, "module")
         for wheel in wheels:
             with zipfile.ZipFile(io_utils.ensure_local(wheel)) as archive:
-                archive.extractall(folder)  # noqa: S202 (built by TFX from the user's own files)
+                archive.extractall(folder)
         file = os.path.join(folder, f"{name}.py")
     else:
         file = io_utils.ensure_local(exec_properties[standard_component_specs.MODULE_FILE_KEY])

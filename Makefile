@@ -1,0 +1,35 @@
+.PHONY: env demo test lint unit e2e bench lock schema
+
+# Everything below needs the environment; making it again takes no time when nothing has changed.
+env:
+	@./bootstrap.sh
+
+# The main job: the digits example on two workers, to a pushed model.
+demo: env
+	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2
+
+test: lint unit e2e
+
+lint: env
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/python tests/typecheck.py
+
+unit: env
+	.venv/bin/pytest -q -m "not e2e"
+
+e2e: env
+	.venv/bin/pytest -q -m e2e --durations=10
+
+bench: env
+	.venv/bin/python benchmarks/pipeline_time.py
+	.venv/bin/python benchmarks/training_speed.py
+
+# Newer versions of everything; commit the result.
+lock: env
+	PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
+		--extra kfp --extra vertex --extra test --custom-compile-command "make lock" setup.py -o requirements.lock
+
+# For editors: completion and checks while writing a pipeline file.
+schema: env
+	.venv/bin/tfx-distribute schema > docs/pipeline.schema.json

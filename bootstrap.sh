@@ -1,0 +1,49 @@
+#!/bin/sh
+# Makes .venv: the locked set of packages and this project, editable. Quick when nothing has changed. Needs a Python with
+# venv, a C++ compiler with the Python headers (one dependency of TFX has no wheel) and the package index.
+set -eu
+cd "$(dirname "$0")"
+
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
+
+# TFX 1.16 wants Python 3.10, which may hide behind many names; each is tried by running it. None of them: uv fetches one.
+find_python() {
+    for candidate in "${PYTHON:-}" python3.10 "$(pyenv prefix 3.10 2>/dev/null || true)/bin/python" \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.10.*/bin/python python3; do
+        if [ -n "$candidate" ] && [ "$(version_of "$candidate")" = 3.10 ]; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    echo 3.10
+}
+
+find_uv() {
+    if uv --version >/dev/null 2>&1; then
+        echo uv
+        return
+    fi
+    if ! .venv-tools/bin/uv --version >/dev/null 2>&1; then
+        python3 -m venv --clear .venv-tools >&2
+        .venv-tools/bin/python -m pip install --quiet uv >&2
+    fi
+    echo .venv-tools/bin/uv
+}
+
+# The content of what decides on the environment, not its age: a new checkout of the same files changes nothing.
+wanted=$(cat requirements.lock setup.py bootstrap.sh | cksum)
+if [ "$(cat .venv/.installed 2>/dev/null || true)" = "$wanted" ]; then
+    exit 0
+fi
+
+uv=$(find_uv)
+python=$(find_python)
+if [ "$(version_of .venv/bin/python)" != 3.10 ]; then
+    "$uv" venv --quiet --clear --python "$python" .venv
+fi
+echo "installing the locked packages into .venv (about 1 GB the first time)"
+# Compiled byte code: halves the time of every import.
+export UV_COMPILE_BYTECODE=1 VIRTUAL_ENV="$PWD/.venv"
+"$uv" pip sync --quiet requirements.lock
+"$uv" pip install --quiet --no-deps --no-build-isolation --editable .
+echo "$wanted" >.venv/.installed

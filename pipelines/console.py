@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
 from tfx_distribute.pipelines.spec import Metric, PipelineSpec
 from tfx_distribute.trainer_module.cluster import CHIEF_TASK, Task
 from tfx_distribute.trainer_module.progress import Progress
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.results import MetricResult, RunResult
 
 PLAIN_SECONDS = 5.0  # between two training lines where the output is no terminal
 
@@ -154,29 +156,38 @@ def header(spec: PipelineSpec) -> Text:
     return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
 
 
-def summary(result: Any) -> Table:
+def summary(result: "RunResult") -> Text:
     """What came of a run: how it trained, metrics against thresholds, where the model is."""
-    grid = Table.grid(padding=(0, 2))
+    rows: list[tuple[str, Text | str]] = []
     training = result.training
     if "strategy" in training:
         batch = training.get("global_batch_size")
         size = f", global batch {batch}" if batch else ""
         steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
-        grid.add_row("trained", f"{training['strategy']}, {training['num_replicas']} {_replicas(training)}{size}{steps}")
+        replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
+        rows.append(("trained", f"{training['strategy']}, {replicas}{size}{steps}"))
     for found in result.metrics:
-        style, word = {True: ("green", "met"), False: ("red", "not met"), None: ("", "")}[found.passed]
-        grid.add_row(found.name, Text.assemble(f"{found.value:.4f}  ", _thresholds(found.metric), (word, style)))
+        rows.append((found.name, Text.assemble(f"{found.value:<10.6g}", _thresholds(found.metric), _verdict(found))))
     if result.pushed:
-        grid.add_row("model", result.pushed)
+        rows.append(("model", result.pushed))
     elif result.blessed is False:
-        grid.add_row("model", Text.assemble(("not pushed", "red"), f": thresholds are not met; it is in {result.model}"))
+        rows.append(("model", Text.assemble(("not pushed", "red"), f": thresholds are not met; it is in {result.model}")))
     else:
-        grid.add_row("model", result.model)
-    return grid
+        rows.append(("model", result.model))
+    width = max(len(name) for name, _ in rows) + 2
+    return Text("\n").join(Text.assemble(f"{name:<{width}}", value) for name, value in rows)
 
 
-def _replicas(training: dict[str, Any]) -> str:
-    return "replica" if training["num_replicas"] == 1 else "replicas"
+def _verdict(found: "MetricResult") -> Text:
+    if not found.metric.has_threshold:
+        return Text()
+    if not found.failed_on:
+        return Text("met", "green")
+    slices = [where for where in found.failed_on if where]
+    if not slices:
+        return Text("not met", "red")
+    some = ", ".join(slices[:3]) + (", ..." if len(slices) > 3 else "")
+    return Text(f"{'not met, also' if '' in found.failed_on else 'not met'} on {len(slices)} slices ({some})", "red")
 
 
 def _thresholds(metric: Metric) -> str:

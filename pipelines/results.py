@@ -18,13 +18,14 @@ class MetricResult:
       name: The metric's class, as in the pipeline file.
       value: Its value.
       metric: Its thresholds.
-      passed: Whether they are met, on every slice; None where there are none.
+      failed_on: Slices on which a threshold is not met, such as `hour=3`; the empty string is all examples. A threshold
+        holds for every slice, as in TFMA.
     """
 
     name: str
     value: float
     metric: Metric
-    passed: bool | None
+    failed_on: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -97,18 +98,22 @@ def _metrics(uri: str, wanted: Mapping[str, Metric]) -> tuple[MetricResult, ...]
     import tensorflow_model_analysis as tfma
 
     values = tfma.load_eval_result(uri).get_metrics_for_slice(slice_name=()) or {}
-    # Failures on any slice count: a metric is met where it is met everywhere.
-    failed = {
-        failure.metric_key.name
-        for slice_result in tfma.load_validation_result(uri).metric_validations_per_slice
-        for failure in slice_result.failures
-    }
+    failed: dict[str, set[str]] = {}
+    for found in tfma.load_validation_result(uri).metric_validations_per_slice:
+        where = ", ".join(_slice_name(key) for key in found.slice_key.single_slice_keys)
+        for failure in found.failures:
+            failed.setdefault(failure.metric_key.name, set()).add(where)
     return tuple(
         MetricResult(
             name=name,
             value=float(values.get(name, {}).get("doubleValue", math.nan)),
             metric=metric,
-            passed=name not in failed if metric.has_threshold else None,
+            failed_on=tuple(sorted(failed.get(name, ()))),
         )
         for name, metric in wanted.items()
     )
+
+
+def _slice_name(key: Any) -> str:
+    value = getattr(key, key.WhichOneof("kind"))
+    return f"{key.column}={value.decode(errors='replace') if isinstance(value, bytes) else value}"

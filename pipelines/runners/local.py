@@ -19,6 +19,8 @@ from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.pipelines import graph, results, user_module
 from tfx_distribute.pipelines.places import LocalPlaces
 from tfx_distribute.pipelines.spec import PipelineSpec
+from tfx_distribute.trainer_module import module as module_lib
+from tfx_distribute.trainer_module.job import UserModule
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ def run(
         log_dir=places.logs, base_port=spec.targets.local.base_port, on_progress=on_training, server=server
     )
     with user_module.importable(module), local_launcher.settings(settings):
+        # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
+        module_lib.load(UserModule(module.function(module.train)))
         runner = LocalRunner(graph.parameter_values(spec), on_node)
         runner.run(_build(spec, module, places, connection))
     return results.read(connection, runner.executions, spec)

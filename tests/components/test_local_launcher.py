@@ -1,0 +1,161 @@
+"""What the local launcher does when things go wrong, with real processes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tfx_distribute.components.launchers import local
+from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
+
+TWO_WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
+LONG = Schedule(32, train_steps=1_000_000)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def children(pid: int) -> list[int]:
+    """The running processes that a process has started."""
+    out = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout  # noqa: S607
+    return [child for child in map(int, out.split()) if is_running(child)]
+
+
+def wait_until(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_addresses_are_free_ports_on_loopback():
+    cluster = local.local_cluster({"chief": 1, "worker": 3})
+    hosts = [host for role in cluster.addresses.values() for host in role]
+    assert [len(role) for role in cluster.addresses.values()] == [1, 3]
+    assert all(host.startswith("127.0.0.1:") for host in hosts)
+    assert len(set(hosts)) == 4
+
+
+def test_port_that_is_taken_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            local.settings(local.LocalSettings(base_port=port - 1)),
+            pytest.raises(ConfigurationError, match=f"base_port: port {port}, for worker 0, cannot be listened on"),
+        ):
+            local.local_cluster({"chief": 1, "worker": 1})
+
+
+@pytest.mark.e2e
+def test_killed_worker_is_named_and_nobody_stays(cluster):
+    def kill_worker(task, progress):
+        if progress.step > 0 and task.role == "worker" and children(cluster.server.pid):
+            os.kill(max(children(cluster.server.pid)), signal.SIGKILL)
+
+    began = time.monotonic()
+    with pytest.raises(TrainingError, match=r"training process worker 0 failed \(killed by SIGKILL\)"):
+        cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker)
+    assert time.monotonic() - began < 60
+    assert children(cluster.server.pid) == []
+    assert not cluster.model.exists()
+
+
+BREAKS = """
+import json, os, sys
+def build_model(context):
+    print("the last words", file=sys.stderr)
+    if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker":
+        raise ZeroDivisionError("worker's own mistake")
+    import time
+    time.sleep(600)
+"""
+
+
+@pytest.mark.e2e
+def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
+    (tmp_path / "own_breaks.py").write_text(BREAKS)
+    with pytest.raises(TrainingError) as failure:
+        cluster.train(TWO_WORKERS, module=UserModule("own_breaks.build_model", (str(tmp_path),)))
+    message = str(failure.value)
+    assert "training process worker 0 failed (exit code 1)" in message
+    assert "the last words" in message
+    assert "ZeroDivisionError: worker's own mistake" in message
+    assert len(message.splitlines()) <= local.LAST_LINES + 1
+    assert children(cluster.server.pid) == []
+
+
+@pytest.mark.e2e
+def test_no_process_survives_a_launcher_that_is_killed(cluster, tmp_path):
+    """The launcher gets SIGKILL: it can do nothing any more, and yet all its processes end."""
+    (tmp_path / "job.json").write_text(cluster.job.to_json())
+    launcher = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from dataclasses import replace\n"
+            "from tfx_distribute.components.launchers import local\n"
+            "from tfx_distribute.trainer_module.job import *\n"
+            "job = TrainingJob.from_json(Path(sys.argv[1], 'job.json').read_bytes())\n"
+            "job = replace(job, schedule=Schedule(32, train_steps=1_000_000),\n"
+            "    distribution=Distribution('multi_worker_mirrored', num_workers=2, accelerator_type='cpu'))\n"
+            "local.launch(job, sys.argv[1])\n",
+            str(tmp_path),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("*.progress"))) == 2, seconds=90)
+        (server,) = children(launcher.pid)
+        training = children(server)
+        assert len(training) == 2
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_until(lambda: not any(map(is_running, [server, *training])))
+
+
+@pytest.mark.e2e
+def test_interrupt_ends_all_processes(cluster):
+    """A Ctrl-C is a KeyboardInterrupt in the launcher."""
+
+    def interrupt(task, progress):
+        if progress.step > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.train(TWO_WORKERS, LONG, on_progress=interrupt)
+    assert children(cluster.server.pid) == []
+
+
+@pytest.mark.e2e
+def test_job_document_is_readable_by_its_owner_only(cluster):
+    cluster.train(schedule=Schedule(64, train_steps=2))
+    assert (cluster.folder / "job.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.e2e
+def test_fork_server_that_dies_is_said(tmp_path, cluster):
+    with ForkServer(tmp_path / "log") as server:
+        server.wait_ready()
+        cluster.server = server
+
+        def kill_server(task, progress):
+            os.kill(server.pid, signal.SIGKILL)
+
+        with pytest.raises(TrainingError, match="the process that starts training processes ended"):
+            cluster.train(schedule=LONG, on_progress=kill_server)

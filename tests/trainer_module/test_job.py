@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from tfx_distribute.trainer_module.job import (
+    Data,
+    Distribution,
+    Outputs,
+    RunFn,
+    Schedule,
+    Split,
+    TrainingJob,
+    TrainingResult,
+    UserModule,
+)
+
+JOB = TrainingJob(
+    module=UserModule("model.build_model", ("/code",)),
+    data=Data(Split(("/a/*", "/b/*"), 10), Split(("/c/*",), 3), "label", "/graph", None),
+    distribution=Distribution("multi_worker_mirrored", 2, all_reduce="ring"),
+    schedule=Schedule(16, epochs=3, precision="mixed_bfloat16"),
+    outputs=Outputs("/model", "/run", "/result"),
+    hparams={"units": 3, "rate": 0.5, "kind": "wide", "deep": True},
+    run_fn=RunFn("{}", {"train_args": "{}"}, {"values": {"units": 3}}),
+)
+
+
+def test_the_document_says_the_same_again():
+    assert TrainingJob.from_json(JOB.to_json()) == JOB
+
+
+def test_what_is_no_job_document_is_refused():
+    with pytest.raises(ValidationError):
+        TrainingJob.from_json('{"module": {"function": "f"}}')
+
+
+def test_result_is_written_whole(tmp_path: Path):
+    result = TrainingResult(2, 64, 100, 1.5, {"loss": 0.25})
+    result.write(tmp_path / "result.json")
+    assert TrainingResult.read(tmp_path / "result.json") == result
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]

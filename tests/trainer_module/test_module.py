@@ -1,0 +1,71 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfx_distribute.trainer_module import module
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import UserModule
+
+
+@pytest.fixture(autouse=True)
+def _forget_imports():
+    before, path = set(sys.modules), list(sys.path)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+    sys.path[:] = path
+
+
+def write(folder: Path, **files: str) -> UserModule:
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    return UserModule("own_model.build_model", (str(folder),))
+
+
+def test_loads_a_function_and_what_lies_beside_it(tmp_path):
+    loaded = module.load(
+        write(
+            tmp_path, own_model="from own_helper import ANSWER\ndef build_model(c): return ANSWER", own_helper="ANSWER = 42"
+        )
+    )
+    assert loaded(None) == 42
+
+
+def test_module_that_does_not_import_is_named_with_its_error(tmp_path):
+    with pytest.raises(
+        ConfigurationError, match="'own_model' does not import: ModuleNotFoundError: No module named 'nothere'"
+    ):
+        module.load(write(tmp_path, own_model="import nothere"))
+
+
+def test_missing_function_is_named_with_its_file(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"'own_model' \(.*own_model.py\) has no function 'build_model'"):
+        module.load(write(tmp_path, own_model="def build(c): pass"))
+
+
+def test_names_are_found_without_running_the_file(tmp_path):
+    file = tmp_path / "m.py"
+    file.write_text(
+        "import a.b as c\nfrom d import *\nx = y = 1\nz: int = 2\nclass K: ...\ndef f(): ...\nraise SystemExit\n"
+    )
+    assert module.top_level_names(file) == {"c", "*", "x", "y", "z", "K", "f"}
+
+
+def test_syntax_error_has_its_line(tmp_path):
+    file = tmp_path / "m.py"
+    file.write_text("x = 1\ndef f(:\n")
+    with pytest.raises(ConfigurationError, match="m.py, line 2"):
+        module.top_level_names(file)
+
+
+@pytest.mark.parametrize(
+    ("names", "function"), [({"build_model", "run_fn"}, "build_model"), ({"run_fn"}, "run_fn"), ({"*"}, "build_model")]
+)
+def test_which_function_trains(names, function):
+    assert module.training_function(names, "m.py") == function
+
+
+def test_module_that_cannot_train_is_refused():
+    with pytest.raises(ConfigurationError, match=r"m.py has neither build_model\(context\).* nor TFX's run_fn"):
+        module.training_function({"preprocessing_fn"}, "m.py")

@@ -1,0 +1,160 @@
+"""Real trainings of process clusters on loopback."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
+
+pytestmark = pytest.mark.e2e
+
+# Each with a global batch of 64.
+SHAPES = {
+    "default": (Distribution("default", accelerator_type="cpu"), 64),
+    "one_device": (Distribution("one_device", accelerator_type="cpu"), 64),
+    "mirrored": (Distribution("mirrored", accelerator_type="cpu", accelerator_count=2), 32),
+    "multi_worker_mirrored": (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 32),
+}
+
+
+def loss_curve(run: str) -> dict[str, list[float]]:
+    """The losses of each epoch, from the TensorBoard logs."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    curves = {}
+    for part in ("train", "validation"):
+        events = EventAccumulator(f"{run}/{part}", size_guidance={"tensors": 0}).Reload()
+        import tensorflow as tf
+
+        curves[part] = [float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors("epoch_loss")]
+    return curves
+
+
+@pytest.fixture(scope="module")
+def curves() -> dict[str, dict[str, list[float]]]:
+    return {}
+
+
+@pytest.mark.parametrize("strategy", SHAPES)
+def test_digits_are_learned(cluster, curves, strategy):
+    """At least 0.95 on held-out digits, with as many replicas as were asked for, and one model."""
+    distribution, per_replica = SHAPES[strategy]
+    result = cluster.train(distribution, Schedule(per_replica_batch_size=per_replica, epochs=15))
+    assert result.metrics["val_accuracy"] >= 0.95
+    assert (result.num_replicas, result.global_batch_size) == (64 // per_replica, 64)
+    assert result.train_steps == 15 * 22
+    assert (cluster.model / "saved_model.pb").is_file()
+    assert sorted(path.name for path in cluster.folder.iterdir() if "model" in path.name) == ["model"]
+    curves[strategy] = loss_curve(cluster.job.outputs.model_run_dir)
+
+
+def test_strategies_follow_one_loss_curve(curves):
+    """Same seed, same global batch: each epoch's losses differ by float rounding only, which grows with the steps."""
+    if set(curves) != set(SHAPES):
+        pytest.fail("needs the trainings of the test before")
+    reference = curves["one_device"]
+    assert len(reference["train"]) == 15
+    for strategy, curve in curves.items():
+        for part in ("train", "validation"):
+            assert curve[part] == pytest.approx(reference[part], rel=0.02, abs=0.002), strategy
+            assert curve[part][:3] == pytest.approx(reference[part][:3], rel=1e-4), strategy
+
+
+def test_four_workers_on_a_machine_of_any_size(cluster):
+    distribution = Distribution("multi_worker_mirrored", num_workers=4, accelerator_type="cpu")
+    result = cluster.train(distribution, Schedule(per_replica_batch_size=16, train_steps=30))
+    assert (result.num_replicas, result.global_batch_size, result.train_steps) == (4, 64, 30)
+    assert {str(task) for task, _ in cluster.reports} == {"chief", "worker 0", "worker 1", "worker 2"}
+    # All end at the same step, and say so.
+    done = {task: progress.step for task, progress in cluster.reports if progress.phase == "done"}
+    assert set(done.values()) == {30}
+    assert len(done) == 4
+
+
+@pytest.mark.parametrize("all_reduce", ["hierarchical_copy", "reduction_to_one_device"])
+def test_all_reduce_of_mirrored(cluster, all_reduce):
+    distribution = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2, all_reduce=all_reduce)
+    assert cluster.train(distribution, Schedule(32, train_steps=5)).num_replicas == 2
+
+
+def test_ring_all_reduce_and_bfloat16(cluster):
+    distribution = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu", all_reduce="ring")
+    result = cluster.train(distribution, Schedule(32, epochs=4, precision="mixed_bfloat16"))
+    assert result.metrics["val_accuracy"] > 0.8
+
+
+def test_asking_for_gpus_that_are_not_there_says_so(cluster):
+    with pytest.raises(TrainingError, match="^accelerator_type: GPUs are asked for, but this process sees none"):
+        cluster.train(Distribution("mirrored", accelerator_type="gpu"))
+
+
+OWN_STEPS = """
+import tensorflow as tf
+
+def loss(truth, prediction):
+    each = tf.keras.losses.sparse_categorical_crossentropy(truth, prediction)
+    if tf.reduce_mean(each) > 1.0:  # AutoGraph has to turn this into a graph, though Keras's own code is exempt
+        return each * 2.0
+    return each
+
+class Model(tf.keras.Model):
+    def train_step(self, data):
+        logs = super().train_step(data)
+        logs["learning_rate"] = self.optimizer.learning_rate
+        return logs
+
+def build_model(context):
+    assert context.num_replicas == 2 and context.global_batch_size == 64
+    assert context.label == "digit" and set(context.inputs) == {"pixels"}
+    pixels = tf.keras.Input((64,), name="pixels")
+    hidden = tf.keras.layers.Dense(32, activation="relu", kernel_regularizer="l2")(pixels)
+    model = Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(tf.keras.layers.Dropout(0.1)(hidden)))
+    schedule = tf.keras.optimizers.schedules.CosineDecay(0.01, context.train_steps)
+    model.compile(tf.keras.optimizers.Adam(schedule), loss, ["accuracy"])
+    return model
+"""
+
+
+def test_what_a_keras_user_may_override(cluster, tmp_path):
+    """A train_step of one's own, a loss that branches on values, regularisers, dropout, a learning rate schedule."""
+    (tmp_path / "own_steps.py").write_text(OWN_STEPS)
+    result = cluster.train(
+        Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
+        Schedule(32, epochs=6),
+        module=UserModule("own_steps.build_model", (str(tmp_path),)),
+    )
+    assert result.metrics["val_accuracy"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return 3", "own_wrong.build_model returned builtins.int; return a tf.keras.Model"),
+        (
+            "import tensorflow as tf; i = tf.keras.Input((64,)); return tf.keras.Model(i, tf.keras.layers.Dense(1)(i))",
+            "own_wrong.build_model returned a model that is not compiled",
+        ),
+    ],
+)
+def test_what_is_no_compiled_model_is_refused(cluster, tmp_path, body, message):
+    (tmp_path / "own_wrong.py").write_text(f"def build_model(context):\n    {body}\n")
+    with pytest.raises(TrainingError, match=message):
+        cluster.train(module=UserModule("own_wrong.build_model", (str(tmp_path),)))
+    assert not cluster.model.exists()
+
+
+def test_examples_that_are_fewer_than_a_batch(cluster, digits):
+    with pytest.raises(TrainingError, match="per_replica_batch_size: 2000 .* write at most 1400"):
+        cluster.train(schedule=Schedule(2000, epochs=1))
+    assert not Path(cluster.job.outputs.result_file).exists()
+
+
+def test_eval_split_may_be_missing(cluster, digits):
+    result = cluster.train(schedule=Schedule(64, train_steps=5), data=replace(digits, eval=None))
+    assert set(result.metrics) == {"loss", "accuracy"}
+
+
+def test_configuration_errors_are_errors_for_people():
+    assert issubclass(ConfigurationError, ValueError)

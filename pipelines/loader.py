@@ -1,6 +1,7 @@
 """A YAML file -> a `PipelineSpec`; what is wrong with it -> one message with the line, the value and what is allowed."""
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,15 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 Location = tuple[str | int, ...]
 
 
+class _Loader(yaml.SafeLoader):
+    """The safe loader, nothing in the file is evaluated; and `1e-3` is a number, as in YAML 1.2, not a string."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
 def load(path: str | Path) -> PipelineSpec:
     """Reads a pipeline file.
 
@@ -25,9 +35,8 @@ def load(path: str | Path) -> PipelineSpec:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-        # The safe loader: nothing in the file is evaluated.
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
+        root = yaml.compose(text, Loader=_Loader)
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -57,7 +66,7 @@ def parse_parameters(given: Iterable[str]) -> dict[str, Scalar]:
     for word in given:
         name, separator, text = word.partition("=")
         try:
-            value = yaml.safe_load(text)
+            value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
         except yaml.YAMLError:
             value = text
         if not (name and separator) or not isinstance(value, Scalar):
@@ -122,22 +131,29 @@ def explain(
 
 
 def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
-    """Names of the keys that are allowed at a place of the document."""
-    current: Any = model
+    """Names of the keys that are allowed at a place of the document; none where it is no mapping of ours."""
+    annotation: Any = model
     for part in location:
-        current = _model_in(current.model_fields[part].annotation) if part in _names(current) else None
-    return _names(current)
-
-
-def _names(model: Any) -> list[str]:
-    return list(model.model_fields) if model is not None else []
+        inside = _model_in(annotation)
+        if inside is None:
+            # A key of a mapping, or an index: what it leads to is the annotation's last argument.
+            annotation = (typing.get_args(_without_none(annotation)) or (None,))[-1]
+        else:
+            annotation = inside.model_fields[part].annotation if part in inside.model_fields else None
+    inside = _model_in(annotation)
+    return list(inside.model_fields) if inside else []
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model in an annotation such as `Model | None` or `dict[str, Model]`."""
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model_in, typing.get_args(annotation))), None)
+    """The model that an annotation such as `Model` or `Model | None` stands for."""
+    plain = _without_none(annotation)
+    return plain if isinstance(plain, type) and not typing.get_args(plain) and issubclass(plain, BaseModel) else None
+
+
+def _without_none(annotation: Any) -> Any:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return next(part for part in typing.get_args(annotation) if part is not type(None))
+    return annotation
 
 
 def _lines(node: yaml.Node, location: Location, path: Path) -> Iterable[tuple[Location, int]]:

@@ -59,7 +59,7 @@ def test_strategies_follow_one_loss_curve(curves):
     for strategy, curve in curves.items():
         for part in ("train", "validation"):
             assert curve[part] == pytest.approx(reference[part], rel=0.02, abs=0.002), strategy
-            assert curve[part][:3] == pytest.approx(reference[part][:3], rel=1e-4), strategy
+            assert curve[part][:3] == pytest.approx(reference[part][:3], rel=1e-3), strategy
 
 
 def test_four_workers_on_a_machine_of_any_size(cluster):

@@ -1,0 +1,130 @@
+"""TFX's inputs -> the job document."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tfx.proto import trainer_pb2
+from tfx.types import artifact_utils, standard_artifacts
+from tfx.utils import proto_utils
+
+from tfx_distribute.components.trainer import request
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Data, Distribution, Outputs, Schedule, Split, TrainingJob, UserModule
+
+
+def artifact(kind: type, uri: Path):
+    made = kind()
+    made.uri = str(uri)
+    uri.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+@pytest.fixture
+def inputs(digits, tmp_path):
+    examples = artifact(standard_artifacts.Examples, tmp_path / "examples")
+    examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
+    for split in ("train", "eval"):
+        folder = tmp_path / "examples" / f"Split-{split}"
+        folder.mkdir()
+        (folder / "part.gz").write_bytes(Path(getattr(digits, split).file_patterns[0]).read_bytes())
+    schema = artifact(standard_artifacts.Schema, tmp_path / "schema")
+    (tmp_path / "schema" / "schema.pbtxt").write_text(Path(digits.schema).read_text())
+    return {"examples": [examples], "schema": [schema]}
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    return {
+        "model": [artifact(standard_artifacts.Model, tmp_path / "model")],
+        "model_run": [artifact(standard_artifacts.ModelRun, tmp_path / "model_run")],
+    }
+
+
+PROPERTIES = {
+    "build_model": "m.build_model",
+    "label": "digit",
+    "epochs": 2,
+    "strategy": "mirrored",
+    "hparams": '{"units": 3}',
+}
+
+
+def test_the_whole_document(inputs, outputs, tmp_path):
+    assert request.training_job(inputs, outputs, PROPERTIES, "/work") == TrainingJob(
+        module=UserModule("m.build_model"),
+        data=Data(
+            train=Split((f"{tmp_path}/examples/Split-train/*",), 1400),
+            eval=Split((f"{tmp_path}/examples/Split-eval/*",), 397),
+            label="digit",
+            transform_graph=None,
+            schema=f"{tmp_path}/schema/schema.pbtxt",
+        ),
+        distribution=Distribution("mirrored"),
+        schedule=Schedule(epochs=2),
+        outputs=Outputs(f"{tmp_path}/model/Format-Serving", f"{tmp_path}/model_run", "/work/training_result.json"),
+        hparams={"units": 3},
+    )
+
+
+def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
+    best = artifact(standard_artifacts.HyperParameters, tmp_path / "best")
+    (tmp_path / "best" / "best_hyperparameters.txt").write_text(json.dumps({"space": [], "values": {"units": 9}}))
+    job = request.training_job({**inputs, "hyperparameters": [best]}, outputs, PROPERTIES, "/work")
+    assert job.hparams == {"units": 9}
+
+
+def test_steps_of_train_args_count_where_no_parameter_says_otherwise(inputs, outputs):
+    args = {
+        "train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(num_steps=7)),
+        "eval_args": proto_utils.proto_to_json(trainer_pb2.EvalArgs(num_steps=3)),
+    }
+    base = {**PROPERTIES, **args}
+
+    def schedule(**changes):
+        return request.training_job(inputs, outputs, {**base, **changes}, "/work").schedule
+
+    assert schedule(epochs=None) == Schedule(train_steps=7, eval_steps=3)
+    assert schedule(epochs=None, train_steps=9) == Schedule(train_steps=9, eval_steps=3)
+    assert schedule() == Schedule(epochs=2, eval_steps=3)
+
+
+def test_run_fn_gets_what_tfx_would_give(inputs, outputs):
+    properties = {"run_fn": "m.run_fn", "train_steps": 5, "custom_config": '{"a": 1}'}
+    job = request.training_job(inputs, outputs, properties, "/work")
+    assert job.data is None
+    assert job.run_fn.exec_properties["custom_config"] == '{"a": 1}'
+    assert json.loads(job.run_fn.exec_properties["train_args"]) == {"num_steps": 5}
+    restored = artifact_utils.parse_artifact_dict(job.run_fn.inputs)
+    assert restored["examples"][0].uri == inputs["examples"][0].uri
+    assert replace(job, run_fn=None).module == UserModule("m.run_fn")
+
+
+def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
+    from tfx.components.util import udf_utils
+
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "own.py").write_text("import helper\ndef run_fn(fn_args): ...\n")
+    (tmp_path / "code" / "helper.py").write_text("")
+    _, packaged = udf_utils.package_user_module_file("Trainer", str(tmp_path / "code" / "own.py"), str(tmp_path))
+    module = request.user_module({"module_path": packaged}, str(tmp_path / "work"))
+    assert module.function == "own.run_fn"
+    assert {path.name for path in Path(module.search_path[0]).glob("*.py")} == {"own.py", "helper.py"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "train_steps: how long to train is not said"),
+        ({"label": None}, "label: which feature"),
+        ({"strategy": "nope"}, "strategy: there is no strategy 'nope'"),
+        (
+            {"train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(splits=["tain"]))},
+            "train_args: the examples have no split 'tain'; they have eval, train",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        request.training_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")

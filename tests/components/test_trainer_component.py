@@ -1,0 +1,70 @@
+import inspect
+from dataclasses import fields
+
+import pytest
+from tfx import types
+from tfx.components.trainer.component import Trainer as StockTrainer
+from tfx.orchestration import data_types
+from tfx.types import standard_artifacts
+
+from tfx_distribute.components import Trainer
+from tfx_distribute.components.trainer.component import TrainerSpec
+from tfx_distribute.pipelines.spec import Parameters
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Distribution, Schedule
+
+
+def channel(artifact: type = standard_artifacts.Examples) -> types.Channel:
+    return types.Channel(type=artifact)
+
+
+def test_accepts_what_tfx_accepts():
+    ours = inspect.signature(Trainer.__init__).parameters
+    theirs = inspect.signature(StockTrainer.__init__).parameters
+    assert list(ours)[: len(theirs)] == list(theirs)
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in list(ours.values())[len(theirs) :])
+    assert set(StockTrainer.SPEC_CLASS.INPUTS) == set(TrainerSpec.INPUTS)
+    assert set(StockTrainer.SPEC_CLASS.OUTPUTS) == set(TrainerSpec.OUTPUTS)
+
+
+def test_parameters_are_the_same_on_every_floor():
+    """Component, specification and job document name the same parameters, with the same defaults."""
+    of_job = {field.name: field.default for dataclass in (Distribution, Schedule) for field in fields(dataclass)}
+    assert Parameters().model_dump() == of_job
+    assert set(of_job) <= set(TrainerSpec.PARAMETERS)
+    assert set(of_job) <= set(inspect.signature(Trainer.__init__).parameters)
+
+
+def test_each_parameter_takes_a_runtime_parameter():
+    parameters = {
+        name: data_types.RuntimeParameter(name, type(value), default=value)
+        for name, value in Parameters().model_dump().items()
+    }
+    trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", **parameters)
+    assert {name: trainer.spec.exec_properties[name] for name in parameters} == parameters
+
+
+def test_values_reach_the_executor():
+    trainer = Trainer(
+        examples=channel(), build_model="m.build_model", label="y", strategy="mirrored", epochs=3, hparams={"units": 3}
+    )
+    properties = trainer.spec.exec_properties
+    assert (properties["strategy"], properties["epochs"], properties["hparams"]) == ("mirrored", 3, '{"units": 3}')
+    assert properties.get("num_workers") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"examples": channel()}, "exactly one of module_file, run_fn and build_model"),
+        ({"examples": channel(), "run_fn": "m.run_fn", "module_file": "m.py"}, "exactly one of module_file"),
+        ({"run_fn": "m.run_fn"}, "exactly one of examples and transformed_examples"),
+        ({"transformed_examples": channel(), "run_fn": "m.run_fn"}, "transformed_examples needs transform_graph"),
+        ({"examples": channel(), "build_model": "m.build_model"}, "build_model needs label"),
+        ({"examples": channel(), "run_fn": "m.run_fn", "num_workers": 0}, "num_workers: 0 is too small"),
+        ({"examples": channel(), "run_fn": "m.run_fn", "strategy": "x"}, "strategy: there is no strategy 'x'"),
+    ],
+)
+def test_contradictory_arguments_are_refused_when_the_pipeline_is_made(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Trainer(**arguments)

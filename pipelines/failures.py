@@ -1,6 +1,7 @@
 """A node's exception -> the few lines that a person needs."""
 
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfx_distribute.trainer_module.errors import TfxDistributeError
@@ -18,9 +19,11 @@ def explain(error: BaseException, module_folder: Path) -> str:
     Returns:
       A few lines; messages that were written for people are given as they are.
     """
-    root = _root_cause(error)
-    if isinstance(root, TfxDistributeError):
-        return str(root)
+    chain = list(_chain(error))
+    for link in chain:
+        if isinstance(link, TfxDistributeError):
+            return str(link)
+    root = chain[-1]
     lines = [f"{type(root).__name__}: {root}".strip()]
     own = [frame for frame in traceback.extract_tb(root.__traceback__) if Path(frame.filename).parent == module_folder]
     if own:
@@ -29,7 +32,9 @@ def explain(error: BaseException, module_folder: Path) -> str:
     return "\n".join(shown[:MOST_LINES] + ["  ..."] * (len(shown) > MOST_LINES))
 
 
-def _root_cause(error: BaseException) -> BaseException:
-    """The first of a chain of exceptions: later ones are reports of it."""
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return _root_cause(cause) if cause is not None else error
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those that led to it; the last is the first that happened."""
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)

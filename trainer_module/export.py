@@ -36,7 +36,8 @@ def export(model: tf.keras.Model, features: Features, folder: str, is_chief: boo
 
 
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
-    tf.saved_model.save(model, folder, signatures=_signatures(model, features))
+    # Keras's own way of writing a SavedModel: Keras can load it again too, for a warm start.
+    model.save(folder, save_format="tf", signatures=_signatures(model, features))
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:

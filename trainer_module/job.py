@@ -7,9 +7,9 @@ Trainer component writes and what `python -m tfx_distribute.trainer_module --job
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,9 @@ class TrainingResult:
       seconds: Wall time of training, without start-up and export.
       metrics: The last value of each training and `val_` metric.
     """
+
+    # A loss that has become infinite or no number is a result too.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
     num_replicas: int
     global_batch_size: int

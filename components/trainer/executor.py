@@ -1,5 +1,6 @@
 """The Trainer's executor: makes the job, launches it, records what came of it."""
 
+import math
 import tempfile
 from typing import Any
 
@@ -57,4 +58,5 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     model.set_int_custom_property("train_steps", result.train_steps)
     model.set_string_custom_property("precision", job.schedule.precision)
     for name, value in result.metrics.items():
-        model.set_float_custom_property(f"training_{name}", value)
+        if math.isfinite(value):  # ML Metadata stores no others
+            model.set_float_custom_property(f"training_{name}", value)

@@ -148,6 +148,7 @@ def run(
       NodeError: A node failed.
     """
     places.root.mkdir(parents=True, exist_ok=True)
+    logging.set_verbosity(logging.INFO)  # what TFX has to say is wanted in the log
     connection = graph.sqlite(str(places.metadata))
     settings = local_launcher.LocalSettings(
         log_dir=places.logs, base_port=spec.targets.local.base_port, on_progress=on_training, server=server

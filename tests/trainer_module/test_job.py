@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,10 @@ def test_result_is_written_whole(tmp_path: Path):
     result.write(tmp_path / "result.json")
     assert TrainingResult.read(tmp_path / "result.json") == result
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_loss_that_is_no_number_is_a_result_too(tmp_path: Path):
+    TrainingResult(1, 1, 1, 1.0, {"loss": float("nan"), "other": float("inf")}).write(tmp_path / "result.json")
+    metrics = TrainingResult.read(tmp_path / "result.json").metrics
+    assert math.isnan(metrics["loss"])
+    assert math.isinf(metrics["other"])

@@ -1,0 +1,76 @@
+"""The main job, as a user runs it."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+pytestmark = pytest.mark.e2e
+
+BEFORE_TRAINING = ("DigitsExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform")
+AFTER = ("Trainer", "Evaluator", "Pusher")
+
+
+def nodes(output: str) -> dict[str, bool]:
+    """Node -> whether it came from cache, as shown."""
+    return {name: how == "cached" for name, how in re.findall(r"✓ (\S+) +(cached|[\d.]+ s)", output)}
+
+
+def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, tmp_path):
+    pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
+
+    first = command("run", pipeline, "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    assert first.code == 0, first.output
+    assert nodes(first.output) == dict.fromkeys((*BEFORE_TRAINING, *AFTER), False)
+    assert re.search(r"step \d+/440 .*chief: \d+ worker 0: \d+", first.output), "a line of progress, with each process"
+    assert "trained " in first.output
+    assert "multi_worker_mirrored, 2 replicas, global batch 64, 440 steps" in first.output
+    accuracy = float(re.search(r"SparseCategoricalAccuracy +([\d.]+) +>= 0.95  met", first.output).group(1))
+    assert accuracy >= 0.95
+    pushed = Path(re.search(r"^model +(/.*)$", first.output, re.M).group(1))
+    assert pushed.parent == tmp_path / "runs" / "digits" / "serving"
+    assert_serves(pushed)
+    log = Path(re.search(r"^log +(/.*)$", first.output, re.M).group(1))
+    assert "INFO:absl" in log.read_text(), "TFX's noise is in the log"
+    assert "INFO:absl" not in first.output, "and only there"
+    assert {path.name for path in log.parent.iterdir()} == {"run.log", "fork-server.log", "chief-0.log", "worker-0.log"}
+
+    # Another strategy: what does not depend on it is not done again.
+    second = command("run", pipeline, "-p", "strategy=mirrored", "-p", "accelerator_count=2", "-p", "accelerator_type=cpu")
+    assert second.code == 0, second.output
+    assert nodes(second.output) == {**dict.fromkeys(BEFORE_TRAINING, True), **dict.fromkeys(AFTER, False)}
+    assert "mirrored, 2 replicas, global batch 64, 440 steps" in second.output
+
+    # Nothing new: nothing is done, and all is shown.
+    third = command("run", pipeline, "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    assert third.code == 0, third.output
+    assert all(nodes(third.output).values())
+    assert f"SparseCategoricalAccuracy      {accuracy:<10.6g}" in third.output
+    assert len(list(pushed.parent.iterdir())) == 2
+
+    # A model that is not good enough is not pushed, and the exit code says so.
+    fourth = command("run", pipeline, "-p", "train_steps=1", "-p", "learning_rate=1e-4")
+    assert fourth.code == 3, fourth.output
+    assert re.search(r"SparseCategoricalAccuracy +[\d.]+ +>= 0.95  not met", fourth.output)
+    assert "not pushed: thresholds are not met" in fourth.output
+    assert len(list(pushed.parent.iterdir())) == 2
+
+
+def assert_serves(model: Path) -> None:
+    """A request has no label, and gets a probability for each digit."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    requests = [
+        tf.train.Example(
+            features=tf.train.Features(feature={"pixels": tf.train.Feature(float_list=tf.train.FloatList(value=pixels))})
+        ).SerializeToString()
+        for pixels in digits.data[:200]
+    ]
+    loaded = tf.saved_model.load(str(model))
+    assert set(loaded.signatures) == {"serving_default", "transform_features"}
+    probabilities = loaded.signatures["serving_default"](tf.constant(requests))["outputs"].numpy()
+    assert probabilities.shape == (200, 10)
+    assert (probabilities.argmax(axis=1) == digits.target[:200]).mean() > 0.95
+    assert isinstance(tf.keras.models.load_model(str(model)), tf.keras.Model), "Keras loads it too"

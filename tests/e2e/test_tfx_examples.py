@@ -1,0 +1,95 @@
+"""TFX's own example modules, unchanged: their `run_fn` under our Trainer."""
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+PENGUIN = """\
+name: penguin
+module: tfx.examples.penguin.penguin_utils_keras
+data:
+  tfrecord: package://tfx/components/testdata/penguin/data/Split-train
+  splits: {train: 3, eval: 1}
+transform: {}
+trainer:
+  parameters: {train_steps: 100, eval_steps: 5}
+evaluate:
+  label: species
+  metrics:
+    SparseCategoricalAccuracy: {lower_bound: 0.6}
+push: {}
+"""
+
+
+def test_penguin_in_a_declarative_pipeline(command, tmp_path):
+    (tmp_path / "penguin.yaml").write_text(PENGUIN)
+    run = command("run", tmp_path / "penguin.yaml")
+    assert run.code == 0, run.output
+    assert "✓ Trainer" in run.output
+    assert len(list((tmp_path / "runs" / "penguin" / "serving").iterdir())) == 1
+
+
+def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
+    """Stock LocalDagRunner, stock components, a `module_file`: the Trainer is replaced and nothing else."""
+    import tfx.examples.mnist
+    from tfx.components.example_gen.import_example_gen.component import ImportExampleGen
+    from tfx.components.schema_gen.component import SchemaGen
+    from tfx.components.statistics_gen.component import StatisticsGen
+    from tfx.components.transform.component import Transform
+    from tfx.orchestration import metadata, pipeline
+    from tfx.orchestration.local import local_dag_runner
+    from tfx.proto import trainer_pb2
+
+    from tfx_distribute.components import Trainer
+
+    write_mnist(tmp_path / "data")
+    module_file = str(Path(tfx.examples.mnist.__file__).with_name("mnist_utils_native_keras.py"))
+    example_gen = ImportExampleGen(input_base=str(tmp_path / "data"))
+    statistics = StatisticsGen(examples=example_gen.outputs["examples"])
+    schema = SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=True)
+    transform = Transform(
+        examples=example_gen.outputs["examples"],
+        schema=schema.outputs["schema"],
+        module_file=module_file,
+        disable_statistics=True,
+    )
+    trainer = Trainer(
+        module_file=module_file,
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema.outputs["schema"],
+        train_args=trainer_pb2.TrainArgs(num_steps=50),
+        eval_args=trainer_pb2.EvalArgs(num_steps=5),
+    )
+    local_dag_runner.LocalDagRunner().run(
+        pipeline.Pipeline(
+            pipeline_name="mnist",
+            pipeline_root=str(tmp_path / "root"),
+            components=[example_gen, statistics, schema, transform, trainer],
+            metadata_connection_config=metadata.sqlite_metadata_connection_config(str(tmp_path / "metadata.sqlite")),
+            beam_pipeline_args=["--direct_running_mode=in_memory"],
+        )
+    )
+    (model,) = (tmp_path / "root" / "Trainer" / "model").glob("*/Format-Serving/saved_model.pb")
+    assert model.is_file()
+    assert list((tmp_path / "root" / "Trainer" / "model_run").glob("*/train/events*")), "TensorBoard logs of the module"
+
+
+def write_mnist(folder: Path) -> None:
+    """Digits in the shape of MNIST: 28 x 28 pixels."""
+    import numpy as np
+    import tensorflow as tf
+    from sklearn.datasets import load_digits
+
+    folder.mkdir()
+    digits = load_digits()
+    images = np.pad(digits.images.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2))) / 16.0
+    with tf.io.TFRecordWriter(str(folder / "mnist.tfrecord")) as writer:
+        for image, digit in zip(images[:600], digits.target[:600], strict=True):
+            features = {
+                "image_floats": tf.train.Feature(float_list=tf.train.FloatList(value=image.ravel())),
+                "image_class": tf.train.Feature(int64_list=tf.train.Int64List(value=[digit])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())

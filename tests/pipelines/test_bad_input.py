@@ -1,0 +1,155 @@
+"""Bad input at the command line: one clear message, an exit code that is not zero, and nothing is lost."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tfx_distribute.pipelines.cli import main
+
+PIPELINE = """\
+name: mine
+module: model.py
+data: {csv: data}
+trainer:
+  label: y
+  parameters: {epochs: 1, per_replica_batch_size: 2}
+"""
+MODEL = """\
+import tensorflow as tf
+
+def build_model(context):
+    x = tf.keras.Input((1,), name="x")
+    model = tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse")
+    return model
+"""
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
+    return tmp_path
+
+
+def validate(project: Path, *arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["validate", str(project / "pipeline.yaml"), *arguments])
+    return result.exit_code, result.output
+
+
+def test_good_project_is_valid(project):
+    code, output = validate(project)
+    assert (code, "valid (mine: build_model of" in output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("pipeline.yaml", PIPELINE.replace("label", "lable"), "unknown key 'trainer.lable'; did you mean 'label'?"),
+        ("data/a.csv", "x,y\n", "a.csv has a header but no rows"),
+        ("data/a.csv", "", "a.csv is empty"),
+        ("data/b.csv", "x\n1\n", "b.csv are not those of"),
+        ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
+        ("data/a.csv", "x,z\n1,2\n", "has no column 'y'; it has x, z"),
+        ("model.py", "def build(context): ...\n", "has neither build_model(context)"),
+        ("model.py", "def build_model(:\n", "model.py, line 1"),
+        ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: nothere.py"), "nothere.py: No such file"),
+        ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: not_installed"), "'not_installed' is not installed"),
+        (
+            "pipeline.yaml",
+            PIPELINE.replace("module: model.py", "module: json.py"),
+            "json.py cannot be imported under that name",
+        ),
+        ("pipeline.yaml", PIPELINE.replace("  label: y\n", ""), "trainer.label: is missing"),
+        ("pipeline.yaml", PIPELINE.replace("csv: data", "csv: nodata"), "nodata does not exist"),
+        ("pipeline.yaml", PIPELINE + "transform: {}\n", "model.py has no function 'preprocessing_fn'"),
+    ],
+)
+def test_mistakes_in_files(project, file, text, message):
+    (project / file).write_text(text)
+    code, output = validate(project)
+    assert code == 2
+    assert message in output
+    assert "Traceback" not in output
+
+
+def test_missing_column_of_a_curated_schema(project):
+    (project / "schema.pbtxt").write_text('feature { name: "x" type: FLOAT }\nfeature { name: "w" type: FLOAT }\n')
+    (project / "pipeline.yaml").write_text(PIPELINE.replace("csv: data", "csv: data, schema_file: schema.pbtxt"))
+    code, output = validate(project)
+    assert code == 2
+    assert "lacks columns of the schema: w; it has x, y" in output
+
+
+def test_mistakes_in_parameters(project):
+    code, output = validate(project, "-p", "num_workers=0")
+    assert (code, "-p num_workers=0: num_workers: 0 is not allowed" in output) == (2, True)
+    code, output = validate(project, "-p", "strategy=horovod")
+    assert code == 2
+    assert "no strategy 'horovod'; choose one of default, one_device, mirrored, multi_worker_mirrored" in output
+
+
+@pytest.mark.e2e
+def test_module_that_fails_while_training(project, command):
+    """Its last lines are shown, the good model of before is still there, and the same command works once it is mended."""
+    run = project / "pipeline.yaml"
+    (project / "pipeline.yaml").write_text(PIPELINE + "push: {}\n")
+    good = command("run", run)
+    assert good.code == 0, good.output
+    serving = project / "runs" / "mine" / "serving"
+    pushed = sorted(serving.rglob("saved_model.pb"))
+    assert len(pushed) == 1
+
+    (project / "model.py").write_text(MODEL.replace("    return model", "    raise RuntimeError('out of luck')"))
+    bad = command("run", run)
+    assert bad.code == 1
+    assert "✗ Trainer" in bad.output
+    assert "training process chief failed (exit code 1)" in bad.output
+    assert "RuntimeError: out of luck" in bad.output
+    assert sorted(serving.rglob("saved_model.pb")) == pushed
+    assert "StatisticsGen           cached" in bad.output
+
+    (project / "model.py").write_text(MODEL.replace("Dense(1)", "Dense(1, name='mended')"))
+    mended = command("run", run)
+    assert mended.code == 0, mended.output
+    assert len(list(serving.rglob("saved_model.pb"))) == 2
+
+
+@pytest.mark.e2e
+def test_module_that_does_not_import_fails_before_the_first_node(project, command):
+    (project / "model.py").write_text("import not_there\n" + MODEL)
+    run = command("run", project / "pipeline.yaml")
+    assert run.code == 2
+    assert "module: 'model' does not import: ModuleNotFoundError: No module named 'not_there'" in run.output
+    assert "✓" not in run.output
+    assert "Traceback" not in run.output
+
+
+@pytest.mark.e2e
+def test_column_that_the_transform_misses(project, command):
+    (project / "model.py").write_text(
+        MODEL + "\ndef preprocessing_fn(inputs):\n    return {'x': inputs['lost'], 'y': inputs['y']}\n"
+    )
+    (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
+    run = command("run", project / "pipeline.yaml")
+    assert run.code == 1
+    assert "✗ Transform" in run.output
+    assert "KeyError: 'lost'" in run.output
+    assert "model.py, line 10, in preprocessing_fn" in run.output
+
+
+@pytest.mark.e2e
+def test_port_that_is_taken(project, command):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (project / "pipeline.yaml").write_text(PIPELINE + f"targets: {{local: {{base_port: {port}}}}}\n")
+        run = command("run", project / "pipeline.yaml", "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    assert run.code == 1
+    assert f"base_port: port {port}, for chief, cannot be listened on" in run.output

@@ -132,7 +132,7 @@ def train(
                 metrics |= {f"val_{name}": value for name, value in evaluated.items()}
             callbacks.on_epoch_end(epoch, metrics)
             progress.report(metrics)
-            if model.stop_training:
+            if steps.agree(float(model.stop_training)) > 0:
                 break
         callbacks.on_train_end(metrics)
     return model, TrainingResult(
@@ -192,22 +192,24 @@ def _train_epoch(
     steps: Steps, training: Any, num_steps: int, callbacks: tf.keras.callbacks.CallbackList, progress: "_Progress"
 ) -> None:
     """Takes the training steps of one epoch, in as few calls as progress reports allow."""
-    one_by_one = callbacks._should_call_train_batch_hooks  # some callback wants to hear of each batch
-    at_once = 1
+    # Whether some callback, of whichever process, wants to hear of each batch.
+    one_by_one = steps.agree(float(callbacks._should_call_train_batch_hooks)) > 0
+    count = 1
     done = 0
     while done < num_steps:
-        count = 1 if one_by_one else min(at_once, num_steps - done)
         if one_by_one:
             callbacks.on_train_batch_begin(done)
         began = time.monotonic()
         loss = float(steps.train(training, tf.constant(count)))
         took = time.monotonic() - began
         done += count
+        progress.advance(count, loss)
         if one_by_one:
             callbacks.on_train_batch_end(done - 1, {"loss": loss})
-        # The first call also traces the function: grow by steps, not at once.
-        at_once = max(1, min(10 * count, int(count * CALL_SECONDS / max(took, 1e-9))))
-        progress.advance(count, loss)
+        elif done < num_steps:
+            # The first call also traces the function: grow by steps, not at once.
+            longest = min(10 * count, int(count * CALL_SECONDS / max(took, 1e-9)))
+            count = min(max(1, int(steps.agree(longest))), num_steps - done)
 
 
 def _floats(metrics: dict[str, Any]) -> dict[str, float]:

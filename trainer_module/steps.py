@@ -37,6 +37,21 @@ class Steps:
             self.train, self.evaluate = tf.function(self._train), tf.function(self._evaluate)
         self.metrics = tf.function(self._metrics)
 
+    def agree(self, value: float) -> float:
+        """The mean of a number over all processes, the same on each: for what they have to do alike.
+
+        Collective operations of a graph are known by their place in it, the round of a loop included. Processes that
+        divided the same steps into calls of different length would wait for each other without end.
+        """
+        if not isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return value
+        return float(self._mean(tf.constant(value, tf.float64)))
+
+    @tf.function
+    def _mean(self, value: tf.Tensor) -> tf.Tensor:
+        here = self._strategy.run(lambda own: own, args=(value,))
+        return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, here, axis=None)
+
     def _train(self, iterator: Iterator, num_steps: tf.Tensor) -> tf.Tensor:
         """Takes `num_steps` training steps; returns the last one's loss on this process's replicas, a scalar."""
         loss = tf.constant(0.0)

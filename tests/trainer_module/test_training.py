@@ -8,6 +8,8 @@ import pytest
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
 pytestmark = pytest.mark.e2e
 
 # Each with a global batch of 64.
@@ -126,6 +128,29 @@ def test_what_a_keras_user_may_override(cluster, tmp_path):
         module=UserModule("own_steps.build_model", (str(tmp_path),)),
     )
     assert result.metrics["val_accuracy"] > 0.8
+
+
+UNEVEN = """
+import json, os, sys
+sys.path.append(%r)
+from model import build_model as digits_model
+from tfx_distribute.trainer_module import loop
+
+def build_model(context):
+    # Left to themselves, the two would divide the same steps into calls of very different length.
+    loop.CALL_SECONDS = {"chief": 0.01, "worker": 5.0}[json.loads(os.environ["TF_CONFIG"])["task"]["type"]]
+    return digits_model(context)
+"""
+
+
+def test_processes_agree_on_what_they_have_to_do_alike(cluster, tmp_path):
+    (tmp_path / "own_uneven.py").write_text(UNEVEN % str(EXAMPLES / "digits"))
+    result = cluster.train(
+        Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+        Schedule(32, train_steps=400),
+        module=UserModule("own_uneven.build_model", (str(tmp_path),)),
+    )
+    assert result.train_steps == 400
 
 
 @pytest.mark.parametrize(

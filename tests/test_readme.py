@@ -1,0 +1,58 @@
+"""What the README shows is what there is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tfx_distribute.pipelines.cli import main
+
+
+@pytest.fixture(scope="module")
+def readme(request) -> str:
+    return (request.config.rootpath / "README.md").read_text()
+
+
+def blocks(readme: str, language: str) -> list[str]:
+    return [text for found, text in re.findall(r"^```(\w*)\n(.*?)\n```$", readme, re.M | re.S) if found == language]
+
+
+def test_shows_the_example_as_it_is(readme, request):
+    example = request.config.rootpath / "examples" / "digits"
+    assert blocks(readme, "yaml") == [(example / "pipeline.yaml").read_text().rstrip()]
+    assert blocks(readme, "python")[0] == (example / "model.py").read_text().rstrip()
+
+
+def test_shows_the_message_of_a_mistake(readme, request, tmp_path):
+    """The file name stands for any; the rest is word for word."""
+    text = blocks(readme, "yaml")[0].replace("strategy: one_device", "stratgy: one_device")
+    (tmp_path / "mistake.yaml").write_text(text)
+    result = CliRunner().invoke(main, ["validate", str(tmp_path / "mistake.yaml")])
+    assert result.exit_code == 2
+    (shown,) = [block for block in blocks(readme, "") if block.startswith("Error")]
+    assert result.output.rstrip().partition(", ")[2] == shown.partition(", ")[2]
+
+
+def test_names_every_parameter_value(readme):
+    from tfx_distribute.trainer_module import compatibility
+
+    for name in (*compatibility.STRATEGIES, *compatibility.ALL_REDUCE, *compatibility.ACCELERATORS):
+        assert f"`{name}`" in readme, name
+
+
+@pytest.mark.e2e
+def test_python_example_runs(readme, request, tmp_path):
+    code = blocks(readme, "python")[1]
+    assert "local.run(" in code
+    root = request.config.rootpath
+    (tmp_path / "example.py").write_text(code.replace("examples/digits", str(root / "examples" / "digits")))
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    replicas, pushed = done.stdout.strip().splitlines()[-1].split()
+    assert replicas == "2"
+    assert (Path(pushed) / "saved_model.pb").is_file()

@@ -25,7 +25,7 @@ find_uv() {
     fi
     if ! .venv-tools/bin/uv --version >/dev/null 2>&1; then
         python3 -m venv --clear .venv-tools >&2
-        .venv-tools/bin/python -m pip install --quiet uv >&2
+        .venv-tools/bin/python -m pip install --quiet --disable-pip-version-check uv >&2
     fi
     echo .venv-tools/bin/uv
 }
@@ -44,6 +44,8 @@ fi
 echo "installing the locked packages into .venv (about 1 GB the first time)"
 # Compiled byte code: halves the time of every import.
 export UV_COMPILE_BYTECODE=1 VIRTUAL_ENV="$PWD/.venv"
+# Trust the certificates that this machine trusts (uv brings its own otherwise); the name of the setting has changed.
+export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1
 "$uv" pip sync --quiet requirements.lock
 "$uv" pip install --quiet --no-deps --no-build-isolation --editable .
 echo "$wanted" >.venv/.installed

@@ -187,7 +187,8 @@ def _verdict(found: "MetricResult") -> Text:
     if not slices:
         return Text("not met", "red")
     some = ", ".join(slices[:3]) + (", ..." if len(slices) > 3 else "")
-    return Text(f"{'not met, also' if '' in found.failed_on else 'not met'} on {len(slices)} slices ({some})", "red")
+    where = f"{len(slices)} slice{'s' if len(slices) > 1 else ''} ({some})"
+    return Text(f"not met, also on {where}" if "" in found.failed_on else f"not met on {where}", "red")
 
 
 def _thresholds(metric: Metric) -> str:

@@ -1,0 +1,138 @@
+"""A specification -> the TFX pipeline, for each kind of data and with each part left out."""
+
+import json
+
+import pytest
+from tfx.orchestration import data_types
+
+from tfx_distribute.pipelines import graph, user_module
+from tfx_distribute.pipelines.spec import Change, Data, Evaluate, Metric, Parameters, PipelineSpec, Push, Trainer, Transform
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+PLACES = graph.Places(pipeline_root="/root", metadata=None, push_directory="/serving", beam_pipeline_args=("--a=b",))
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "own.py").write_text("def build_model(context): ...\ndef preprocessing_fn(inputs): ...\n")
+    (tmp_path / "data.csv").write_text("x,y\n1,2\n")
+    return PipelineSpec(
+        name="mine",
+        module=str(tmp_path / "own.py"),
+        data=Data(csv=str(tmp_path / "data.csv")),
+        trainer=Trainer(label="y", parameters=Parameters(epochs=2), hparams={"rate": 0.5}),
+    )
+
+
+def build(spec: PipelineSpec):
+    return graph.build(spec, user_module.find(spec), PLACES)
+
+
+def ids(pipeline) -> list[str]:
+    return [node.id for node in pipeline.components]
+
+
+def node(pipeline, name: str):
+    return next(component for component in pipeline.components if component.id == name)
+
+
+def test_smallest_pipeline(spec):
+    pipeline = build(spec)
+    assert set(ids(pipeline)) == {"CsvExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Trainer"}
+    properties = node(pipeline, "CsvExampleGen").exec_properties
+    assert properties["input_base"] == spec.data.csv.removesuffix("/data.csv")
+    assert json.loads(properties["input_config"])["splits"] == [{"name": "all", "pattern": "data.csv"}]
+    assert pipeline.beam_pipeline_args == ["--a=b"]
+    assert pipeline.enable_cache
+
+
+def test_whole_pipeline_with_a_baseline(spec):
+    change = Evaluate(metrics={"AUC": Metric(lower_bound=0.5, change=Change(absolute=-0.1))}, slices=[["x"]])
+    pipeline = build(spec.model_copy(update={"transform": Transform(), "evaluate": change, "push": Push()}))
+    assert set(ids(pipeline)) >= {"Transform", "latest-blessed-model", "Trainer", "Evaluator", "Pusher"}
+    config = json.loads(node(pipeline, "Evaluator").exec_properties["eval_config"])
+    (metric,) = config["metrics_specs"][0]["metrics"]
+    assert (metric["class_name"], json.loads(metric["config"])) == ("AUC", {"name": "AUC"})
+    assert metric["threshold"]["value_threshold"] == {"lower_bound": 0.5}
+    assert metric["threshold"]["change_threshold"] == {"absolute": -0.1, "direction": "HIGHER_IS_BETTER"}
+    assert config["slicing_specs"] == [{}, {"feature_keys": ["x"]}]
+    assert config["model_specs"][0]["preprocessing_function_names"] == ["transform_features"]
+
+
+def test_trainer_parameters_are_pipeline_parameters(spec):
+    properties = node(build(spec), "Trainer").exec_properties
+    for name, value in graph.parameter_values(spec).items():
+        parameter = properties[name]
+        assert isinstance(parameter, data_types.RuntimeParameter), name
+        assert (parameter.name, parameter.ptype, parameter.default) == (name, type(value), value)
+
+
+def test_changed_module_is_another_cache_key(spec, tmp_path):
+    """TFX's cache sees the names of functions only; the fingerprint tells it of their content."""
+    with_transform = spec.model_copy(update={"transform": Transform()})
+
+    def keys() -> tuple[str, str]:
+        pipeline = build(with_transform)
+        properties = [node(pipeline, name).exec_properties for name in ("Transform", "Trainer")]
+        return properties[0]["custom_config"], properties[1]["module_fingerprint"]
+
+    before = keys()
+    assert keys() == before
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    after = keys()
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+@pytest.mark.parametrize(("source", "expected"), [("tfrecord", "ImportExampleGen"), ("parquet", "FileBasedExampleGen")])
+def test_other_files(spec, tmp_path, source, expected):
+    assert expected in ids(build(spec.model_copy(update={"data": Data(**{source: str(tmp_path)})})))
+
+
+def test_curated_schema_is_imported(spec, tmp_path):
+    (tmp_path / "schema.pbtxt").write_text("")
+    data = Data(csv=str(tmp_path), schema_file=str(tmp_path / "schema.pbtxt"))
+    assert "ImportSchemaGen" in ids(build(spec.model_copy(update={"data": data})))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no_such_module.Gen", "cannot make 'no_such_module.Gen': ModuleNotFoundError"),
+        ("collections.Counter", "'collections.Counter' is not a TFX component with an output 'examples'"),
+    ],
+)
+def test_example_gen_that_is_none(spec, path, message):
+    with pytest.raises(ConfigurationError, match=message):
+        build(spec.model_copy(update={"data": Data(example_gen=path)}))
+
+
+def test_label_is_needed_to_evaluate(spec):
+    without = spec.model_copy(update={"trainer": Trainer(), "evaluate": Evaluate(metrics={"AUC": Metric()})})
+    with pytest.raises(ConfigurationError, match="evaluate.label: is missing"):
+        graph.eval_config(without, without.evaluate, user_module.find(spec))
+
+
+@pytest.mark.e2e
+def test_parquet_is_trained_on(command, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (tmp_path / "data").mkdir()
+    columns = {"x": [i / 100 for i in range(100)], "y": [i / 50 for i in range(100)]}
+    parquet.write_table(pa.table(columns), tmp_path / "data" / "part.parquet")
+    (tmp_path / "own.py").write_text(
+        "import tensorflow as tf\n"
+        "def build_model(context):\n"
+        "    x = tf.keras.Input((1,), name='x')\n"
+        "    model = tf.keras.Model({'x': x}, tf.keras.layers.Dense(1)(x))\n"
+        "    model.compile('sgd', 'mse')\n"
+        "    return model\n"
+    )
+    (tmp_path / "pipeline.yaml").write_text(
+        "name: mine\nmodule: own.py\ndata: {parquet: data}\n"
+        "trainer: {label: y, parameters: {epochs: 2, per_replica_batch_size: 8}}\npush: {}\n"
+    )
+    run = command("run", tmp_path / "pipeline.yaml")
+    assert run.code == 0, run.output
+    assert len(list((tmp_path / "runs" / "mine" / "serving").iterdir())) == 1

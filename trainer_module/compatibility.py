@@ -58,8 +58,7 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "central_storage",
-            "tf.distribute.experimental.CentralStorageStrategy: variables on the CPU, compute on each device",
-            built=False,
+            "tf.distribute.experimental.CentralStorageStrategy: one process, variables on its CPU, a replica on each device",
         ),
         Strategy("tpu", "tf.distribute.TPUStrategy: a TPU slice", multi_worker=True, built=False),
         Strategy("model_parallel", "DTensor: the model split over a mesh of devices", built=False),

@@ -101,9 +101,15 @@ def _multi_worker_mirrored(distribution: Distribution, devices: list[str]) -> tf
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
+def _central_storage(distribution: Distribution, devices: list[str]) -> tf.distribute.Strategy:
+    del distribution
+    return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device="CPU:0")
+
+
 _FACTORIES: dict[str, Callable[[Distribution, list[str]], tf.distribute.Strategy]] = {
     "default": _default,
     "one_device": _one_device,
     "mirrored": _mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,
+    "central_storage": _central_storage,
 }

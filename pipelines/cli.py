@@ -39,6 +39,27 @@ def validate(pipeline: str, given: tuple[str, ...]) -> None:
 
 
 @main.command()
+@click.argument("pipeline", type=click.Path())
+@PARAMETER
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="For whom.")
+def plan(pipeline: str, given: tuple[str, ...], output: str) -> None:
+    """Shows what a run would be: processes and their TF_CONFIG, replicas, batch, steps, warnings. Starts nothing."""
+    spec, module = _load(pipeline, given)
+    from tfx_distribute.pipelines import plan as plan_lib
+
+    made = plan_lib.make_plan(spec, module)
+    if output == "json":
+        import dataclasses
+        import json
+
+        click.echo(json.dumps(dataclasses.asdict(made), indent=2))
+    else:
+        from tfx_distribute.pipelines.plan_text import as_text
+
+        click.echo(as_text(made))
+
+
+@main.command()
 def schema() -> None:
     """Prints the JSON Schema of pipeline files, for editors."""
     import json

@@ -63,8 +63,11 @@ def find(spec: PipelineSpec) -> Module:
         file = Path(found.origin)
     names = module_lib.top_level_names(file)
     train = module_lib.training_function(names, str(file))
+    parameters = spec.trainer.parameters
     if train == "build_model" and spec.trainer.label is None:
         raise ConfigurationError("trainer.label: is missing; write the name of the feature that the model predicts")
+    if train == "build_model" and not (parameters.train_steps or parameters.epochs):
+        raise ConfigurationError("trainer.parameters: how long to train is not said; write train_steps or epochs")
     if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
     return Module(name, file, folder, train)

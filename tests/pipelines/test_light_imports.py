@@ -35,7 +35,14 @@ def run_command(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("run", "--help"), ("schema",), ("validate", "examples/digits/pipeline.yaml")]
+    "arguments",
+    [
+        ("--help",),
+        ("run", "--help"),
+        ("schema",),
+        ("validate", "examples/digits/pipeline.yaml"),
+        ("plan", "examples/taxi/pipeline.yaml"),
+    ],
 )
 def test_light_commands(arguments, request, monkeypatch):
     monkeypatch.chdir(request.config.rootpath)

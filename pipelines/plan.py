@@ -1,0 +1,168 @@
+"""What a run would be, worked out without TensorFlow: who takes part, what each is told, how much one step is.
+
+Pure: a specification in, a `RunPlan` out. What depends on the machine that will train is said to, and not guessed.
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfx_distribute.pipelines import preflight
+from tfx_distribute.pipelines.spec import PipelineSpec
+from tfx_distribute.pipelines.user_module import Module
+from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module.cluster import Cluster, Task, replicas_of_roles
+
+FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """One training process.
+
+    Attributes:
+      task: Who it is, such as `chief` or `worker 0`.
+      command: What it runs.
+      tf_config: Its TF_CONFIG; None for a process that trains alone.
+      writes: What it leaves behind.
+    """
+
+    task: str
+    command: str
+    tf_config: str | None
+    writes: str
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run would be.
+
+    Attributes:
+      pipeline: Name of the pipeline.
+      strategy: Name of the strategy.
+      summary: What the strategy is.
+      processes: The training processes, in the order in which they start.
+      devices_per_process: Devices of each that train; None where the machine decides.
+      num_replicas: Replicas that train in step; None where the machine decides.
+      per_replica_batch_size: Examples that one replica takes in one step.
+      global_batch_size: Examples per training step; None where the machine decides.
+      train_examples: About how many examples are trained on; None where only a run can tell.
+      steps_per_epoch: About how many steps see each of them once.
+      train_steps: Training steps in all, about, where `epochs` says how long.
+      hparams: The module's hyperparameters.
+      warnings: What a person should know before the run.
+    """
+
+    pipeline: str
+    strategy: str
+    summary: str
+    processes: tuple[ProcessPlan, ...]
+    devices_per_process: int | None
+    num_replicas: int | None
+    per_replica_batch_size: int
+    global_batch_size: int | None
+    train_examples: int | None
+    steps_per_epoch: int | None
+    train_steps: int | None
+    hparams: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
+    """Works out what a run of a pipeline would be.
+
+    Args:
+      spec: The pipeline, with the values of its parameters.
+      module: The user's module.
+    """
+    parameters = spec.trainer.parameters
+    row = compatibility.strategy_named(parameters.strategy)
+    devices = _devices(parameters.accelerator_type, parameters.accelerator_count, row.all_devices)
+    replicas = devices and devices * parameters.num_workers
+    batch = replicas and replicas * parameters.per_replica_batch_size
+    # A run_fn reads, and decides on its batch, by itself.
+    by_itself = module.train == "run_fn"
+    examples = None if by_itself else _train_examples(spec)
+    steps_per_epoch = max(1, round(examples / batch)) if examples and batch else None
+    train_steps = parameters.train_steps or (steps_per_epoch and parameters.epochs * steps_per_epoch)
+    return RunPlan(
+        pipeline=spec.name,
+        strategy=parameters.strategy,
+        summary=row.summary,
+        processes=_processes(parameters.strategy, parameters.num_workers),
+        devices_per_process=devices,
+        num_replicas=replicas,
+        per_replica_batch_size=parameters.per_replica_batch_size,
+        global_batch_size=None if by_itself else batch,
+        train_examples=examples,
+        steps_per_epoch=steps_per_epoch,
+        train_steps=train_steps or None,
+        hparams=dict(spec.trainer.hparams),
+        warnings=tuple(_warnings(spec, by_itself, devices, replicas, batch, examples)),
+    )
+
+
+def _devices(kind: str, count: int, all_devices: bool) -> int | None:
+    if not all_devices:
+        return 1
+    if count:
+        return count
+    return 1 if kind == "cpu" else None
+
+
+def _processes(strategy: str, num_workers: int) -> tuple[ProcessPlan, ...]:
+    roles = replicas_of_roles(strategy, num_workers)
+    names = [Task(role, index) for role, count in roles.items() for index in range(count)]
+    ports = {task: FIRST_PORT + offset for offset, task in enumerate(names)}
+    cluster = Cluster(
+        {role: tuple(f"127.0.0.1:{ports[Task(role, index)]}" for index in range(count)) for role, count in roles.items()}
+    )
+    return tuple(
+        ProcessPlan(
+            task=str(task),
+            command="python -m tfx_distribute.trainer_module --job job.json",
+            tf_config=cluster.tf_config(task) if len(names) > 1 else None,
+            writes="the model, TensorBoard logs" if task == names[0] else "nothing",
+        )
+        for task in names
+    )
+
+
+def _train_examples(spec: PipelineSpec) -> int | None:
+    """The rows of local CSV files times the train split's share; other sources are known when they have been read."""
+    name, source = spec.data.source
+    if name != "csv" or "://" in source:
+        return None
+    rows = sum(_rows(file) for file in preflight.data_files(name, source))
+    return round(rows * spec.data.splits["train"] / sum(spec.data.splits.values()))
+
+
+def _rows(file: Path) -> int:
+    with file.open(newline="", encoding="utf-8") as stream:
+        return sum(1 for row in csv.reader(stream) if row) - 1
+
+
+def _warnings(
+    spec: PipelineSpec,
+    by_itself: bool,
+    devices: int | None,
+    replicas: int | None,
+    batch: int | None,
+    examples: int | None,
+) -> list[str]:
+    parameters = spec.trainer.parameters
+    found = []
+    if devices is None:
+        found.append("accelerator_count is 0: the GPUs that a process sees decide on the replicas, and on the global batch")
+    if replicas == 1 and compatibility.STRATEGIES[parameters.strategy].all_devices:
+        found.append(f"one replica: strategy {parameters.strategy} has nothing to distribute over; raise accelerator_count")
+    if by_itself and parameters.strategy != "default":
+        found.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
+    if by_itself and parameters.epochs:
+        found.append("a run_fn is told train_steps, not epochs")
+    if batch and examples is not None and examples < batch:
+        found.append(f"the train split has about {examples} examples, fewer than one global batch of {batch}")
+    if "eval" not in spec.data.splits and not by_itself:
+        found.append("no split is called 'eval': nothing is evaluated while training")
+    return found

@@ -1,0 +1,40 @@
+"""A `RunPlan` as a person reads it."""
+
+from tfx_distribute.pipelines.plan import RunPlan
+
+BY_MACHINE = "decided by the machine"
+
+
+def as_text(plan: RunPlan) -> str:
+    """A few lines: what one step is, then each process, then warnings."""
+    rows = [
+        ("pipeline", plan.pipeline),
+        ("strategy", f"{plan.strategy} ({plan.summary})"),
+        ("processes", f"{len(plan.processes)}, {_or(plan.devices_per_process, BY_MACHINE)} device(s) each"),
+        ("replicas", _or(plan.num_replicas, BY_MACHINE)),
+        ("batch", f"{plan.per_replica_batch_size} per replica, global {_or(plan.global_batch_size, BY_MACHINE)}"),
+        ("steps", _steps(plan)),
+    ]
+    if plan.hparams:
+        rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
+    lines = [f"{name:<11}{value}" for name, value in rows]
+    for process in plan.processes:
+        lines += ["", process.task, f"  runs       {process.command}"]
+        if process.tf_config:
+            lines.append(f"  TF_CONFIG  {process.tf_config}")
+        lines.append(f"  writes     {process.writes}")
+    if plan.warnings:
+        lines += ["", *(f"warning: {warning}" for warning in plan.warnings)]
+    return "\n".join(lines)
+
+
+def _steps(plan: RunPlan) -> str:
+    if plan.train_steps is None:
+        return "known when the data has been read"
+    if plan.steps_per_epoch is None:
+        return str(plan.train_steps)
+    return f"about {plan.train_steps}, {plan.steps_per_epoch} per epoch of about {plan.train_examples} examples"
+
+
+def _or(value: int | None, otherwise: str) -> str:
+    return otherwise if value is None else str(value)

@@ -1,0 +1,110 @@
+"""What a run would be, told without TensorFlow; and a run is what was told."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tfx_distribute.pipelines import plan as plan_lib
+from tfx_distribute.pipelines import user_module
+from tfx_distribute.pipelines.cli import main
+from tfx_distribute.pipelines.plan_text import as_text
+from tfx_distribute.pipelines.spec import Data, Parameters, PipelineSpec, Trainer
+
+
+@pytest.fixture
+def make(tmp_path):
+    (tmp_path / "own.py").write_text("def build_model(context): ...\n")
+    (tmp_path / "own_run_fn.py").write_text("def run_fn(fn_args): ...\n")
+    (tmp_path / "data.csv").write_text("x,y\n" + "1,2\n" * 900)
+
+    def make(module: str = "own.py", splits: dict[str, int] | None = None, **parameters: object) -> plan_lib.RunPlan:
+        spec = PipelineSpec(
+            name="mine",
+            module=str(tmp_path / module),
+            data=Data(csv=str(tmp_path / "data.csv"), splits=splits or {"train": 2, "eval": 1}),
+            trainer=Trainer(label="y", parameters=Parameters(**{"epochs": 3, **parameters}), hparams={"rate": 0.5}),
+        )
+        return plan_lib.make_plan(spec, user_module.find(spec))
+
+    return make
+
+
+def test_the_whole_plan_of_two_workers(make):
+    plan = make(strategy="multi_worker_mirrored", num_workers=2, accelerator_type="cpu", per_replica_batch_size=30)
+    cluster = {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2223"]}
+    command = "python -m tfx_distribute.trainer_module --job job.json"
+    assert plan == plan_lib.RunPlan(
+        pipeline="mine",
+        strategy="multi_worker_mirrored",
+        summary=plan.summary,
+        processes=(
+            plan_lib.ProcessPlan(
+                "chief",
+                command,
+                json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}),
+                "the model, TensorBoard logs",
+            ),
+            plan_lib.ProcessPlan(
+                "worker 0", command, json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}), "nothing"
+            ),
+        ),
+        devices_per_process=1,
+        num_replicas=2,
+        per_replica_batch_size=30,
+        global_batch_size=60,
+        train_examples=600,
+        steps_per_epoch=10,
+        train_steps=30,
+        hparams={"rate": 0.5},
+        warnings=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warning"),
+    [
+        ({"strategy": "mirrored"}, "accelerator_count is 0: the GPUs that a process sees decide"),
+        (
+            {"strategy": "mirrored", "accelerator_type": "cpu"},
+            "one replica: strategy mirrored has nothing to distribute over",
+        ),
+        ({"per_replica_batch_size": 700}, "about 600 examples, fewer than one global batch of 700"),
+        ({"splits": {"train": 1}}, "no split is called 'eval'"),
+        (
+            {"module": "own_run_fn.py", "strategy": "mirrored", "accelerator_count": 2},
+            "only if it takes it from get_strategy",
+        ),
+        ({"module": "own_run_fn.py"}, "a run_fn is told train_steps, not epochs"),
+    ],
+)
+def test_warnings(make, arguments, warning):
+    plan = make(**arguments)
+    assert any(warning in found for found in plan.warnings), plan.warnings
+    assert f"warning: {plan.warnings[0]}" in as_text(plan)
+
+
+def test_a_plain_run_has_no_warnings(make):
+    assert make().warnings == ()
+
+
+def test_for_people_and_for_programs(request):
+    pipeline = str(request.config.rootpath / "examples" / "taxi" / "pipeline.yaml")
+    arguments = [
+        "plan",
+        pipeline,
+        "-p",
+        "strategy=multi_worker_mirrored",
+        "-p",
+        "num_workers=2",
+        "-p",
+        "accelerator_type=cpu",
+    ]
+    text = CliRunner().invoke(main, arguments)
+    assert text.exit_code == 0
+    assert "batch      64 per replica, global 128" in text.output
+    assert "steps      about 312, 78 per epoch of about 10001 examples" in text.output
+    program = CliRunner().invoke(main, [*arguments, "--output", "json"])
+    made = json.loads(program.output)
+    assert (made["num_replicas"], made["global_batch_size"], made["train_examples"]) == (2, 128, 10001)
+    assert [process["task"] for process in made["processes"]] == ["chief", "worker 0"]

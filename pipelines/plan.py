@@ -47,6 +47,8 @@ class RunPlan:
       num_replicas: Replicas that train in step; None where the machine decides.
       per_replica_batch_size: Examples that one replica takes in one step.
       global_batch_size: Examples per training step; None where the machine decides.
+      learning_rate_factor: What the learning rate is multiplied by; None where the machine decides.
+      warmup_steps: Training steps in which the learning rate rises to its value.
       train_examples: About how many examples are trained on; None where only a run can tell.
       steps_per_epoch: About how many steps see each of them once.
       train_steps: Training steps in all, about, where `epochs` says how long.
@@ -62,6 +64,8 @@ class RunPlan:
     num_replicas: int | None
     per_replica_batch_size: int
     global_batch_size: int | None
+    learning_rate_factor: float | None
+    warmup_steps: int
     train_examples: int | None
     steps_per_epoch: int | None
     train_steps: int | None
@@ -95,6 +99,8 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
         num_replicas=replicas,
         per_replica_batch_size=parameters.per_replica_batch_size,
         global_batch_size=None if by_itself else batch,
+        learning_rate_factor=replicas and compatibility.learning_rate_factor(parameters.learning_rate_scaling, replicas),
+        warmup_steps=parameters.warmup_steps,
         train_examples=examples,
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,

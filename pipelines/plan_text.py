@@ -15,6 +15,9 @@ def as_text(plan: RunPlan) -> str:
         ("batch", f"{plan.per_replica_batch_size} per replica, global {_or(plan.global_batch_size, BY_MACHINE)}"),
         ("steps", _steps(plan)),
     ]
+    if plan.learning_rate_factor != 1 or plan.warmup_steps:
+        warmup = f", reached in {plan.warmup_steps} steps" if plan.warmup_steps else ""
+        rows.append(("learn rate", f"build_model's times {_or(plan.learning_rate_factor, BY_MACHINE)}{warmup}"))
     if plan.hparams:
         rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
     lines = [f"{name:<11}{value}" for name, value in rows]
@@ -36,5 +39,5 @@ def _steps(plan: RunPlan) -> str:
     return f"about {plan.train_steps}, {plan.steps_per_epoch} per epoch of about {plan.train_examples} examples"
 
 
-def _or(value: int | None, otherwise: str) -> str:
-    return otherwise if value is None else str(value)
+def _or(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:g}"

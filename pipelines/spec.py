@@ -125,6 +125,12 @@ class Parameters(_Model):
     """Batches of each evaluation while training; 0 for the whole split."""
     precision: str = Field(Schedule.precision, json_schema_extra={"enum": list(compatibility.PRECISIONS)})
     """Keras precision policy."""
+    learning_rate_scaling: str = Field(
+        Schedule.learning_rate_scaling, json_schema_extra={"enum": list(compatibility.LEARNING_RATE_SCALINGS)}
+    )
+    """What the replicas do to the learning rate of `build_model`: nothing, times their number, times its square root."""
+    warmup_steps: int = Field(Schedule.warmup_steps, ge=0)
+    """Training steps in which the learning rate rises, evenly, to its value."""
     seed: int = Schedule.seed
     """Seed of initial weights and shuffling."""
 

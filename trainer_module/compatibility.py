@@ -3,6 +3,7 @@
 A new strategy is built in `trainer_module.strategy` and gets `built=True` here; nothing else lists strategies.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,6 +77,9 @@ ACCELERATORS: tuple[str, ...] = ("auto", "cpu", "gpu")
 # Names of Keras mixed-precision policies.
 PRECISIONS: tuple[str, ...] = ("float32", "mixed_float16", "mixed_bfloat16")
 
+# What the replicas do to the learning rate: nothing, times their number, times its square root.
+LEARNING_RATE_SCALINGS: tuple[str, ...] = ("none", "linear", "sqrt")
+
 
 def strategy_named(name: str) -> Strategy:
     """Returns the row of the strategy called `name`.
@@ -109,12 +113,14 @@ def check(distribution: Distribution, schedule: Schedule) -> None:
         ("train_steps", schedule.train_steps, 0),
         ("epochs", schedule.epochs, 0),
         ("eval_steps", schedule.eval_steps, 0),
+        ("warmup_steps", schedule.warmup_steps, 0),
     ):
         if value < least:
             raise ConfigurationError(f"{name}: {value} is too small; write {least} or more")
     _one_of("accelerator_type", distribution.accelerator_type, ACCELERATORS)
     _one_of("all_reduce", distribution.all_reduce, ALL_REDUCE)
     _one_of("precision", schedule.precision, PRECISIONS)
+    _one_of("learning_rate_scaling", schedule.learning_rate_scaling, LEARNING_RATE_SCALINGS)
     if num_workers > 1 and not row.multi_worker:
         wider = [name for name in BUILT if STRATEGIES[name].multi_worker]
         raise ConfigurationError(
@@ -156,6 +162,16 @@ def check(distribution: Distribution, schedule: Schedule) -> None:
             f"epochs: train_steps={schedule.train_steps} and epochs={schedule.epochs} both say how long to train; "
             "write one of them"
         )
+
+
+def learning_rate_factor(scaling: str, num_replicas: int) -> float:
+    """What a learning rate is multiplied by.
+
+    Args:
+      scaling: One of `LEARNING_RATE_SCALINGS`.
+      num_replicas: Replicas that train in step.
+    """
+    return {"none": 1.0, "linear": float(num_replicas), "sqrt": math.sqrt(num_replicas)}[scaling]
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

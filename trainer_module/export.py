@@ -32,6 +32,8 @@ def export(model: tf.keras.Model, features: Features, folder: str, is_chief: boo
     if tf.io.gfile.exists(beside):
         tf.io.gfile.rmtree(beside)
     _save(model, features, beside)
+    if tf.io.gfile.exists(folder):  # of an earlier try; the new one is complete
+        tf.io.gfile.rmtree(folder)
     tf.io.gfile.rename(beside, folder)
 
 

@@ -90,6 +90,8 @@ class Schedule:
       epochs: Times that each example is seen; 0 where `train_steps` says how long.
       eval_steps: Batches of each evaluation; 0 for the whole split.
       precision: Name of a Keras mixed-precision policy.
+      learning_rate_scaling: One of `compatibility.LEARNING_RATE_SCALINGS`.
+      warmup_steps: Training steps in which the learning rate rises to its value.
       seed: Seed of initial weights, of shuffling and of dropout.
     """
 
@@ -98,6 +100,8 @@ class Schedule:
     epochs: int = 0
     eval_steps: int = 0
     precision: str = "float32"
+    learning_rate_scaling: str = "none"
+    warmup_steps: int = 0
     seed: int = 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import compatibility, learning_rate
 from tfx_distribute.trainer_module import data as data_lib
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -111,7 +112,9 @@ def train(
     evaluation = _evaluation(job.schedule, data, features, strategy, readers)
     _open_iterators.extend((training, evaluation))
     start = time.monotonic()
-    steps = Steps(model, strategy)
+    with strategy.scope():
+        by = compatibility.learning_rate_factor(job.schedule.learning_rate_scaling, plan.num_replicas)
+        steps = Steps(model, strategy, learning_rate.scale(model.optimizer, by, job.schedule.warmup_steps))
     metrics: dict[str, float] = {}
     with strategy.scope():
         callbacks.on_train_begin()
@@ -131,9 +134,10 @@ def train(
                 callbacks.on_test_end(evaluated)
                 metrics |= {f"val_{name}": value for name, value in evaluated.items()}
             callbacks.on_epoch_end(epoch, metrics)
-            progress.report(metrics)
+            progress.report_if_due(metrics)
             if steps.agree(float(model.stop_training)) > 0:
                 break
+        progress.report(metrics)
         callbacks.on_train_end(metrics)
     return model, TrainingResult(
         num_replicas=plan.num_replicas,
@@ -229,8 +233,11 @@ class _Progress:
 
     def advance(self, count: int, loss: float) -> None:
         self.step += count
+        self.report_if_due({"loss": loss})
+
+    def report_if_due(self, metrics: dict[str, float]) -> None:
         if self._reporter.due():
-            self.report({"loss": loss})
+            self.report(metrics)
 
     def report(self, metrics: dict[str, float] | None = None) -> None:
         now = time.monotonic()

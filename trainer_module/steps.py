@@ -5,6 +5,7 @@ part of the graph, and metrics are read when somebody wants them. What a step do
 regularisers, metrics, optimizer and loss scale, or its `train_step` and `test_step` where it overrides them.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -18,10 +19,14 @@ class Steps:
     Args:
       model: A compiled Keras model, made in the strategy's scope.
       strategy: The strategy.
+      before_step: Done before each training step, once for all replicas, in the graph.
     """
 
-    def __init__(self, model: tf.keras.Model, strategy: tf.distribute.Strategy):
+    def __init__(
+        self, model: tf.keras.Model, strategy: tf.distribute.Strategy, before_step: Callable[[], None] | None = None
+    ):
         self._model = model
+        self._before_step = before_step
         self._strategy = strategy
         keras_model = tf.keras.Model
         own_step = type(model).train_step is not keras_model.train_step
@@ -56,6 +61,8 @@ class Steps:
         """Takes `num_steps` training steps; returns the last one's loss on this process's replicas, a scalar."""
         loss = tf.constant(0.0)
         for _ in tf.range(num_steps):
+            if self._before_step is not None:
+                self._before_step()
             losses = self._strategy.run(self._train_step, args=(next(iterator),))
             loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
         return loss

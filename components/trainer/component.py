@@ -94,6 +94,8 @@ class Trainer(base_component.BaseComponent):
         epochs: Number | None = None,
         eval_steps: Number | None = None,
         precision: Text | None = None,
+        learning_rate_scaling: Text | None = None,
+        warmup_steps: Number | None = None,
         seed: Number | None = None,
     ):
         """Constructs a Trainer component.
@@ -129,6 +131,9 @@ class Trainer(base_component.BaseComponent):
           epochs: Times that each example is seen.
           eval_steps: Batches of each evaluation; 0 for the whole split. Default 0.
           precision: `float32`, `mixed_float16` or `mixed_bfloat16`. Default `float32`.
+          learning_rate_scaling: What the replicas do to the learning rate of `build_model`: `none`, `linear` (times their
+            number) or `sqrt` (times its square root). Default `none`.
+          warmup_steps: Training steps in which the learning rate rises, evenly, to its value. Default 0.
           seed: Seed of initial weights and shuffling. Default 0.
 
         Raises:
@@ -155,6 +160,8 @@ class Trainer(base_component.BaseComponent):
             "epochs": epochs,
             "eval_steps": eval_steps,
             "precision": precision,
+            "learning_rate_scaling": learning_rate_scaling,
+            "warmup_steps": warmup_steps,
             "seed": seed,
         }
         _check(parameters)

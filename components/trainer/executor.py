@@ -57,6 +57,7 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     model.set_int_custom_property("global_batch_size", result.global_batch_size)
     model.set_int_custom_property("train_steps", result.train_steps)
     model.set_string_custom_property("precision", job.schedule.precision)
+    model.set_string_custom_property("learning_rate_scaling", job.schedule.learning_rate_scaling)
     for name, value in result.metrics.items():
         if math.isfinite(value):  # ML Metadata stores no others
             model.set_float_custom_property(f"training_{name}", value)

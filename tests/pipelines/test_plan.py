@@ -31,7 +31,15 @@ def make(tmp_path):
 
 
 def test_the_whole_plan_of_two_workers(make):
-    plan = make(strategy="multi_worker_mirrored", num_workers=2, accelerator_type="cpu", per_replica_batch_size=30)
+    plan = make(
+        strategy="multi_worker_mirrored",
+        num_workers=2,
+        accelerator_type="cpu",
+        per_replica_batch_size=30,
+        learning_rate_scaling="linear",
+        warmup_steps=5,
+    )
+    assert "learn rate build_model's times 2, reached in 5 steps" in as_text(plan)
     cluster = {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2223"]}
     command = "python -m tfx_distribute.trainer_module --job job.json"
     assert plan == plan_lib.RunPlan(
@@ -53,6 +61,8 @@ def test_the_whole_plan_of_two_workers(make):
         num_replicas=2,
         per_replica_batch_size=30,
         global_batch_size=60,
+        learning_rate_factor=2.0,
+        warmup_steps=5,
         train_examples=600,
         steps_per_epoch=10,
         train_steps=30,

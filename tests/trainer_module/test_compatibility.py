@@ -33,6 +33,11 @@ def test_each_built_strategy_runs_with_its_defaults(strategy):
         ),
         ({"per_replica_batch_size": 0}, "per_replica_batch_size: 0 is too small; write 1 or more"),
         ({"train_steps": 3, "epochs": 2}, "epochs: train_steps=3 and epochs=2 both say how long to train"),
+        (
+            {"learning_rate_scaling": "cubic"},
+            "learning_rate_scaling: 'cubic' is not known; choose one of none, linear, sqrt",
+        ),
+        ({"warmup_steps": -1}, "warmup_steps: -1 is too small"),
         ({"precision": "float64"}, "precision: 'float64' is not known"),
         ({"precision": "mixed_float16", "accelerator_type": "cpu"}, "precision: mixed_float16 needs a GPU"),
     ],

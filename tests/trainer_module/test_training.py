@@ -76,6 +76,19 @@ def test_four_workers_on_a_machine_of_any_size(cluster):
     assert len(done) == 4
 
 
+def test_learning_rate_of_many_replicas(cluster):
+    """Twice the learning rate by scaling is twice the learning rate by hand."""
+    distribution = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
+    scaled = cluster.train(distribution, Schedule(32, train_steps=30, learning_rate_scaling="linear"))
+    by_hand = cluster.train(distribution, Schedule(32, train_steps=30), hparams={"hidden_units": 64, "learning_rate": 0.004})
+    plain = cluster.train(distribution, Schedule(32, train_steps=30))
+    assert scaled.metrics["loss"] == pytest.approx(by_hand.metrics["loss"], rel=1e-4)
+    assert scaled.metrics["loss"] < plain.metrics["loss"]
+    workers = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
+    warmed = cluster.train(workers, Schedule(32, train_steps=30, learning_rate_scaling="linear", warmup_steps=20))
+    assert scaled.metrics["loss"] < warmed.metrics["loss"]
+
+
 @pytest.mark.parametrize("all_reduce", ["hierarchical_copy", "reduction_to_one_device"])
 def test_all_reduce_of_mirrored(cluster, all_reduce):
     distribution = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2, all_reduce=all_reduce)

@@ -1,0 +1,49 @@
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import learning_rate
+from tfx_distribute.trainer_module.compatibility import learning_rate_factor
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.steps import Steps
+
+
+def model_with(optimizer) -> tf.keras.Model:
+    inputs = tf.keras.Input((1,))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))
+    model.compile(optimizer, "mse")
+    return model
+
+
+@pytest.mark.parametrize(("scaling", "replicas", "factor"), [("none", 4, 1.0), ("linear", 4, 4.0), ("sqrt", 4, 2.0)])
+def test_factor(scaling, replicas, factor):
+    assert learning_rate_factor(scaling, replicas) == factor
+
+
+def test_scaled_without_a_warmup():
+    model = model_with(tf.keras.optimizers.SGD(0.5))
+    assert learning_rate.scale(model.optimizer, 4.0, 0) is None
+    assert float(model.optimizer.learning_rate) == 2.0
+
+
+@pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, tf.keras.mixed_precision.LossScaleOptimizer])
+def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
+    model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
+    steps = Steps(model, tf.distribute.get_strategy(), learning_rate.scale(model.optimizer, 2.0, 4))
+    batches = iter(tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1]))).repeat())
+    seen = []
+    for _ in range(5):
+        steps.train(batches, tf.constant(1))
+        seen.append(float(model.optimizer.learning_rate))
+    assert seen == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02])
+    model.optimizer.learning_rate = 0.001  # as a callback would
+    steps.train(batches, tf.constant(3))
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
+
+
+def test_schedule_is_the_modules_own_business():
+    model = model_with(tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.CosineDecay(0.1, 10)))
+    assert learning_rate.scale(model.optimizer, 1.0, 0) is None
+    with pytest.raises(
+        ConfigurationError, match="learning_rate_scaling: build_model's optimizer has a learning rate schedule"
+    ):
+        learning_rate.scale(model.optimizer, 2.0, 0)

@@ -1,0 +1,49 @@
+"""The learning rate that suits one replica's batch -> the one for the global batch, with a warm-up.
+
+Source of the rules: Goyal et al. 2017, https://arxiv.org/abs/1706.02677 (linear, warm-up); Krizhevsky 2014,
+https://arxiv.org/abs/1404.5997 (square root).
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+def scale(optimizer: tf.keras.optimizers.Optimizer, by: float, warmup_steps: int) -> Callable[[], None] | None:
+    """Multiplies an optimizer's learning rate.
+
+    Callbacks that set the learning rate keep working once the warm-up is over.
+
+    Args:
+      optimizer: The optimizer of a compiled model.
+      by: The factor.
+      warmup_steps: Training steps in which the learning rate rises, evenly, from nearly 0 to its value.
+
+    Returns:
+      What is to be done before each training step of the warm-up, in the graph; None without one.
+
+    Raises:
+      ConfigurationError: The optimizer has a schedule, which cannot be told from here what it is meant to be.
+    """
+    if by == 1.0 and not warmup_steps:
+        return None
+    # A loss scale wraps the optimizer that has the learning rate.
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(inner._learning_rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+        raise ConfigurationError(
+            "learning_rate_scaling: build_model's optimizer has a learning rate schedule, which is not changed from "
+            "outside; use context.num_replicas in it, and write learning_rate_scaling=none and warmup_steps=0"
+        )
+    peak = float(inner.learning_rate.numpy()) * by
+    inner.learning_rate = peak
+    if not warmup_steps:
+        return None
+
+    def before_step() -> None:
+        step = tf.cast(inner.iterations, tf.float32) + 1.0
+        if step <= float(warmup_steps):
+            inner.learning_rate.assign(peak * step / float(warmup_steps))
+
+    return before_step

@@ -41,6 +41,7 @@ class RunPlan:
     Attributes:
       pipeline: Name of the pipeline.
       strategy: Name of the strategy.
+      chosen_for: Why it is that one, where the parameter says `auto`; else empty.
       summary: What the strategy is.
       processes: The training processes, in the order in which they start.
       devices_per_process: Devices of each that train; None where the machine decides.
@@ -58,6 +59,7 @@ class RunPlan:
 
     pipeline: str
     strategy: str
+    chosen_for: str
     summary: str
     processes: tuple[ProcessPlan, ...]
     devices_per_process: int | None
@@ -81,7 +83,8 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
       module: The user's module.
     """
     parameters = spec.trainer.parameters
-    row = compatibility.strategy_named(parameters.strategy)
+    distribution, reason = compatibility.resolve(parameters.distribution)
+    row = compatibility.strategy_named(distribution.strategy)
     devices = _devices(parameters.accelerator_type, parameters.accelerator_count, row.all_devices)
     replicas = devices and devices * parameters.num_workers
     batch = replicas and replicas * parameters.per_replica_batch_size
@@ -92,9 +95,10 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
     train_steps = parameters.train_steps or (steps_per_epoch and parameters.epochs * steps_per_epoch)
     return RunPlan(
         pipeline=spec.name,
-        strategy=parameters.strategy,
+        strategy=distribution.strategy,
+        chosen_for=reason,
         summary=row.summary,
-        processes=_processes(parameters.strategy, parameters.num_workers),
+        processes=_processes(distribution.strategy, parameters.num_workers),
         devices_per_process=devices,
         num_replicas=replicas,
         per_replica_batch_size=parameters.per_replica_batch_size,
@@ -105,7 +109,7 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        warnings=tuple(_warnings(spec, by_itself, devices, replicas, batch, examples)),
+        warnings=tuple(_warnings(spec, row, by_itself, devices, replicas, batch, examples)),
     )
 
 
@@ -151,6 +155,7 @@ def _rows(file: Path) -> int:
 
 def _warnings(
     spec: PipelineSpec,
+    row: compatibility.Strategy,
     by_itself: bool,
     devices: int | None,
     replicas: int | None,
@@ -161,9 +166,9 @@ def _warnings(
     found = []
     if devices is None:
         found.append("accelerator_count is 0: the GPUs that a process sees decide on the replicas, and on the global batch")
-    if replicas == 1 and compatibility.STRATEGIES[parameters.strategy].all_devices:
-        found.append(f"one replica: strategy {parameters.strategy} has nothing to distribute over; raise accelerator_count")
-    if by_itself and parameters.strategy != "default":
+    if replicas == 1 and row.all_devices:
+        found.append(f"one replica: strategy {row.name} has nothing to distribute over; raise accelerator_count")
+    if by_itself and row.name != "default":
         found.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
     if by_itself and parameters.epochs:
         found.append("a run_fn is told train_steps, not epochs")

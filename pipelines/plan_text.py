@@ -9,7 +9,7 @@ def as_text(plan: RunPlan) -> str:
     """A few lines: what one step is, then each process, then warnings."""
     rows = [
         ("pipeline", plan.pipeline),
-        ("strategy", f"{plan.strategy} ({plan.summary})"),
+        ("strategy", f"{plan.strategy}{f', chosen for {plan.chosen_for}' if plan.chosen_for else ''} ({plan.summary})"),
         ("processes", f"{len(plan.processes)}, {_or(plan.devices_per_process, BY_MACHINE)} device(s) each"),
         ("replicas", _or(plan.num_replicas, BY_MACHINE)),
         ("batch", f"{plan.per_replica_batch_size} per replica, global {_or(plan.global_batch_size, BY_MACHINE)}"),

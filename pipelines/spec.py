@@ -137,10 +137,14 @@ class Parameters(_Model):
     @model_validator(mode="after")
     def _goes_together(self) -> "Parameters":
         compatibility.check(
-            Distribution(**{field.name: getattr(self, field.name) for field in fields(Distribution)}),
-            Schedule(**{field.name: getattr(self, field.name) for field in fields(Schedule)}),
+            self.distribution, Schedule(**{field.name: getattr(self, field.name) for field in fields(Schedule)})
         )
         return self
+
+    @property
+    def distribution(self) -> Distribution:
+        """The parameters that say how the work is spread."""
+        return Distribution(**{field.name: getattr(self, field.name) for field in fields(Distribution)})
 
 
 class Trainer(_Model):

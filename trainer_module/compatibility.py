@@ -5,7 +5,7 @@ A new strategy is built in `trainer_module.strategy` and gets `built=True` here;
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution, Schedule
@@ -66,7 +66,8 @@ STRATEGIES: dict[str, Strategy] = {
     )
 }
 
-BUILT = tuple(name for name, row in STRATEGIES.items() if row.built)
+AUTO = "auto"  # chosen from the workers and devices that are asked for; see `resolve`
+BUILT = (*(name for name, row in STRATEGIES.items() if row.built), AUTO)
 
 # `auto` leaves the choice to TensorFlow.
 ALL_REDUCE: tuple[str, ...] = ("auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device")
@@ -97,12 +98,34 @@ def strategy_named(name: str) -> Strategy:
     return row
 
 
+def resolve(distribution: Distribution) -> tuple[Distribution, str]:
+    """Chooses the strategy where that is left open.
+
+    Returns:
+      The distribution with the name of a strategy in place of `auto`, and why it is that one; the reason is empty where
+      nothing was chosen.
+    """
+    if distribution.strategy != AUTO:
+        return distribution, ""
+    workers, devices = distribution.num_workers, distribution.accelerator_count
+    if workers > 1:
+        chosen, reason = "multi_worker_mirrored", f"{workers} workers"
+    elif devices > 1:
+        chosen, reason = "mirrored", f"{devices} devices in one process"
+    elif devices == 0 and distribution.accelerator_type != "cpu":
+        chosen, reason = "mirrored", "all devices of one process, however many"
+    else:
+        chosen, reason = "one_device", "one device"
+    return replace(distribution, strategy=chosen), reason
+
+
 def check(distribution: Distribution, schedule: Schedule) -> None:
     """Refuses combinations that cannot train, each with the reason and what to write instead.
 
     Raises:
       ConfigurationError: With a message that begins with the parameter's name.
     """
+    distribution, _ = resolve(distribution)
     row = strategy_named(distribution.strategy)
     strategy, num_workers = distribution.strategy, distribution.num_workers
     for name, value, least in (
@@ -122,7 +145,7 @@ def check(distribution: Distribution, schedule: Schedule) -> None:
     _one_of("precision", schedule.precision, PRECISIONS)
     _one_of("learning_rate_scaling", schedule.learning_rate_scaling, LEARNING_RATE_SCALINGS)
     if num_workers > 1 and not row.multi_worker:
-        wider = [name for name in BUILT if STRATEGIES[name].multi_worker]
+        wider = [name for name, other in STRATEGIES.items() if other.built and other.multi_worker]
         raise ConfigurationError(
             f"num_workers: strategy {strategy!r} trains in one process, but num_workers is {num_workers}; "
             f"write num_workers=1, or strategy={' or '.join(wider)}"

@@ -119,7 +119,8 @@ class Trainer(base_component.BaseComponent):
             cache notices. With `module_file`, TFX itself sees to it.
           label: Name of the feature that the model predicts; needed by `build_model`.
           hparams: Passed to `build_model` in `context.hparams`; as a RuntimeParameter, a JSON object.
-          strategy: `default`, `one_device`, `mirrored`, `central_storage` or `multi_worker_mirrored`. Default `default`.
+          strategy: `default`, `one_device`, `mirrored`, `central_storage`, `multi_worker_mirrored`, or `auto` for the one
+            that suits workers and devices. Default `default`.
           num_workers: Training processes, the chief included. Default 1.
           num_parameter_servers: Parameter servers. Default 0.
           accelerator_type: `cpu`, `gpu`, or `auto` for the GPUs that a process sees or else its CPU. Default `auto`.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from absl import logging
 from google.protobuf import json_format
 from tfx import types
 from tfx.components.util import udf_utils
@@ -66,6 +67,9 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
         eval_steps=schedule.eval_steps or eval_args.num_steps,
     )
     compatibility.check(distribution, schedule)
+    distribution, reason = compatibility.resolve(distribution)
+    if reason:
+        logging.info("strategy auto is %s: %s", distribution.strategy, reason)
     module = user_module(exec_properties, work_dir)
     hyperparameters = _hyperparameters(inputs)
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])

@@ -68,6 +68,11 @@ def test_the_whole_document(inputs, outputs, tmp_path):
     )
 
 
+def test_strategy_that_is_left_open_is_settled_here(inputs, outputs):
+    job = request.training_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
+    assert job.distribution == Distribution("multi_worker_mirrored", num_workers=2)
+
+
 def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
     best = artifact(standard_artifacts.HyperParameters, tmp_path / "best")
     (tmp_path / "best" / "best_hyperparameters.txt").write_text(json.dumps({"space": [], "values": {"units": 9}}))

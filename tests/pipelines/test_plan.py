@@ -45,6 +45,7 @@ def test_the_whole_plan_of_two_workers(make):
     assert plan == plan_lib.RunPlan(
         pipeline="mine",
         strategy="multi_worker_mirrored",
+        chosen_for="",
         summary=plan.summary,
         processes=(
             plan_lib.ProcessPlan(
@@ -92,6 +93,12 @@ def test_warnings(make, arguments, warning):
     plan = make(**arguments)
     assert any(warning in found for found in plan.warnings), plan.warnings
     assert f"warning: {plan.warnings[0]}" in as_text(plan)
+
+
+def test_strategy_that_is_left_open_is_told_with_its_reason(make):
+    plan = make(strategy="auto", num_workers=2)
+    assert (plan.strategy, plan.chosen_for, len(plan.processes)) == ("multi_worker_mirrored", "2 workers", 2)
+    assert "strategy   multi_worker_mirrored, chosen for 2 workers (tf.distribute." in as_text(plan)
 
 
 def test_a_plain_run_has_no_warnings(make):

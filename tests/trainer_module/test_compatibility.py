@@ -13,6 +13,27 @@ def test_each_built_strategy_runs_with_its_defaults(strategy):
 
 
 @pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        (Distribution("auto", num_workers=3), "multi_worker_mirrored"),
+        (Distribution("auto", accelerator_count=2), "mirrored"),
+        (Distribution("auto"), "mirrored"),
+        (Distribution("auto", accelerator_type="cpu"), "one_device"),
+        (Distribution("auto", accelerator_count=1), "one_device"),
+    ],
+)
+def test_auto_is_chosen_from_workers_and_devices(asked, chosen):
+    resolved, reason = compatibility.resolve(asked)
+    assert resolved == replace(asked, strategy=chosen)
+    assert reason
+    compatibility.check(asked, Schedule())
+
+
+def test_a_named_strategy_is_left_alone():
+    assert compatibility.resolve(Distribution("mirrored")) == (Distribution("mirrored"), "")
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"strategy": "miroired"}, "strategy: there is no strategy 'miroired'; choose one of default, one_device, mirrored"),

@@ -74,8 +74,9 @@ def schema() -> None:
 @click.argument("pipeline", type=click.Path())
 @PARAMETER
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
+@click.option("--no-cache", is_flag=True, help="Run every node, whatever an earlier run has.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what TFX, Beam and TensorFlow log.")
-def run(pipeline: str, given: tuple[str, ...], root: str | None, verbose: bool) -> None:
+def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool, verbose: bool) -> None:
     """Runs a pipeline on this machine.
 
     Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed. 2: the pipeline cannot be run as it
@@ -91,19 +92,19 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, verbose: bool) 
         console.print(console_lib.header(spec))
         code = FAILED
         try:
-            code = _run(spec, module, places, console)
+            code = _run(spec, module, places, console, enable_cache=not no_cache)
         except ConfigurationError as error:
-            console.print(f"[red]Error:[/] {error}", markup=True)
+            console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID
         except KeyboardInterrupt:
-            console.print("[red]Interrupted.[/] The same command continues from the last node that was done.")
+            console.print("Interrupted. The same command continues from the last node that was done.")
             code = 130
         finally:
             console.print(f"log      {places.log}")
     sys.exit(code)
 
 
-def _run(spec: "PipelineSpec", module: "Module", places, console) -> int:  # type: ignore[no-untyped-def]
+def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: bool) -> int:  # type: ignore[no-untyped-def]
     from tfx_distribute.components.launchers.fork_server import ForkServer
     from tfx_distribute.pipelines import console as console_lib
 
@@ -121,7 +122,7 @@ def _run(spec: "PipelineSpec", module: "Module", places, console) -> int:  # typ
                     view.node_ended(event.node, event.seconds, event.cached)
 
             try:
-                result = local.run(spec, module, places, server, on_node, view.training)
+                result = local.run(spec, module, places, server, enable_cache, on_node, view.training)
             except local.NodeError as error:
                 view.node_failed(error.node)
                 message = failures.explain(error.__cause__ or error, module.file.parent)

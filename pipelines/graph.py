@@ -1,10 +1,12 @@
 """A `PipelineSpec` -> a TFX pipeline of TFX's own components and our Trainer. Builds, runs nothing."""
 
+import difflib
 import importlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tfx import types
 from tfx.components.evaluator.component import Evaluator
@@ -53,7 +55,7 @@ def sqlite(path: str) -> Any:
     return metadata.sqlite_metadata_connection_config(path)
 
 
-def build(spec: PipelineSpec, module: Module, places: Places) -> pipeline.Pipeline:
+def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool = True) -> pipeline.Pipeline:
     """Makes the TFX pipeline.
 
     The Trainer's parameters become pipeline parameters (`RuntimeParameter`); `parameter_values` has their values. TFX
@@ -63,6 +65,7 @@ def build(spec: PipelineSpec, module: Module, places: Places) -> pipeline.Pipeli
       spec: What the pipeline is.
       module: The user's module; importable where the components run.
       places: Where the pipeline keeps its things.
+      enable_cache: Whether nodes whose inputs have not changed take their outputs from an earlier run.
 
     Raises:
       ConfigurationError: An ExampleGen of the user's is not one.
@@ -109,7 +112,8 @@ def build(spec: PipelineSpec, module: Module, places: Places) -> pipeline.Pipeli
     if spec.evaluate:
         evaluation = _evaluation(spec, spec.evaluate, module, examples, trainer.outputs["model"])
         nodes += evaluation
-        blessing = evaluation[-1].outputs["blessing"]
+        if spec.evaluate.has_thresholds:
+            blessing = evaluation[-1].outputs["blessing"]
     if spec.push:
         destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=places.push_directory)
@@ -119,7 +123,7 @@ def build(spec: PipelineSpec, module: Module, places: Places) -> pipeline.Pipeli
         pipeline_name=spec.name,
         pipeline_root=places.pipeline_root,
         components=nodes,
-        enable_cache=True,
+        enable_cache=enable_cache,
         metadata_connection_config=places.metadata,
         beam_pipeline_args=list(places.beam_pipeline_args),
     )
@@ -194,21 +198,34 @@ def _evaluation(
 
 def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.EvalConfig:
     """What Evaluator is told."""
-    label = evaluate.label or spec.trainer.label
-    if label is None:
-        raise ConfigurationError("evaluate.label: is missing; write the name of the label in the examples")
+    known = {*dir(tf.keras.metrics), *dir(tf.keras.losses), *tfma.metrics.metric_types.registered_metrics()}
+    for name in evaluate.metrics:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise ConfigurationError(
+                f"evaluate.metrics: there is no metric {name!r} in Keras or TFMA"
+                + (f"; did you mean {close[0]!r}?" if close else "")
+            )
     preprocessing = evaluate.preprocessing_functions
     if preprocessing is None:
         # The signature that our export writes: the label may be made by the transform.
         preprocessing = ["transform_features"] if spec.transform and module.train == "build_model" else []
+    metrics = [_metric_config(name, metric) for name, metric in evaluate.metrics.items()]
+    if evaluate.has_thresholds and all(
+        metric.lower_bound is None and metric.upper_bound is None for metric in evaluate.metrics.values()
+    ):
+        # The first model has no baseline: TFX then drops thresholds on change, and blesses nothing without any other.
+        metrics.append(_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"})))
     return tfma.EvalConfig(
         model_specs=[
-            tfma.ModelSpec(signature_name="serving_default", label_key=label, preprocessing_function_names=preprocessing)
+            tfma.ModelSpec(
+                signature_name="serving_default",
+                label_key=evaluate.label or spec.trainer.label,
+                preprocessing_function_names=preprocessing,
+            )
         ],
         slicing_specs=[tfma.SlicingSpec(), *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices)],
-        metrics_specs=[
-            tfma.MetricsSpec(metrics=[_metric_config(name, metric) for name, metric in evaluate.metrics.items()])
-        ],
+        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
     )
 
 

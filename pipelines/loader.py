@@ -81,6 +81,11 @@ def override(spec: PipelineSpec, given: Mapping[str, Scalar]) -> PipelineSpec:
     Raises:
       ConfigurationError: A value is wrong, or a name is neither a parameter nor a hyperparameter.
     """
+    for hparam in set(given) & set(spec.trainer.hparams):
+        value, default = given[hparam], spec.trainer.hparams[hparam]
+        if type(value) is not type(default) and not (type(default) is float and type(value) is int):
+            kind = type(default).__name__
+            raise ConfigurationError(f"-p {hparam}={value}: {hparam} is {default!r} in the pipeline file; write a {kind}")
     try:
         return spec.with_parameters(dict(given))
     except ValidationError as error:

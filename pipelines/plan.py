@@ -3,9 +3,7 @@
 Pure: a specification in, a `RunPlan` out. What depends on the machine that will train is said to, and not guessed.
 """
 
-import csv
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tfx_distribute.pipelines import preflight
@@ -144,13 +142,8 @@ def _train_examples(spec: PipelineSpec) -> int | None:
     name, source = spec.data.source
     if name != "csv" or "://" in source:
         return None
-    rows = sum(_rows(file) for file in preflight.data_files(name, source))
+    rows = sum(sum(1 for row in preflight.csv_rows(file) if row) - 1 for file in preflight.data_files(name, source))
     return round(rows * spec.data.splits["train"] / sum(spec.data.splits.values()))
-
-
-def _rows(file: Path) -> int:
-    with file.open(newline="", encoding="utf-8") as stream:
-        return sum(1 for row in csv.reader(stream) if row) - 1
 
 
 def _warnings(
@@ -162,7 +155,6 @@ def _warnings(
     batch: int | None,
     examples: int | None,
 ) -> list[str]:
-    parameters = spec.trainer.parameters
     found = []
     if devices is None:
         found.append("accelerator_count is 0: the GPUs that a process sees decide on the replicas, and on the global batch")
@@ -170,8 +162,6 @@ def _warnings(
         found.append(f"one replica: strategy {row.name} has nothing to distribute over; raise accelerator_count")
     if by_itself and row.name != "default":
         found.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
-    if by_itself and parameters.epochs:
-        found.append("a run_fn is told train_steps, not epochs")
     if batch and examples is not None and examples < batch:
         found.append(f"the train split has about {examples} examples, fewer than one global batch of {batch}")
     if "eval" not in spec.data.splits and not by_itself:

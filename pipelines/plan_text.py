@@ -40,4 +40,6 @@ def _steps(plan: RunPlan) -> str:
 
 
 def _or(value: float | None, otherwise: str) -> str:
-    return otherwise if value is None else f"{value:g}"
+    if value is None:
+        return otherwise
+    return str(value) if isinstance(value, int) else f"{value:g}"

@@ -1,6 +1,7 @@
 """What can be known of the data before anything starts, without TensorFlow."""
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfx_distribute.pipelines.spec import Data, PipelineSpec
@@ -69,14 +70,26 @@ def input_base_and_pattern(data: Data) -> tuple[str, str]:
     return source, "*"
 
 
+def csv_rows(file: Path) -> Iterator[list[str]]:
+    """The rows of a CSV file, the header first.
+
+    Raises:
+      ConfigurationError: It cannot be read as UTF-8 text.
+    """
+    try:
+        with file.open(newline="", encoding="utf-8") as stream:
+            yield from csv.reader(stream)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigurationError(f"data.csv: cannot read {file} as CSV in UTF-8: {error}") from error
+
+
 def _csv_columns(files: list[Path]) -> list[str]:
     first: list[str] = []
     for file in files:
-        with file.open(newline="", encoding="utf-8") as stream:
-            rows = csv.reader(stream)
-            columns = next(rows)
-            if next((row for row in rows if row), None) is None:
-                raise ConfigurationError(f"data.csv: {file} has a header but no rows")
+        rows = csv_rows(file)
+        columns = next(rows)
+        if next((row for row in rows if row), None) is None:
+            raise ConfigurationError(f"data.csv: {file} has a header but no rows")
         first = first or columns
         if columns != first:
             missing = [name for name in first if name not in columns]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 
 from tfx_distribute.pipelines.spec import Metric, PipelineSpec
@@ -36,7 +37,7 @@ class RunResult:
       training: How the model was trained: strategy, num_workers, num_replicas, global_batch_size, train_steps,
         precision, and `training_<metric>` values.
       metrics: What Evaluator found.
-      blessed: Whether all thresholds are met; None without Evaluator.
+      blessed: Whether all thresholds are met; None where there are none.
       model: Folder of the trained SavedModel.
       pushed: Folder of the pushed model; None if none was.
     """
@@ -67,7 +68,8 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
     blessed: bool | None = None
     metrics: tuple[MetricResult, ...] = ()
     if spec.evaluate:
-        blessed = outputs["Evaluator"]["blessing"].custom_properties["blessed"].int_value == 1
+        if spec.evaluate.has_thresholds:
+            blessed = outputs["Evaluator"]["blessing"].custom_properties["blessed"].int_value == 1
         metrics = _metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
     pushed = None
     if spec.push:
@@ -76,6 +78,7 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
     return RunResult(training=training, model=model.uri, metrics=metrics, blessed=blessed, pushed=pushed)
 
 
+_OUTPUT = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
 _TRAINING = (
     "strategy",
     "num_workers",
@@ -89,7 +92,7 @@ _TRAINING = (
 
 def _outputs(store: Any, execution: int) -> dict[str, Any]:
     """The output artifacts of an execution by their key; the last of each."""
-    events = [event for event in store.get_events_by_execution_ids([execution]) if event.type in (4, 6)]
+    events = [event for event in store.get_events_by_execution_ids([execution]) if event.type in _OUTPUT]
     artifacts = {artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
     return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
 

@@ -34,7 +34,10 @@ def _input_path(value: str, info: ValidationInfo) -> str:
     scheme, found, rest = value.partition("://")
     if scheme == "package" and found:
         package, _, inside = rest.partition("/")
-        installed = find_spec(package)
+        try:
+            installed = find_spec(package)
+        except ModuleNotFoundError:
+            installed = None
         if installed is None or not installed.submodule_search_locations:
             raise ValueError(f"there is no installed package {package!r}")
         return str(Path(next(iter(installed.submodule_search_locations))) / inside)
@@ -48,7 +51,7 @@ InputPath = Annotated[str, AfterValidator(_input_path)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, validate_default=True)
 
 
 class Data(_Model):
@@ -131,7 +134,7 @@ class Parameters(_Model):
     """What the replicas do to the learning rate of `build_model`: nothing, times their number, times its square root."""
     warmup_steps: int = Field(Schedule.warmup_steps, ge=0)
     """Training steps in which the learning rate rises, evenly, to its value."""
-    seed: int = Schedule.seed
+    seed: int = Field(Schedule.seed, ge=0, lt=2**32)
     """Seed of initial weights and shuffling."""
 
     @model_validator(mode="after")
@@ -217,6 +220,11 @@ class Evaluate(_Model):
     preprocessing_functions: list[str] | None = None
     """Signatures of the model that make features and label out of examples; needed only with a `run_fn`."""
 
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether a model may be refused."""
+        return any(metric.has_threshold for metric in self.metrics.values())
+
 
 class Push(_Model):
     """TFX Pusher: a model that met its thresholds is copied to where it is served from."""
@@ -297,6 +305,17 @@ class PipelineSpec(_Model):
     """Pushing; leave it out to push no model."""
     targets: Targets = Targets()
     """What is specific to each place that the pipeline runs in."""
+
+    @model_validator(mode="after")
+    def _can_be_evaluated(self) -> "PipelineSpec":
+        if self.evaluate is None:
+            return self
+        missing = [split for split in self.evaluate.splits if split not in self.data.splits]
+        if missing:
+            raise ValueError(f"evaluate: there is no split {missing[0]!r}; data.splits has {', '.join(self.data.splits)}")
+        if self.evaluate.label is None and self.trainer.label is None:
+            raise ValueError("evaluate: the name of the label is missing; write evaluate.label or trainer.label")
+        return self
 
     @field_validator("module")
     @classmethod

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,11 +35,19 @@ class Module:
         return f"{self.name}.{name}"
 
     def fingerprint(self) -> str:
-        """A digest of the Python files beside it, those it may import included, as TFX makes for a module file."""
+        """A digest of the Python files in its folder and below, which it may import."""
         digest = hashlib.sha256()
-        for file in sorted(self.file.parent.glob("*.py")):
-            digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        for file in sorted(_python_files(self.file.parent)):
+            name = str(file.relative_to(self.file.parent))
+            digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
         return digest.hexdigest()
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        # Environments, caches and checkouts of other things are not what a module imports from beside it.
+        folders[:] = [name for name in folders if not name.startswith((".", "_")) and name != "site-packages"]
+        yield from (Path(parent) / name for name in files if name.endswith(".py"))
 
 
 def find(spec: PipelineSpec) -> Module:
@@ -63,6 +72,10 @@ def find(spec: PipelineSpec) -> Module:
         file = Path(found.origin)
     names = module_lib.top_level_names(file)
     train = module_lib.training_function(names, str(file))
+    if train == "run_fn":
+        _check_run_fn(spec)
+    elif spec.trainer.custom_config:
+        raise ConfigurationError("trainer.custom_config: is for a run_fn; write hparams, for context.hparams of build_model")
     parameters = spec.trainer.parameters
     if train == "build_model" and spec.trainer.label is None:
         raise ConfigurationError("trainer.label: is missing; write the name of the feature that the model predicts")
@@ -71,6 +84,19 @@ def find(spec: PipelineSpec) -> Module:
     if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
     return Module(name, file, folder, train)
+
+
+def _check_run_fn(spec: PipelineSpec) -> None:
+    """A `run_fn` reads, builds and fits by itself: what it would not hear of is refused, not ignored."""
+    parameters = spec.trainer.parameters
+    defaults = type(parameters)()
+    for name in ("epochs", "per_replica_batch_size", "precision", "learning_rate_scaling", "warmup_steps", "seed"):
+        if getattr(parameters, name) != getattr(defaults, name):
+            raise ConfigurationError(f"trainer.parameters.{name}: a run_fn decides on it by itself; leave it out")
+    if spec.trainer.hparams:
+        raise ConfigurationError("trainer.hparams: are for build_model; write custom_config, for fn_args.custom_config")
+    if not parameters.train_steps:
+        raise ConfigurationError("trainer.parameters.train_steps: is missing; a run_fn is told how long to train by it")
 
 
 @contextlib.contextmanager
@@ -92,5 +118,5 @@ def _forget(folder: Path) -> None:
     """Drops what was imported from a folder before: in a notebook, the file may have changed since."""
     for name, loaded in list(sys.modules.items()):
         file = getattr(loaded, "__file__", None)
-        if file and Path(file).parent == folder:
+        if name != "__main__" and file and folder in Path(file).parents:
             del sys.modules[name]

@@ -8,7 +8,7 @@ It is a child of its launcher and talks to it in JSON lines, requests on standar
     {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...}, "import_path": [...]}
                                                                             ->   {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
-                                              (when it ends)                ->   {"ended": "worker-0", "status": N}
+                                              (when it ends)                ->   {"ended": "worker-0", "pid": N, "status": N}
 
 `status` is the exit code, or minus the number of the signal that ended the process. When standard input closes, since the
 launcher asked for it or is no more, every process that was started is killed and the server leaves.
@@ -21,6 +21,7 @@ import os
 import selectors
 import signal
 import sys
+import traceback
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -78,7 +79,7 @@ class _Server:
             if ended:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # what the process itself may have started
-                self._answer({"ended": self._tasks.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+                self._answer({"ended": self._tasks.pop(pid), "pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _end_all(self) -> None:
         for pid in self._tasks:
@@ -114,6 +115,8 @@ def _become(request: dict[str, Any], answers: int) -> None:
         from tfx_distribute.trainer_module import process
 
         status = process.main(request["job"])
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -133,12 +136,13 @@ def main() -> None:
     """Imports what training processes need, then serves until standard input closes."""
     # Read by TensorFlow when it is imported: the `tf.keras` that TFX, TFT and TFMA use.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    server = _Server()  # first: it keeps the answers apart from whatever an import prints
     import tensorflow as tf
 
     from tfx_distribute.trainer_module import process
 
     _ = (tf.keras.Model, process.main)  # tf.keras is imported on first use: now, not in every fork
-    _Server().serve()
+    server.serve()
 
 
 if __name__ == "__main__":

@@ -31,6 +31,11 @@ def scale(optimizer: tf.keras.optimizers.Optimizer, by: float, warmup_steps: int
         return None
     # A loss scale wraps the optimizer that has the learning rate.
     inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not isinstance(inner, tf.keras.optimizers.Optimizer):
+        raise ConfigurationError(
+            f"learning_rate_scaling: build_model's optimizer is {type(inner).__module__}.{type(inner).__name__}; "
+            "use one of tf.keras.optimizers, or write learning_rate_scaling=none and warmup_steps=0"
+        )
     if isinstance(inner._learning_rate, tf.keras.optimizers.schedules.LearningRateSchedule):
         raise ConfigurationError(
             "learning_rate_scaling: build_model's optimizer has a learning rate schedule, which is not changed from "

@@ -93,11 +93,14 @@ def train(
       ConfigurationError: `build_model` returned something else than a compiled Keras model, or data and batch do not fit.
     """
     plan = make_plan(job.schedule, data.train.num_examples, strategy.num_replicas_in_sync)
-    model = _build(job, features, strategy, plan)
+    model, own_callbacks = _build(job, features, strategy, plan, is_chief)
     readers = job.distribution.num_workers  # each training process reads for its own replicas
     progress = _Progress(reporter, plan, plan.global_batch_size // readers)
+    tensorboard = []
+    if is_chief:
+        tensorboard = [tf.keras.callbacks.TensorBoard(job.outputs.model_run_dir, write_graph=False, profile_batch=0)]
     callbacks = tf.keras.callbacks.CallbackList(
-        [tf.keras.callbacks.TensorBoard(job.outputs.model_run_dir, write_graph=False, profile_batch=0)] if is_chief else [],
+        own_callbacks + tensorboard,
         model=model,
         epochs=plan.epochs,
         steps=plan.steps_per_epoch,
@@ -148,7 +151,10 @@ def train(
     )
 
 
-def _build(job: TrainingJob, features: Features, strategy: tf.distribute.Strategy, plan: Plan) -> tf.keras.Model:
+def _build(
+    job: TrainingJob, features: Features, strategy: tf.distribute.Strategy, plan: Plan, is_chief: bool
+) -> tuple[tf.keras.Model, list[tf.keras.callbacks.Callback]]:
+    """The user's model, made in the strategy's scope, and the user's callbacks."""
     if job.schedule.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.schedule.precision)
     tf.keras.utils.set_random_seed(job.schedule.seed)
@@ -161,9 +167,12 @@ def _build(job: TrainingJob, features: Features, strategy: tf.distribute.Strateg
         num_replicas=plan.num_replicas,
         global_batch_size=plan.global_batch_size,
         train_steps=plan.train_steps,
+        is_chief=is_chief,
+        model_run_dir=job.outputs.model_run_dir,
     )
     with strategy.scope():
         model = build_model(context)
+        callbacks = module_lib.load_callbacks(job.module, context)
     function = job.module.function
     if not isinstance(model, tf.keras.Model):
         raise ConfigurationError(
@@ -171,7 +180,7 @@ def _build(job: TrainingJob, features: Features, strategy: tf.distribute.Strateg
         )
     if not model.optimizer:
         raise ConfigurationError(f"module: {function} returned a model that is not compiled; call model.compile(...) in it")
-    return model
+    return model, callbacks
 
 
 def _evaluation(
@@ -217,7 +226,13 @@ def _train_epoch(
 
 
 def _floats(metrics: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in metrics.items()}
+    """Metrics as numbers; one that has several values, such as one for each class, as so many metrics."""
+    floats: dict[str, float] = {}
+    for name, value in metrics.items():
+        values = tf.reshape(tf.cast(value, tf.float64), [-1]).numpy()
+        names = [name] if len(values) == 1 else [f"{name}_{index}" for index in range(len(values))]
+        floats.update(zip(names, map(float, values), strict=True))
+    return floats
 
 
 class _Progress:

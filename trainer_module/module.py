@@ -27,6 +27,8 @@ class ModelContext:
       num_replicas: Replicas that train in step.
       global_batch_size: Examples per training step over all replicas.
       train_steps: Training steps in all, for learning rate schedules.
+      is_chief: Whether this is the process that may write files; the others do the same work beside it.
+      model_run_dir: Folder for what the chief writes, such as checkpoints of a callback.
     """
 
     hparams: Mapping[str, Any]
@@ -36,6 +38,8 @@ class ModelContext:
     num_replicas: int
     global_batch_size: int
     train_steps: int
+    is_chief: bool
+    model_run_dir: str
 
 
 def load(module: UserModule) -> Callable[..., Any]:
@@ -54,6 +58,13 @@ def load(module: UserModule) -> Callable[..., Any]:
         return getattr(loaded, function)
     except AttributeError as error:
         raise ConfigurationError(f"module: {name!r} ({loaded.__file__}) has no function {function!r}") from error
+
+
+def load_callbacks(module: UserModule, context: ModelContext) -> list[Any]:
+    """What `callbacks(context)` beside the module's function returns, a list of Keras callbacks; none without it."""
+    loaded = sys.modules[module.function.rpartition(".")[0]]
+    make = getattr(loaded, "callbacks", None)
+    return list(make(context)) if callable(make) else []
 
 
 def top_level_names(path: str | Path) -> set[str]:

@@ -28,7 +28,7 @@ def main(job_file: str) -> int:
     """
     try:
         run(TrainingJob.from_json(Path(job_file).read_bytes()))
-    except Exception as error:
+    except BaseException as error:  # a module that calls sys.exit() has not trained either
         _tell(error)
         return 1
     return 0
@@ -66,7 +66,7 @@ def _barrier(strategy: tf.distribute.Strategy) -> None:
     meet()
 
 
-def _tell(error: Exception) -> None:
+def _tell(error: BaseException) -> None:
     """Writes what failed: a message meant for people as it is, anything else with its traceback."""
     message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, TfxDistributeError):

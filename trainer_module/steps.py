@@ -93,7 +93,7 @@ class Steps:
     def _overridden_train_step(self, batch: Any) -> tf.Tensor:
         logs = self._model.train_step(batch)
         self._count_step()
-        return tf.cast(logs.get("loss", 0.0), tf.float32)
+        return tf.reduce_mean(tf.cast(logs.get("loss", 0.0), tf.float32))
 
     def _default_test_step(self, batch: Any) -> None:
         """What `tf.keras.Model.test_step` does, but for reading the metrics after it."""

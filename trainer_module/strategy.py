@@ -41,13 +41,13 @@ def create(distribution: Distribution) -> tf.distribute.Strategy:
       ConfigurationError: The machine has not the devices that are asked for.
     """
     global _current, _asked_for
-    compatibility.strategy_named(distribution.strategy)
-    _current = _FACTORIES[distribution.strategy](distribution, _devices(distribution))
+    row = compatibility.strategy_named(distribution.strategy)
+    _current = _FACTORIES[distribution.strategy](distribution, _devices(distribution, row.all_devices))
     _asked_for = False
     return _current
 
 
-def _devices(distribution: Distribution) -> list[str]:
+def _devices(distribution: Distribution, all_devices: bool) -> list[str]:
     """Names of the devices of this process that take part, such as `GPU:0`; splits the CPU where several are wanted."""
     kind, count = distribution.accelerator_type, distribution.accelerator_count
     gpus = tf.config.list_physical_devices("GPU")
@@ -59,7 +59,7 @@ def _devices(distribution: Distribution) -> list[str]:
                 if gpus
                 else "accelerator_type: GPUs are asked for, but this process sees none; write accelerator_type=cpu"
             )
-        used = gpus[: count or len(gpus)]
+        used = gpus[: (count or len(gpus)) if all_devices else 1]
         tf.config.set_visible_devices(used, "GPU")
         return [f"GPU:{index}" for index in range(len(used))]
     tf.config.set_visible_devices([], "GPU")

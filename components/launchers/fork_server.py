@@ -50,7 +50,10 @@ class ForkServer:
           TrainingError: It is not, within `START_TIMEOUT`.
         """
         if not self._ready:
-            self.next_answer(START_TIMEOUT)
+            try:
+                self.next_answer(START_TIMEOUT)
+            except queue.Empty:
+                raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}") from None
             self._ready = True
 
     def start(self, task: str, job: Path, log: Path, environment: dict[str, str]) -> None:
@@ -78,6 +81,8 @@ class ForkServer:
 
     def close(self) -> None:
         """Kills every training process that is left, and ends the server."""
+        if not self._ready:
+            self._process.kill()  # it has started nothing yet, and would finish its import first
         if self._process.stdin and not self._process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import socket
@@ -16,7 +17,7 @@ from absl import logging
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.trainer_module.cluster import CHIEF_TASK, TF_CONFIG, Cluster, Task, replicas_of_roles
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job import Distribution, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
@@ -41,12 +42,14 @@ class LocalSettings:
       base_port: First of the consecutive ports that the cluster listens on; 0 for any free ones.
       on_progress: Called with each report of each training process.
       server: A fork server that is started already; None to start one for each training.
+      gpus: The GPUs to train on, as CUDA_VISIBLE_DEVICES names them; None for those that this process sees.
     """
 
     log_dir: Path | None = None
     base_port: int = 0
     on_progress: ProgressListener = _log_progress
     server: ForkServer | None = None
+    gpus: tuple[str, ...] | None = None
 
 
 _settings = LocalSettings()
@@ -122,6 +125,44 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
     )
 
 
+def local_gpus() -> list[str]:
+    """The GPUs of this machine that this process was allotted, as CUDA_VISIBLE_DEVICES names them."""
+    allotted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allotted is not None:
+        return [gpu.strip() for gpu in allotted.split(",") if gpu.strip() and gpu.strip() != "-1"]
+    return [str(index) for index in range(len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))]
+
+
+def gpu_share(distribution: Distribution, index: int, processes: int, gpus: list[str]) -> list[str] | None:
+    """The GPUs of one of several processes on this machine: processes do not share them.
+
+    Args:
+      distribution: What is asked for.
+      index: Number of the process.
+      processes: How many there are.
+      gpus: The GPUs of this machine.
+
+    Returns:
+      Names for CUDA_VISIBLE_DEVICES; None to leave it as it is.
+
+    Raises:
+      ConfigurationError: There are not enough for all.
+    """
+    if distribution.accelerator_type == "cpu":
+        return []
+    if processes == 1 or (not gpus and distribution.accelerator_type == "auto"):
+        return gpus or None
+    each = distribution.accelerator_count
+    if not each or each * processes > len(gpus):
+        most = len(gpus) // processes
+        instead = f"write accelerator_count={most}" if most else "write accelerator_type=cpu, or fewer workers"
+        raise ConfigurationError(
+            f"accelerator_count: {processes} processes with {each or 'all'} GPUs each, of this machine's "
+            f"{len(gpus)}; {instead}"
+        )
+    return gpus[index * each : (index + 1) * each]
+
+
 @dataclass
 class _Process:
     """One process of the cluster, as the launcher sees it.
@@ -130,12 +171,14 @@ class _Process:
       task: Who it is in the cluster.
       work_dir: Where it reports.
       log_dir: Where it prints.
+      pid: Its process id, once it has started.
       status: Exit code, or minus the number of the signal that ended it; None while it runs.
     """
 
     task: Task
     work_dir: Path
     log_dir: Path
+    pid: int = 0
     status: int | None = None
     _read: int = field(default=0)
 
@@ -152,15 +195,14 @@ class _Process:
         return self.work_dir / f"{self.task.file_name}.error"
 
     def environment(self, job: TrainingJob, cluster: Cluster) -> dict[str, str]:
-        """What the process is told beside its job: who it is, and where it reports."""
-        environment = {PROGRESS_FILE: str(self._progress), ERROR_FILE: str(self._error)}
-        if len(cluster.tasks) > 1:
-            environment[TF_CONFIG] = cluster.tf_config(self.task)
-        gpus = job.distribution.accelerator_count
-        if len(cluster.tasks) > 1 and gpus and job.distribution.accelerator_type != "cpu":
-            # Processes on one machine do not share GPUs: each sees its own.
-            first = cluster.tasks.index(self.task) * gpus
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(first + i) for i in range(gpus))
+        """What the process is told beside its job: who it is, where it reports, and which GPUs it has."""
+        gpus = local_gpus() if _settings.gpus is None else list(_settings.gpus)
+        # Always set: one that this process has is of another cluster.
+        tf_config = cluster.tf_config(self.task) if len(cluster.tasks) > 1 else "{}"
+        environment = {PROGRESS_FILE: str(self._progress), ERROR_FILE: str(self._error), TF_CONFIG: tf_config}
+        share = gpu_share(job.distribution, cluster.tasks.index(self.task), len(cluster.tasks), gpus)
+        if share is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)
         return environment
 
     def new_progress(self) -> list[Progress]:
@@ -219,7 +261,9 @@ def _hear(server: ForkServer, processes: list[_Process], timeout: float = POLL_S
     with contextlib.suppress(queue.Empty):
         answer = server.next_answer(timeout)
         for process in processes:
-            if process.task.file_name == answer.get("ended"):
+            if process.task.file_name == answer.get("started"):
+                process.pid = answer["pid"]
+            elif process.pid == answer.get("pid"):
                 process.status = answer["status"]
 
 

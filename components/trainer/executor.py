@@ -53,6 +53,8 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     model.set_string_custom_property("strategy", job.distribution.strategy)
     model.set_int_custom_property("num_workers", job.distribution.num_workers)
     model.set_int_custom_property("num_replicas", result.num_replicas)
+    if job.run_fn is not None:
+        return  # it decides on the rest by itself
     model.set_int_custom_property("per_replica_batch_size", job.schedule.per_replica_batch_size)
     model.set_int_custom_property("global_batch_size", result.global_batch_size)
     model.set_int_custom_property("train_steps", result.train_steps)

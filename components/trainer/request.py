@@ -70,7 +70,7 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
     distribution, reason = compatibility.resolve(distribution)
     if reason:
         logging.info("strategy auto is %s: %s", distribution.strategy, reason)
-    module = user_module(exec_properties, work_dir)
+    module, kind = user_module(exec_properties, work_dir)
     hyperparameters = _hyperparameters(inputs)
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     job = TrainingJob(
@@ -85,7 +85,7 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
         ),
         hparams={**json.loads(exec_properties.get("hparams") or "{}"), **(hyperparameters or {}).get("values", {})},
     )
-    if module.function.rpartition(".")[2] == "build_model":
+    if kind == "build_model":
         if not (schedule.train_steps or schedule.epochs):
             raise ConfigurationError("train_steps: how long to train is not said; write train_steps or epochs")
         return replace(job, data=_data(inputs, exec_properties, train_args, eval_args))
@@ -105,11 +105,11 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
     )
 
 
-def user_module(exec_properties: Mapping[str, Any], work_dir: str) -> UserModule:
-    """Where the user's function is, and how to import it."""
-    for function in ("build_model", "run_fn"):
-        if exec_properties.get(function):
-            return UserModule(function=exec_properties[function])
+def user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tuple[UserModule, str]:
+    """Where the user's function is and how to import it, and which of `build_model` and `run_fn` it is."""
+    for kind in ("build_model", "run_fn"):
+        if exec_properties.get(kind):
+            return UserModule(function=exec_properties[kind]), kind
     packaged = exec_properties.get(standard_component_specs.MODULE_PATH_KEY)
     if packaged:  # `module@wheel`, as TFX packages a module_file
         name, wheels = udf_utils.decode_user_module_key(packaged)
@@ -121,8 +121,8 @@ def user_module(exec_properties: Mapping[str, Any], work_dir: str) -> UserModule
     else:
         file = io_utils.ensure_local(exec_properties[standard_component_specs.MODULE_FILE_KEY])
         folder, name = os.path.dirname(os.path.abspath(file)), os.path.splitext(os.path.basename(file))[0]
-    function = module_lib.training_function(module_lib.top_level_names(file), os.path.basename(file))
-    return UserModule(function=f"{name}.{function}", search_path=(folder,))
+    kind = module_lib.training_function(module_lib.top_level_names(file), os.path.basename(file))
+    return UserModule(function=f"{name}.{kind}", search_path=(folder,)), kind
 
 
 def _data(

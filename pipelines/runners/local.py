@@ -1,7 +1,9 @@
 """Runs a pipeline on this machine: TFX's LocalDagRunner, which tells what it does as it does it."""
 
+import contextlib
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -127,6 +129,7 @@ def run(
     module: user_module.Module,
     places: LocalPlaces,
     server: ForkServer | None = None,
+    enable_cache: bool = True,
     on_node: NodeListener = lambda event: None,
     on_training: local_launcher.ProgressListener = lambda task, progress: None,
 ) -> results.RunResult:
@@ -137,6 +140,7 @@ def run(
       module: The user's module.
       places: Where the run keeps its things.
       server: A fork server that is started already.
+      enable_cache: Whether nodes whose inputs have not changed take their outputs from an earlier run.
       on_node: Called before and after each node.
       on_training: Called with each report of each training process.
 
@@ -151,17 +155,38 @@ def run(
     logging.set_verbosity(logging.INFO)  # what TFX has to say is wanted in the log
     connection = graph.sqlite(str(places.metadata))
     settings = local_launcher.LocalSettings(
-        log_dir=places.logs, base_port=spec.targets.local.base_port, on_progress=on_training, server=server
+        log_dir=places.logs,
+        base_port=spec.targets.local.base_port,
+        on_progress=on_training,
+        server=server,
+        gpus=tuple(local_launcher.local_gpus()),
     )
-    with user_module.importable(module), local_launcher.settings(settings):
+    with user_module.importable(module), local_launcher.settings(settings), _gpus_hidden():
         # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
         module_lib.load(UserModule(module.function(module.train)))
         runner = LocalRunner(graph.parameter_values(spec), on_node)
-        runner.run(_build(spec, module, places, connection))
+        runner.run(_build(spec, module, places, connection, enable_cache))
     return results.read(connection, runner.executions, spec)
 
 
-def _build(spec: PipelineSpec, module: user_module.Module, places: LocalPlaces, connection: Any) -> pipeline.Pipeline:
+@contextlib.contextmanager
+def _gpus_hidden() -> Iterator[None]:
+    """Keeps GPUs from this process: TensorFlow would take their memory for Transform, and leave none for training."""
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    os.environ[name] = "-1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _build(
+    spec: PipelineSpec, module: user_module.Module, places: LocalPlaces, connection: Any, enable_cache: bool
+) -> pipeline.Pipeline:
     return graph.build(
         spec,
         module,
@@ -171,4 +196,5 @@ def _build(spec: PipelineSpec, module: user_module.Module, places: LocalPlaces, 
             push_directory=str(places.serving),
             beam_pipeline_args=tuple(spec.targets.local.beam_pipeline_args),
         ),
+        enable_cache,
     )

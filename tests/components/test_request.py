@@ -68,6 +68,13 @@ def test_the_whole_document(inputs, outputs, tmp_path):
     )
 
 
+def test_functions_may_be_called_anything(inputs, outputs):
+    job = request.training_job(inputs, outputs, {**PROPERTIES, "build_model": "my.models.wide_and_deep"}, "/work")
+    assert (job.module.function, job.run_fn) == ("my.models.wide_and_deep", None)
+    properties = {"run_fn": "my.models.build_model", "train_steps": 5}
+    assert request.training_job(inputs, outputs, properties, "/work").run_fn is not None
+
+
 def test_strategy_that_is_left_open_is_settled_here(inputs, outputs):
     job = request.training_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
     assert job.distribution == Distribution("multi_worker_mirrored", num_workers=2)
@@ -113,7 +120,8 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
     (tmp_path / "code" / "own.py").write_text("import helper\ndef run_fn(fn_args): ...\n")
     (tmp_path / "code" / "helper.py").write_text("")
     _, packaged = udf_utils.package_user_module_file("Trainer", str(tmp_path / "code" / "own.py"), str(tmp_path))
-    module = request.user_module({"module_path": packaged}, str(tmp_path / "work"))
+    module, kind = request.user_module({"module_path": packaged}, str(tmp_path / "work"))
+    assert kind == "run_fn"
     assert module.function == "own.run_fn"
     assert {path.name for path in Path(module.search_path[0]).glob("*.py")} == {"own.py", "helper.py"}
 

@@ -51,6 +51,8 @@ def test_good_project_is_valid(project):
         ("pipeline.yaml", PIPELINE.replace("label", "lable"), "unknown key 'trainer.lable'; did you mean 'label'?"),
         ("data/a.csv", "x,y\n", "a.csv has a header but no rows"),
         ("data/a.csv", "", "a.csv is empty"),
+        ("model.py", "def run_fn(fn_args): ...\n", "trainer.parameters.epochs: a run_fn decides on it by itself"),
+        ("pipeline.yaml", PIPELINE + "  custom_config: {a: 1}\n", "trainer.custom_config: is for a run_fn"),
         ("data/b.csv", "x\n1\n", "b.csv are not those of"),
         ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
         ("data/a.csv", "x,z\n1,2\n", "has no column 'y'; it has x, z"),
@@ -75,6 +77,13 @@ def test_mistakes_in_files(project, file, text, message):
     assert code == 2
     assert message in output
     assert "Traceback" not in output
+
+
+def test_csv_that_is_no_utf8(project):
+    (project / "data" / "a.csv").write_bytes("x,y\n1,ü\n".encode("latin-1"))
+    code, output = validate(project)
+    assert code == 2
+    assert "a.csv as CSV in UTF-8" in output
 
 
 def test_missing_column_of_a_curated_schema(project):
@@ -154,3 +163,41 @@ def test_port_that_is_taken(project, command):
         run = command("run", project / "pipeline.yaml", "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
     assert run.code == 1
     assert f"base_port: port {port}, for chief, cannot be listened on" in run.output
+
+
+@pytest.mark.e2e
+def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(project, command):
+    import os
+    import re
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    (project / "pipeline.yaml").write_text(PIPELINE.replace("epochs: 1", "train_steps: 100000000"))
+    arguments = [sys.executable, "-m", "tfx_distribute.pipelines", "run", str(project / "pipeline.yaml")]
+    with subprocess.Popen(arguments, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        deadline = time.monotonic() + 120
+        lines = []
+        for line in run.stdout:
+            lines.append(line)
+            assert time.monotonic() < deadline, "".join(lines)
+            if re.search(r"step [1-9]\d*/", line):
+                break
+        children = subprocess.run(  # the fork server, and the process that it has forked
+            ["ps", "-e", "-o", "pid=,ppid="],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        parents = dict(zip(map(int, children[::2]), map(int, children[1::2]), strict=True))
+        started = [pid for pid, parent in parents.items() if run.pid in (parent, parents.get(parent))]
+        assert len(started) == 2
+        os.kill(run.pid, signal.SIGINT)
+        rest, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, rest
+    assert "Interrupted. The same command continues from the last node that was done." in rest
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    again = command("run", project / "pipeline.yaml", "-p", "train_steps=5")
+    assert again.code == 0, again.output
+    assert "StatisticsGen           cached" in again.output

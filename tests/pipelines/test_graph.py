@@ -107,10 +107,25 @@ def test_example_gen_that_is_none(spec, path, message):
         build(spec.model_copy(update={"data": Data(example_gen=path)}))
 
 
-def test_label_is_needed_to_evaluate(spec):
-    without = spec.model_copy(update={"trainer": Trainer(), "evaluate": Evaluate(metrics={"AUC": Metric()})})
-    with pytest.raises(ConfigurationError, match="evaluate.label: is missing"):
-        graph.eval_config(without, without.evaluate, user_module.find(spec))
+def test_metric_that_does_not_exist(spec):
+    with pytest.raises(
+        ConfigurationError, match="there is no metric 'BinaryAcuracy' in Keras or TFMA; did you mean 'BinaryAcc"
+    ):
+        build(spec.model_copy(update={"evaluate": Evaluate(metrics={"BinaryAcuracy": Metric()})}))
+
+
+def test_metrics_without_thresholds_refuse_no_model(spec):
+    pipeline = build(spec.model_copy(update={"evaluate": Evaluate(metrics={"AUC": Metric()}), "push": Push()}))
+    assert "model_blessing" not in node(pipeline, "Pusher").inputs
+
+
+def test_first_model_passes_where_only_change_is_limited(spec):
+    """TFX blesses nothing when no threshold is left, and those on change are dropped while there is no baseline."""
+    evaluate = Evaluate(metrics={"AUC": Metric(change=Change(absolute=-0.1))})
+    config = graph.eval_config(spec, evaluate, user_module.find(spec))
+    _, other = config.metrics_specs[0].metrics
+    assert other.class_name == "ExampleCount"
+    assert other.threshold.value_threshold.lower_bound.value == 0.0
 
 
 @pytest.mark.e2e

@@ -107,6 +107,12 @@ def test_good_file(write, tmp_path):
         ("label: y", "label: y\n  label: z", "line 8: 'label' is also on line 7"),
         ("name: mine\n", "", "line 1: name: is missing"),
         (
+            "csv: data",
+            "csv: data\n  splits: {train: 1, test: 1}",
+            "line 14: evaluate: there is no split 'eval'; data.splits has",
+        ),
+        ("  label: y\n", "", "line 12: evaluate: the name of the label is missing"),
+        (
             "AUC: {lower_bound: 0.5}",
             "AUC: {change: {}}",
             "line 15: evaluate.metrics.AUC.change: write absolute, relative or both",
@@ -158,6 +164,9 @@ def test_parameters_are_given_anew(write):
         (["rat=1"], "-p rat=1: unknown key 'rat'; did you mean 'rate'?"),
         (["strategy=nope"], "-p strategy=nope: strategy: there is no strategy 'nope'; choose one of"),
         (["num_workers=2"], "-p num_workers=2: num_workers: strategy 'mirrored' trains in one process"),
+        (["num_workers=yes"], "-p num_workers=True: num_workers: True is not allowed: input should be a valid integer"),
+        (["rate=fast"], "-p rate=fast: rate is 0.1 in the pipeline file; write a float"),
+        (["seed=-1"], "-p seed=-1: seed: -1 is not allowed"),
         (["strategy"], "-p strategy: write -p name=value"),
         (["epochs=[1]"], "-p epochs=[1]: write -p name=value"),
     ],

@@ -11,6 +11,8 @@ from tfx_distribute.pipelines.cli import main
 from tfx_distribute.pipelines.plan_text import as_text
 from tfx_distribute.pipelines.spec import Data, Parameters, PipelineSpec, Trainer
 
+RUN_FN = {"module": "own_run_fn.py", "strategy": "mirrored", "accelerator_count": 2, "epochs": 0, "train_steps": 9}
+
 
 @pytest.fixture
 def make(tmp_path):
@@ -23,7 +25,11 @@ def make(tmp_path):
             name="mine",
             module=str(tmp_path / module),
             data=Data(csv=str(tmp_path / "data.csv"), splits=splits or {"train": 2, "eval": 1}),
-            trainer=Trainer(label="y", parameters=Parameters(**{"epochs": 3, **parameters}), hparams={"rate": 0.5}),
+            trainer=Trainer(
+                label="y",
+                parameters=Parameters(**{"epochs": 3, **parameters}),
+                hparams={} if module == "own_run_fn.py" else {"rate": 0.5},
+            ),
         )
         return plan_lib.make_plan(spec, user_module.find(spec))
 
@@ -82,11 +88,7 @@ def test_the_whole_plan_of_two_workers(make):
         ),
         ({"per_replica_batch_size": 700}, "about 600 examples, fewer than one global batch of 700"),
         ({"splits": {"train": 1}}, "no split is called 'eval'"),
-        (
-            {"module": "own_run_fn.py", "strategy": "mirrored", "accelerator_count": 2},
-            "only if it takes it from get_strategy",
-        ),
-        ({"module": "own_run_fn.py"}, "a run_fn is told train_steps, not epochs"),
+        (RUN_FN, "only if it takes it from get_strategy"),
     ],
 )
 def test_warnings(make, arguments, warning):

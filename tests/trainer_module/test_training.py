@@ -144,6 +144,81 @@ def test_what_a_keras_user_may_override(cluster, tmp_path):
     assert result.metrics["val_accuracy"] > 0.8
 
 
+CALLBACKS = """
+import sys, tensorflow as tf
+sys.path.append(%r)
+from model import build_model
+
+class Count(tf.keras.callbacks.Callback):
+    batches = 0
+    def on_train_batch_end(self, batch, logs=None):
+        assert logs["loss"] > 0
+        Count.batches += 1
+    def on_train_end(self, logs=None):
+        with open("%s/" + str(self.chief), "w") as file:
+            file.write(str(Count.batches))
+
+def callbacks(context):
+    count = Count()
+    count.chief = context.is_chief
+    return [count, tf.keras.callbacks.EarlyStopping("accuracy", min_delta=1.0, patience=1)]
+"""
+
+
+def test_callbacks_of_the_module(cluster, tmp_path):
+    """Batches are heard of one by one, and a callback that stops training stops it in all processes."""
+    (tmp_path / "own_callbacks.py").write_text(CALLBACKS % (str(EXAMPLES / "digits"), tmp_path))
+    result = cluster.train(
+        Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+        Schedule(32, epochs=9),
+        module=UserModule("own_callbacks.build_model", (str(tmp_path),)),
+    )
+    assert result.train_steps == 44, "no accuracy rises by 1 from the first epoch to the second"
+    assert [(tmp_path / name).read_text() for name in ("True", "False")] == ["44", "44"]
+
+
+SEVERAL_VALUES = """
+import tensorflow as tf
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(pixels))
+    model.compile("adam", "sparse_categorical_crossentropy", [PerDigit()])
+    return model
+
+class PerDigit(tf.keras.metrics.MeanTensor):
+    def __init__(self):
+        super().__init__(name="mean_probability")
+    def update_state(self, truth, prediction, sample_weight=None):
+        return super().update_state(tf.reduce_mean(prediction, axis=0))
+"""
+
+
+def test_metric_of_several_values(cluster, tmp_path):
+    (tmp_path / "own_metric.py").write_text(SEVERAL_VALUES)
+    metrics = cluster.train(module=UserModule("own_metric.build_model", (str(tmp_path),))).metrics
+    assert [f"mean_probability_{digit}" for digit in range(10)] == [name for name in metrics if name.startswith("mean")]
+    assert sum(metrics[f"val_mean_probability_{digit}"] for digit in range(10)) == pytest.approx(1.0, rel=1e-4)
+
+
+def test_module_that_leaves_says_why(cluster, tmp_path):
+    (tmp_path / "own_exit.py").write_text("import sys\ndef build_model(context):\n    sys.exit('DATA_DIR is not set')\n")
+    with pytest.raises(TrainingError, match="DATA_DIR is not set"):
+        cluster.train(module=UserModule("own_exit.build_model", (str(tmp_path),)))
+
+
+def test_cluster_of_the_launchers_own_surroundings_is_not_taken_on(cluster, monkeypatch):
+    monkeypatch.setenv(
+        "TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}'
+    )
+    from tfx_distribute.components.launchers.fork_server import ForkServer
+
+    with ForkServer(cluster.folder / "log") as server:
+        cluster.server = server
+        assert cluster.train(schedule=Schedule(64, train_steps=2)).train_steps == 2
+    assert cluster.model.is_dir()
+
+
 UNEVEN = """
 import json, os, sys
 sys.path.append(%r)

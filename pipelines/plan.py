@@ -3,6 +3,7 @@
 Pure: a specification in, a `RunPlan` out. What depends on the machine that will train is said to, and not guessed.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from tfx_distribute.pipelines import preflight
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.user_module import Module
 from tfx_distribute.trainer_module import compatibility
-from tfx_distribute.trainer_module.cluster import Cluster, Task, replicas_of_roles
+from tfx_distribute.trainer_module.cluster import CHIEF_TASK, Cluster, replicas_of_roles
 
 FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
 
@@ -121,19 +122,15 @@ def _devices(kind: str, count: int, all_devices: bool) -> int | None:
 
 def _processes(strategy: str, num_workers: int) -> tuple[ProcessPlan, ...]:
     roles = replicas_of_roles(strategy, num_workers)
-    names = [Task(role, index) for role, count in roles.items() for index in range(count)]
-    ports = {task: FIRST_PORT + offset for offset, task in enumerate(names)}
-    cluster = Cluster(
-        {role: tuple(f"127.0.0.1:{ports[Task(role, index)]}" for index in range(count)) for role, count in roles.items()}
-    )
+    cluster = Cluster.of(roles, (f"127.0.0.1:{port}" for port in itertools.count(FIRST_PORT)))
     return tuple(
         ProcessPlan(
             task=str(task),
             command="python -m tfx_distribute.trainer_module --job job.json",
-            tf_config=cluster.tf_config(task) if len(names) > 1 else None,
-            writes="the model, TensorBoard logs" if task == names[0] else "nothing",
+            tf_config=cluster.tf_config(task) if len(cluster.tasks) > 1 else None,
+            writes="the model, TensorBoard logs" if task == CHIEF_TASK else "nothing",
         )
-        for task in names
+        for task in cluster.tasks
     )
 
 

@@ -5,8 +5,9 @@ Training Operator) and on Vertex AI: `{"cluster": {role: [host:port]}, "task": {
 Source: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
 """
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tfx_distribute.trainer_module import compatibility
@@ -68,6 +69,12 @@ class Cluster:
     """
 
     addresses: Mapping[str, tuple[str, ...]]
+
+    @staticmethod
+    def of(roles: Mapping[str, int], addresses: Iterable[str]) -> "Cluster":
+        """Gives addresses, in their order, to so many tasks of each role."""
+        remaining = iter(addresses)
+        return Cluster({role: tuple(itertools.islice(remaining, count)) for role, count in roles.items()})
 
     @property
     def tasks(self) -> tuple[Task, ...]:

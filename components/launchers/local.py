@@ -119,10 +119,7 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
                     f"write another base_port, or leave it out for any {len(names)} free ports"
                 ) from error
             ports.append(probe.getsockname()[1])
-    addresses = dict(zip(names, ports, strict=True))
-    return Cluster(
-        {role: tuple(f"127.0.0.1:{addresses[Task(role, i)]}" for i in range(count)) for role, count in roles.items()}
-    )
+    return Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))
 
 
 def local_gpus() -> list[str]:

@@ -10,7 +10,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import proto_utils
 
 from tfx_distribute.components.trainer import request
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import Data, Distribution, Outputs, Schedule, Split, TrainingJob, UserModule
 
 
@@ -141,3 +141,60 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
 def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
     with pytest.raises(ConfigurationError, match=f"^{message}"):
         request.training_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")
+
+
+RUN_FN = """
+import json, os
+import tensorflow as tf
+from tfx.components.trainer.fn_args_utils import FnArgs
+from tfx_bsl.public import tfxio
+from tfx_distribute.trainer_module import get_strategy
+
+def run_fn(fn_args: FnArgs):
+    assert fn_args.custom_config == {"units": 4} and fn_args.train_steps == 6
+    strategy = get_strategy() if %r else tf.distribute.get_strategy()
+    spec = {"pixels": tf.io.FixedLenFeature([64], tf.float32), "digit": tf.io.FixedLenFeature([1], tf.int64)}
+    def parse(batch):
+        example = tf.io.parse_example(batch, spec)
+        return example["pixels"], example["digit"]
+    files = tf.io.gfile.glob(fn_args.train_files)
+    data = tf.data.TFRecordDataset(files, "GZIP").repeat().batch(32).map(parse)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(10, activation="softmax", input_shape=(64,))])
+        model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(data.with_options(options), steps_per_epoch=fn_args.train_steps, verbose=0)
+    model.save(fn_args.serving_model_dir, save_format="tf")
+"""
+
+
+@pytest.fixture
+def run_fn_job(inputs, outputs, tmp_path):
+    def make(takes_the_strategy: bool) -> TrainingJob:
+        (tmp_path / "own_run_fn.py").write_text(RUN_FN % takes_the_strategy)
+        properties = {
+            "module_file": str(tmp_path / "own_run_fn.py"),
+            "strategy": "multi_worker_mirrored",
+            "num_workers": 2,
+            "accelerator_type": "cpu",
+            "train_steps": 6,
+            "custom_config": '{"units": 4}',
+        }
+        return request.training_job(inputs, outputs, properties, str(tmp_path))
+
+    return make
+
+
+@pytest.mark.e2e
+def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp_path):
+    cluster.job = run_fn_job(True)
+    assert cluster.train().num_replicas == 2
+    assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
+
+
+@pytest.mark.e2e
+def test_run_fn_that_leaves_the_strategy_is_refused(run_fn_job, cluster):
+    cluster.job = run_fn_job(False)
+    with pytest.raises(TrainingError, match="trained 2 separate models, since it did not take the strategy made for it"):
+        cluster.train()

@@ -19,6 +19,11 @@ def test_roles_of_each_strategy(strategy, num_workers, roles):
     assert replicas_of_roles(strategy, num_workers) == roles
 
 
+def test_addresses_are_given_in_order():
+    cluster = Cluster.of({"chief": 1, "worker": 2}, iter(["a:1", "b:1", "c:1", "d:1"]))
+    assert cluster == Cluster({"chief": ("a:1",), "worker": ("b:1", "c:1")})
+
+
 def test_tf_config_is_what_tensorflow_reads():
     cluster = Cluster({"chief": ("127.0.0.1:1",), "worker": ("127.0.0.1:2", "127.0.0.1:3")})
     assert cluster.tasks == (Task("chief", 0), Task("worker", 0), Task("worker", 1))

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import queue
 import signal
 import socket
@@ -14,10 +13,11 @@ from pathlib import Path
 
 from absl import logging
 
+from tfx_distribute.components.launchers import gpus
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.trainer_module.cluster import CHIEF_TASK, TF_CONFIG, Cluster, Task, replicas_of_roles
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job import Distribution, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
@@ -122,44 +122,6 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
     return Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))
 
 
-def local_gpus() -> list[str]:
-    """The GPUs of this machine that this process was allotted, as CUDA_VISIBLE_DEVICES names them."""
-    allotted = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allotted is not None:
-        return [gpu.strip() for gpu in allotted.split(",") if gpu.strip() and gpu.strip() != "-1"]
-    return [str(index) for index in range(len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))]
-
-
-def gpu_share(distribution: Distribution, index: int, processes: int, gpus: list[str]) -> list[str] | None:
-    """The GPUs of one of several processes on this machine: processes do not share them.
-
-    Args:
-      distribution: What is asked for.
-      index: Number of the process.
-      processes: How many there are.
-      gpus: The GPUs of this machine.
-
-    Returns:
-      Names for CUDA_VISIBLE_DEVICES; None to leave it as it is.
-
-    Raises:
-      ConfigurationError: There are not enough for all.
-    """
-    if distribution.accelerator_type == "cpu":
-        return []
-    if processes == 1 or (not gpus and distribution.accelerator_type == "auto"):
-        return gpus or None
-    each = distribution.accelerator_count
-    if not each or each * processes > len(gpus):
-        most = len(gpus) // processes
-        instead = f"write accelerator_count={most}" if most else "write accelerator_type=cpu, or fewer workers"
-        raise ConfigurationError(
-            f"accelerator_count: {processes} processes with {each or 'all'} GPUs each, of this machine's "
-            f"{len(gpus)}; {instead}"
-        )
-    return gpus[index * each : (index + 1) * each]
-
-
 @dataclass
 class _Process:
     """One process of the cluster, as the launcher sees it.
@@ -193,11 +155,11 @@ class _Process:
 
     def environment(self, job: TrainingJob, cluster: Cluster) -> dict[str, str]:
         """What the process is told beside its job: who it is, where it reports, and which GPUs it has."""
-        gpus = local_gpus() if _settings.gpus is None else list(_settings.gpus)
+        available = gpus.visible() if _settings.gpus is None else list(_settings.gpus)
         # Always set: one that this process has is of another cluster.
         tf_config = cluster.tf_config(self.task) if len(cluster.tasks) > 1 else "{}"
         environment = {PROGRESS_FILE: str(self._progress), ERROR_FILE: str(self._error), TF_CONFIG: tf_config}
-        share = gpu_share(job.distribution, cluster.tasks.index(self.task), len(cluster.tasks), gpus)
+        share = gpus.share(job.distribution, cluster.tasks.index(self.task), len(cluster.tasks), available)
         if share is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)
         return environment

@@ -16,6 +16,7 @@ from tfx.orchestration.local import local_dag_runner, runner_utils
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
+from tfx_distribute.components.launchers import gpus as launcher_gpus
 from tfx_distribute.components.launchers import local as local_launcher
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.pipelines import graph, results, user_module
@@ -159,7 +160,7 @@ def run(
         base_port=spec.targets.local.base_port,
         on_progress=on_training,
         server=server,
-        gpus=tuple(local_launcher.local_gpus()),
+        gpus=tuple(launcher_gpus.visible()),
     )
     with user_module.importable(module), local_launcher.settings(settings), _gpus_hidden():
         # A module that does not import fails here, before the first node, and not in the middle of the pipeline.

@@ -60,26 +60,6 @@ def test_port_that_is_taken_is_named():
             local.local_cluster({"chief": 1, "worker": 1})
 
 
-@pytest.mark.parametrize(
-    ("distribution", "index", "processes", "gpus", "share"),
-    [
-        (Distribution("mirrored", accelerator_type="cpu"), 0, 1, ["0", "1"], []),
-        (Distribution("mirrored"), 0, 1, ["4", "5"], ["4", "5"]),
-        (Distribution("mirrored"), 0, 1, [], None),
-        (Distribution("multi_worker_mirrored", num_workers=2), 1, 2, [], None),
-        (Distribution("multi_worker_mirrored", num_workers=2, accelerator_count=2), 1, 2, ["4", "5", "6", "7"], ["6", "7"]),
-    ],
-)
-def test_processes_on_one_machine_do_not_share_gpus(distribution, index, processes, gpus, share):
-    assert local.gpu_share(distribution, index, processes, gpus) == share
-
-
-@pytest.mark.parametrize(("count", "instead"), [(0, "write accelerator_count=1"), (4, "write accelerator_count=1")])
-def test_too_few_gpus_for_all_processes(count, instead):
-    with pytest.raises(ConfigurationError, match=f"^accelerator_count: 2 processes .* machine's 3; {instead}"):
-        local.gpu_share(Distribution("multi_worker_mirrored", num_workers=2, accelerator_count=count), 0, 2, ["0", "1", "2"])
-
-
 @pytest.mark.e2e
 def test_killed_worker_is_named_and_nobody_stays(cluster):
     def kill_worker(task, progress):

@@ -1,0 +1,71 @@
+"""The program as a container runs it: a process of its own, told by a job document and by TF_CONFIG."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tfx_distribute.trainer_module.cluster import Cluster
+from tfx_distribute.trainer_module.job import Distribution, Schedule, TrainingResult
+from tfx_distribute.trainer_module.progress import Progress
+
+pytestmark = pytest.mark.e2e
+
+
+def start(job_file, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tfx_distribute.trainer_module", "--job", job_file],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def write_job(cluster, **changes) -> str:
+    from dataclasses import replace
+
+    file = cluster.folder / "job.json"
+    file.write_text(replace(cluster.job, **changes).to_json())
+    return str(file)
+
+
+def test_two_processes_that_no_launcher_of_ours_started(cluster):
+    job = write_job(
+        cluster,
+        distribution=Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+        schedule=Schedule(32, train_steps=20),
+    )
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, two)]
+    made = Cluster.of({"chief": 1, "worker": 1}, addresses)
+    processes = [start(job, TF_CONFIG=made.tf_config(task)) for task in made.tasks]
+    try:
+        outputs = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    # Without a launcher to read them, reports are lines of the log.
+    lines = [Progress.from_json(line) for line in outputs[0][0].splitlines() if line.startswith('{"phase"')]
+    assert [lines[0].phase, lines[-1].phase] == ["start", "done"]
+    result = TrainingResult.read(cluster.job.outputs.result_file)
+    assert (result.num_replicas, result.train_steps) == (2, 20)
+    assert (cluster.model / "saved_model.pb").is_file()
+
+
+def test_failure_is_an_exit_code_and_a_message(cluster):
+    process = start(write_job(cluster, schedule=Schedule(5000, epochs=1)))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert errors.strip().splitlines()[-1].startswith("per_replica_batch_size: 5000 on 1 replicas")
+
+
+def test_tf_config_that_is_none(cluster):
+    process = start(write_job(cluster), TF_CONFIG=json.dumps({"cluster": {"worker": ["a:1"]}}))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "TF_CONFIG of this process is not valid" in errors.strip().splitlines()[-1]

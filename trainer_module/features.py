@@ -37,6 +37,11 @@ class Features:
             raise ConfigurationError(
                 f"label: the examples have no feature {self.label!r}; they have {', '.join(sorted(self.examples))}"
             )
+        if not isinstance(self.examples[self.label], tf.io.FixedLenFeature):
+            raise ConfigurationError(
+                f"label: not every example has the feature {self.label!r}; fill the gaps in preprocessing_fn, or leave such "
+                "examples out of the data"
+            )
 
     def inputs(self) -> FeatureSpec:
         """The features that a model may read: all but the label."""

@@ -134,7 +134,8 @@ def test_parquet_is_trained_on(command, tmp_path):
     from pyarrow import parquet
 
     (tmp_path / "data").mkdir()
-    columns = {"x": [i / 100 for i in range(100)], "y": [i / 50 for i in range(100)]}
+    # TFX's Parquet reader takes a zero for a gap.
+    columns = {"x": [i / 100 for i in range(1, 101)], "y": [i / 50 for i in range(1, 101)]}
     parquet.write_table(pa.table(columns), tmp_path / "data" / "part.parquet")
     (tmp_path / "own.py").write_text(
         "import tensorflow as tf\n"

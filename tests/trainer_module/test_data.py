@@ -101,6 +101,13 @@ def test_evaluation_sees_each_example_once_in_as_many_steps_for_all(numbers, exa
     assert seen == collections.Counter(range(examples))
 
 
+def test_label_with_gaps_is_refused(numbers, tmp_path):
+    data = numbers(4)
+    (tmp_path / "gaps.pbtxt").write_text('feature { name: "label" type: INT presence { min_count: 1 } }')
+    with pytest.raises(ConfigurationError, match="label: not every example has the feature 'label'; fill the gaps"):
+        Features(Data(data.train, None, "label", None, str(tmp_path / "gaps.pbtxt")))
+
+
 def test_unknown_label_is_named(numbers):
     data = numbers(4)
     with pytest.raises(ConfigurationError, match="label: the examples have no feature 'lable'; they have label, number"):

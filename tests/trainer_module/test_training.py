@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -268,7 +268,3 @@ def test_examples_that_are_fewer_than_a_batch(cluster, digits):
 def test_eval_split_may_be_missing(cluster, digits):
     result = cluster.train(schedule=Schedule(64, train_steps=5), data=replace(digits, eval=None))
     assert set(result.metrics) == {"loss", "accuracy"}
-
-
-def test_configuration_errors_are_errors_for_people():
-    assert issubclass(ConfigurationError, ValueError)

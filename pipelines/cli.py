@@ -109,7 +109,7 @@ def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: 
     from tfx_distribute.pipelines import console as console_lib
 
     # It imports TensorFlow while this process imports TFX and runs the nodes before the Trainer.
-    with ForkServer(places.logs / "fork-server.log") as server:
+    with ForkServer(places.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
         from tfx_distribute.pipelines import failures
         from tfx_distribute.pipelines.runners import local
 

@@ -129,9 +129,12 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
     )
 
 
-def parameter_values(spec: PipelineSpec) -> dict[str, int | str]:
+def parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
     """Name and value of each pipeline parameter; the module's hyperparameters are one, a JSON object."""
-    return {**spec.trainer.parameters.model_dump(), "hparams": json.dumps(spec.trainer.hparams)}
+    values = spec.trainer.parameters.model_dump()
+    # A RuntimeParameter of TFX is no bool.
+    values = {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
+    return {**values, "hparams": json.dumps(spec.trainer.hparams)}
 
 
 def _example_gen(data: Data) -> base_node.BaseNode:

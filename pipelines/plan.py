@@ -12,6 +12,7 @@ from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.user_module import Module
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.cluster import CHIEF_TASK, Cluster, replicas_of_roles
+from tfx_distribute.trainer_module.job import Distribution
 
 FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
 
@@ -97,7 +98,7 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
         strategy=distribution.strategy,
         chosen_for=reason,
         summary=row.summary,
-        processes=_processes(distribution.strategy, parameters.num_workers),
+        processes=_processes(distribution),
         devices_per_process=devices,
         num_replicas=replicas,
         per_replica_batch_size=parameters.per_replica_batch_size,
@@ -120,8 +121,8 @@ def _devices(kind: str, count: int, all_devices: bool) -> int | None:
     return 1 if kind == "cpu" else None
 
 
-def _processes(strategy: str, num_workers: int) -> tuple[ProcessPlan, ...]:
-    roles = replicas_of_roles(strategy, num_workers)
+def _processes(distribution: Distribution) -> tuple[ProcessPlan, ...]:
+    roles = replicas_of_roles(distribution)
     cluster = Cluster.of(roles, (f"127.0.0.1:{port}" for port in itertools.count(FIRST_PORT)))
     return tuple(
         ProcessPlan(

@@ -104,12 +104,12 @@ class Transform(_Model):
 class Parameters(_Model):
     """The pipeline parameters of the Trainer, with the pipeline's defaults. Each can be given anew with `-p name=value`."""
 
-    strategy: str = Field(Distribution.strategy, json_schema_extra={"enum": list(compatibility.BUILT)})
+    strategy: str = Field(Distribution.strategy, json_schema_extra={"enum": list(compatibility.NAMES)})
     """The `tf.distribute` strategy."""
     num_workers: int = Field(Distribution.num_workers, ge=1)
-    """Training processes, the chief included."""
+    """Training processes, the chief included; under `parameter_server`, workers beside the chief, which coordinates."""
     num_parameter_servers: int = Field(Distribution.num_parameter_servers, ge=0)
-    """Parameter servers."""
+    """Parameter servers; 0 for one where the strategy needs one."""
     accelerator_type: str = Field(
         Distribution.accelerator_type, json_schema_extra={"enum": list(compatibility.ACCELERATORS)}
     )
@@ -118,6 +118,19 @@ class Parameters(_Model):
     """Devices per training process; 0 takes all. On a CPU, that many logical devices."""
     all_reduce: str = Field(Distribution.all_reduce, json_schema_extra={"enum": list(compatibility.ALL_REDUCE)})
     """How replicas sum their gradients; `auto` leaves it to TensorFlow."""
+    devices: str = Distribution.devices
+    """Names of the devices to train on, such as `GPU:0,GPU:2`, in place of `accelerator_count`."""
+    num_evaluators: int = Field(Distribution.num_evaluators, ge=0)
+    """1 for a process that evaluates beside the training ones, which then go on meanwhile."""
+    partition_min_bytes: int = Field(Distribution.partition_min_bytes, ge=0)
+    """Variables are divided among parameter servers into parts of at least so many bytes; 0 keeps each whole."""
+    mesh: str = Distribution.mesh
+    """Devices of `model_parallel` as BATCHxMODEL, such as `2x4`; empty for all of them along the batch."""
+    layout_rules: str = Distribution.layout_rules
+    """Which dimension of which variables is divided along which dimension of the mesh, such as
+    `kernel = unsharded, model; bias = model`."""
+    tpu: str = Distribution.tpu
+    """TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for a TPU VM's own."""
     per_replica_batch_size: int = Field(Schedule.per_replica_batch_size, ge=1)
     """Examples that one replica takes in one training step; the global batch is that times the replicas."""
     train_steps: int = Field(Schedule.train_steps, ge=0)
@@ -136,18 +149,33 @@ class Parameters(_Model):
     """Training steps in which the learning rate rises, evenly, to its value."""
     seed: int = Field(Schedule.seed, ge=0, lt=2**32)
     """Seed of initial weights and shuffling."""
+    keras_version: int = Field(Schedule.keras_version, json_schema_extra={"enum": list(compatibility.KERAS_VERSIONS)})
+    """Generation of Keras that `tf.keras` is."""
+    global_clipnorm: float = Field(Schedule.global_clipnorm, ge=0)
+    """Norm over all variables that gradients are clipped to; 0 clips none."""
+    gradient_accumulation_steps: int = Field(Schedule.gradient_accumulation_steps, ge=1)
+    """Batches of each replica whose gradients are summed for one training step."""
+    jit_compile: bool = Schedule.jit_compile
+    """Whether XLA compiles the computation of gradients."""
+    steps_per_execution: int = Field(Schedule.steps_per_execution, ge=0)
+    """Training steps of one TensorFlow call; 0 for as many as take half a second."""
+    profile_steps: str = Schedule.profile_steps
+    """First and last training step that the TensorBoard profiler watches, such as `100,120`; empty for none."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> "Parameters":
-        compatibility.check(
-            self.distribution, Schedule(**{field.name: getattr(self, field.name) for field in fields(Schedule)})
-        )
+        compatibility.check(self.distribution, self.schedule)
         return self
 
     @property
     def distribution(self) -> Distribution:
         """The parameters that say how the work is spread."""
         return Distribution(**{field.name: getattr(self, field.name) for field in fields(Distribution)})
+
+    @property
+    def schedule(self) -> Schedule:
+        """The parameters that say how long and how training goes."""
+        return Schedule(**{field.name: getattr(self, field.name) for field in fields(Schedule)})
 
 
 class Trainer(_Model):
@@ -305,6 +333,15 @@ class PipelineSpec(_Model):
     """Pushing; leave it out to push no model."""
     targets: Targets = Targets()
     """What is specific to each place that the pipeline runs in."""
+
+    @model_validator(mode="after")
+    def _evaluator_has_examples(self) -> "PipelineSpec":
+        if self.trainer.parameters.num_evaluators and "eval" not in self.data.splits:
+            raise ValueError(
+                "trainer.parameters.num_evaluators: there is no split 'eval' to evaluate on; data.splits has "
+                f"{', '.join(self.data.splits)}; write num_evaluators: 0, or a split eval"
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_be_evaluated(self) -> "PipelineSpec":

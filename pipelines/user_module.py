@@ -5,13 +5,15 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 
 from tfx_distribute.pipelines.spec import PipelineSpec
+from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Schedule
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,14 @@ def _check_run_fn(spec: PipelineSpec) -> None:
     """A `run_fn` reads, builds and fits by itself: what it would not hear of is refused, not ignored."""
     parameters = spec.trainer.parameters
     defaults = type(parameters)()
-    for name in ("epochs", "per_replica_batch_size", "precision", "learning_rate_scaling", "warmup_steps", "seed"):
+    row = compatibility.strategy_named(compatibility.resolve(parameters.distribution)[0].strategy)
+    if not row.run_fn:
+        raise ConfigurationError(
+            f"trainer.parameters.strategy: a run_fn cannot train under {row.name!r} ({row.summary}); write build_model"
+        )
+    for name in ("num_evaluators", *(field.name for field in fields(Schedule))):
+        if name in ("train_steps", "eval_steps", "keras_version"):
+            continue
         if getattr(parameters, name) != getattr(defaults, name):
             raise ConfigurationError(f"trainer.parameters.{name}: a run_fn decides on it by itself; leave it out")
     if spec.trainer.hparams:

@@ -77,6 +77,15 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def keras_3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """One fork server for all trainings of Keras 3 models."""
+    from tfx_distribute.components.launchers.fork_server import ForkServer
+
+    with ForkServer(tmp_path_factory.mktemp("fork-server") / "log", keras_version=3) as server:
+        yield server
+
+
 @dataclass
 class TrainingCluster:
     """Trains jobs as processes on loopback, as the Trainer does.

@@ -14,23 +14,21 @@ def run_fn(fn_args):
 ```
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfx_distribute.trainer_module.module import ModelContext as ModelContext
     from tfx_distribute.trainer_module.strategy import get_strategy as get_strategy
+    from tfx_distribute.trainer_module.task import Task as Task
 
-__all__ = ["ModelContext", "get_strategy"]
+# What user modules need, each loaded on first use: one of them stands on TensorFlow.
+_HOMES = {"ModelContext": "module", "Task": "task", "get_strategy": "strategy"}
+
+__all__ = ["ModelContext", "Task", "get_strategy"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the two names that user modules need on first use, since one of them stands on TensorFlow."""
-    if name == "get_strategy":
-        from tfx_distribute.trainer_module.strategy import get_strategy
-
-        return get_strategy
-    if name == "ModelContext":
-        from tfx_distribute.trainer_module.module import ModelContext
-
-        return ModelContext
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

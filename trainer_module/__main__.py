@@ -3,6 +3,9 @@
 import argparse
 import os
 import sys
+from pathlib import Path
+
+from tfx_distribute.trainer_module.job import TrainingJob, keras_environment
 
 
 def main() -> int:
@@ -10,8 +13,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tfx_distribute.trainer_module", description=__doc__)
     parser.add_argument("--job", required=True, metavar="FILE", help="a training job document, JSON")
     arguments = parser.parse_args()
-    # Read by TensorFlow when it is imported: the `tf.keras` that TFX, TFT and TFMA use.
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    job = TrainingJob.from_json(Path(arguments.job).read_bytes())
+    os.environ.update(keras_environment(job.schedule.keras_version))  # before TensorFlow is imported
     from tfx_distribute.trainer_module import process
 
     return process.main(arguments.job)

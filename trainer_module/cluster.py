@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Distribution
 
 TF_CONFIG = "TF_CONFIG"
 
 CHIEF = "chief"
 WORKER = "worker"
+PARAMETER_SERVER = "ps"  # what TensorFlow calls it in TF_CONFIG
+EVALUATOR = "evaluator"
 
 
 @dataclass(frozen=True, order=True)
@@ -24,7 +27,7 @@ class Task:
     """One process of a cluster.
 
     Attributes:
-      role: `chief` or `worker`.
+      role: `chief`, `worker`, `ps` or `evaluator`.
       index: Number among the tasks of its role, from 0.
     """
 
@@ -32,7 +35,7 @@ class Task:
     index: int
 
     def __str__(self) -> str:
-        return self.role if self.role == CHIEF else f"{self.role} {self.index}"
+        return self.role if self.role in (CHIEF, EVALUATOR) else f"{self.role} {self.index}"
 
     @property
     def file_name(self) -> str:
@@ -43,21 +46,41 @@ class Task:
 CHIEF_TASK = Task(CHIEF, 0)
 
 
-def replicas_of_roles(strategy: str, num_workers: int) -> dict[str, int]:
-    """How many processes of each role a strategy needs, in the order in which they are started.
+def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
+    """How many processes of each role a distribution needs, in the order in which they are started.
 
-    The chief is one of the `num_workers` training processes: it trains like the others and also writes the model.
+    The chief is one of the `num_workers` training processes: it trains like the others and also writes the model. With
+    parameter servers it coordinates instead, and all workers are beside it.
 
     Args:
-      strategy: Name of a strategy.
-      num_workers: Training processes, the chief included.
+      distribution: How the work is spread, with the name of a strategy.
 
     Returns:
       Role to number of processes; only roles with at least one.
     """
-    if not compatibility.strategy_named(strategy).multi_worker or num_workers == 1:
-        return {CHIEF: 1}
-    return {CHIEF: 1, WORKER: num_workers - 1}
+    row = compatibility.strategy_named(distribution.strategy)
+    workers = 0
+    if row.multi_worker:
+        workers = distribution.num_workers - (0 if row.parameter_servers else 1)
+    roles = {
+        CHIEF: 1,
+        WORKER: workers,
+        PARAMETER_SERVER: compatibility.num_parameter_servers(distribution),
+        EVALUATOR: distribution.num_evaluators,
+    }
+    return {role: count for role, count in roles.items() if count}
+
+
+def serves(distribution: Distribution, task: Task) -> bool:
+    """Whether a task only does what the coordinator tells it, and goes on for as long as that one does."""
+    row = compatibility.strategy_named(distribution.strategy)
+    return row.parameter_servers and task.role in (WORKER, PARAMETER_SERVER)
+
+
+def uses_accelerators(distribution: Distribution, task: Task) -> bool:
+    """Whether a task computes on GPUs where there are any: a coordinator and its parameter servers do not."""
+    row = compatibility.strategy_named(distribution.strategy)
+    return not (row.parameter_servers and task.role in (CHIEF, PARAMETER_SERVER))
 
 
 @dataclass(frozen=True)
@@ -85,10 +108,25 @@ class Cluster:
         """The value of TF_CONFIG for one of the cluster's tasks."""
         return json.dumps(
             {
-                "cluster": {role: list(hosts) for role, hosts in self.addresses.items()},
+                # As `tf.distribute` has it, the evaluator is no part of the cluster.
+                "cluster": {role: list(hosts) for role, hosts in self.addresses.items() if role != EVALUATOR},
                 "task": {"type": task.role, "index": task.index},
             }
         )
+
+
+def without_evaluator(environ: Mapping[str, str]) -> dict[str, str]:
+    """The TF_CONFIG of this process as TensorFlow understands it; nothing where there is none.
+
+    The Training Operator lists the evaluator among the cluster's tasks, and all others then wait for it without end.
+    Source: https://github.com/tensorflow/tensorflow/issues/46169
+    """
+    text = environ.get(TF_CONFIG)
+    if not text:
+        return {}
+    document = json.loads(text)
+    document.get("cluster", {}).pop(EVALUATOR, None)
+    return {TF_CONFIG: json.dumps(document)}
 
 
 def task_from_environment(environ: Mapping[str, str]) -> Task:

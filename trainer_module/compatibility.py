@@ -1,12 +1,14 @@
 """What each strategy is, and what goes with what. Plain data: importing this imports no TensorFlow.
 
-A new strategy is built in `trainer_module.strategy` and gets `built=True` here; nothing else lists strategies.
+A new strategy is built in `trainer_module.strategy` and gets a row here; nothing else lists strategies.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tfx_distribute.trainer_module import layout
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution, Schedule
 
@@ -15,14 +17,22 @@ from tfx_distribute.trainer_module.job import Distribution, Schedule
 class Strategy:
     """One row of the table of strategies.
 
+    Both ways of training, a compiled Keras model and a task with steps of its own, go with every row: they share a loop. So
+    do any numbers of files: processes share them by records.
+
     Attributes:
       name: Value of the pipeline parameter `strategy`.
       summary: One line for help texts and documents.
       multi_worker: Whether it spans several training processes.
-      parameter_servers: Whether it needs parameter servers.
+      parameter_servers: Whether it needs parameter servers and a coordinator, and trains asynchronously.
       all_devices: Whether it uses all devices of a process, or one.
+      named_devices: Whether its devices can be chosen by name.
       all_reduce: Values of the pipeline parameter `all_reduce` that it understands, beside `auto`.
-      built: Whether this version can run it.
+      accelerators: Values of `accelerator_type` that it understands.
+      not_keras_3: Why it cannot train a Keras 3 model; empty where it can.
+      not_jit_compile: Why XLA cannot compile its steps; empty where it can.
+      not_accumulated: Why it cannot sum the gradients of several batches; empty where it can.
+      run_fn: Whether a module that trains by itself can take it.
     """
 
     name: str
@@ -30,18 +40,29 @@ class Strategy:
     multi_worker: bool = False
     parameter_servers: bool = False
     all_devices: bool = True
+    named_devices: bool = False
     all_reduce: tuple[str, ...] = ()
-    built: bool = True
+    accelerators: tuple[str, ...] = ("auto", "cpu", "gpu")
+    not_keras_3: str = ""
+    not_jit_compile: str = ""
+    not_accumulated: str = ""
+    run_fn: bool = True
 
 
 STRATEGIES: dict[str, Strategy] = {
     row.name: row
     for row in (
         Strategy("default", "no distribution: one process, one device", all_devices=False),
-        Strategy("one_device", "tf.distribute.OneDeviceStrategy: one process, one named device", all_devices=False),
+        Strategy(
+            "one_device",
+            "tf.distribute.OneDeviceStrategy: one process, one device",
+            all_devices=False,
+            named_devices=True,
+        ),
         Strategy(
             "mirrored",
             "tf.distribute.MirroredStrategy: one process, a replica on each of its devices",
+            named_devices=True,
             all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
         ),
         Strategy(
@@ -52,22 +73,40 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "parameter_server",
-            "tf.distribute.ParameterServerStrategy: asynchronous, variables on parameter servers",
+            "tf.distribute.ParameterServerStrategy: asynchronous workers, variables on parameter servers, a coordinator",
             multi_worker=True,
             parameter_servers=True,
-            built=False,
+            all_devices=False,
+            not_keras_3="its optimizers lose steps on parameter servers",
+            not_jit_compile="XLA cannot read variables of another process",
+            not_accumulated="a worker applies the gradients of each batch by itself",
         ),
         Strategy(
             "central_storage",
             "tf.distribute.experimental.CentralStorageStrategy: one process, variables on its CPU, a replica on each device",
+            named_devices=True,
+            not_keras_3="its metrics are wrong there, without a word",
+            not_jit_compile="XLA cannot read variables of another device",
         ),
-        Strategy("tpu", "tf.distribute.TPUStrategy: a TPU slice", multi_worker=True, built=False),
-        Strategy("model_parallel", "DTensor: the model split over a mesh of devices", built=False),
+        Strategy(
+            "tpu",
+            "tf.distribute.TPUStrategy: one process, all cores of a TPU",
+            accelerators=("auto",),
+            not_keras_3="it was not tried there",
+        ),
+        Strategy(
+            "model_parallel",
+            "DTensor: one process, the model split over a mesh of devices",
+            not_keras_3="Keras 3 knows no DTensor",
+            not_jit_compile="DTensor places each operation by itself",
+            not_accumulated="DTensor's loops do not carry gradients",
+            run_fn=False,
+        ),
     )
 }
 
 AUTO = "auto"  # chosen from the workers and devices that are asked for; see `resolve`
-BUILT = (*(name for name, row in STRATEGIES.items() if row.built), AUTO)
+NAMES = (*STRATEGIES, AUTO)
 
 # `auto` leaves the choice to TensorFlow.
 ALL_REDUCE: tuple[str, ...] = ("auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device")
@@ -81,20 +120,19 @@ PRECISIONS: tuple[str, ...] = ("float32", "mixed_float16", "mixed_bfloat16")
 # What the replicas do to the learning rate: nothing, times their number, times its square root.
 LEARNING_RATE_SCALINGS: tuple[str, ...] = ("none", "linear", "sqrt")
 
+# Generations of Keras: `tf_keras`, which TFX, TFT and TFMA use, and `keras`.
+KERAS_VERSIONS: tuple[int, ...] = (2, 3)
+
 
 def strategy_named(name: str) -> Strategy:
     """Returns the row of the strategy called `name`.
 
     Raises:
-      ConfigurationError: There is no such strategy, or this version cannot run it yet.
+      ConfigurationError: There is no such strategy.
     """
     row = STRATEGIES.get(name)
     if row is None:
-        raise ConfigurationError(f"strategy: there is no strategy {name!r}; choose one of {', '.join(BUILT)}")
-    if not row.built:
-        raise ConfigurationError(
-            f"strategy: {name!r} ({row.summary}) is not built in this version; choose one of {', '.join(BUILT)}"
-        )
+        raise ConfigurationError(f"strategy: there is no strategy {name!r}; choose one of {', '.join(NAMES)}")
     return row
 
 
@@ -107,8 +145,12 @@ def resolve(distribution: Distribution) -> tuple[Distribution, str]:
     """
     if distribution.strategy != AUTO:
         return distribution, ""
-    workers, devices = distribution.num_workers, distribution.accelerator_count
-    if workers > 1:
+    workers, devices = distribution.num_workers, distribution.accelerator_count or len(device_names(distribution))
+    if distribution.num_parameter_servers:
+        chosen, reason = "parameter_server", f"{distribution.num_parameter_servers} parameter servers"
+    elif distribution.mesh or distribution.layout_rules:
+        chosen, reason = "model_parallel", "a mesh or layout rules"
+    elif workers > 1:
         chosen, reason = "multi_worker_mirrored", f"{workers} workers"
     elif devices > 1:
         chosen, reason = "mirrored", f"{devices} devices in one process"
@@ -119,6 +161,23 @@ def resolve(distribution: Distribution) -> tuple[Distribution, str]:
     return replace(distribution, strategy=chosen), reason
 
 
+def readers(distribution: Distribution) -> int:
+    """Training processes that read examples in step, each for its own replicas."""
+    row = strategy_named(distribution.strategy)
+    return distribution.num_workers if row.multi_worker and not row.parameter_servers else 1
+
+
+def num_parameter_servers(distribution: Distribution) -> int:
+    """Parameter servers: those that are asked for, or one where the strategy needs one."""
+    row = strategy_named(distribution.strategy)
+    return max(1, distribution.num_parameter_servers) if row.parameter_servers else 0
+
+
+def device_names(distribution: Distribution) -> tuple[str, ...]:
+    """The devices that are asked for by name."""
+    return tuple(name.strip().upper() for name in distribution.devices.split(",") if name.strip())
+
+
 def check(distribution: Distribution, schedule: Schedule) -> None:
     """Refuses combinations that cannot train, each with the reason and what to write instead.
 
@@ -127,16 +186,20 @@ def check(distribution: Distribution, schedule: Schedule) -> None:
     """
     distribution, _ = resolve(distribution)
     row = strategy_named(distribution.strategy)
-    strategy, num_workers = distribution.strategy, distribution.num_workers
     for name, value, least in (
-        ("num_workers", num_workers, 1),
+        ("num_workers", distribution.num_workers, 1),
         ("num_parameter_servers", distribution.num_parameter_servers, 0),
+        ("num_evaluators", distribution.num_evaluators, 0),
         ("accelerator_count", distribution.accelerator_count, 0),
+        ("partition_min_bytes", distribution.partition_min_bytes, 0),
         ("per_replica_batch_size", schedule.per_replica_batch_size, 1),
+        ("gradient_accumulation_steps", schedule.gradient_accumulation_steps, 1),
         ("train_steps", schedule.train_steps, 0),
         ("epochs", schedule.epochs, 0),
         ("eval_steps", schedule.eval_steps, 0),
+        ("steps_per_execution", schedule.steps_per_execution, 0),
         ("warmup_steps", schedule.warmup_steps, 0),
+        ("global_clipnorm", schedule.global_clipnorm, 0),
     ):
         if value < least:
             raise ConfigurationError(f"{name}: {value} is too small; write {least} or more")
@@ -144,8 +207,18 @@ def check(distribution: Distribution, schedule: Schedule) -> None:
     _one_of("all_reduce", distribution.all_reduce, ALL_REDUCE)
     _one_of("precision", schedule.precision, PRECISIONS)
     _one_of("learning_rate_scaling", schedule.learning_rate_scaling, LEARNING_RATE_SCALINGS)
+    if schedule.keras_version not in KERAS_VERSIONS:
+        raise ConfigurationError(f"keras_version: there is no Keras {schedule.keras_version} here; choose 2 or 3")
+    _check_processes(distribution, row)
+    _check_devices(distribution, row)
+    _check_mesh(distribution, row)
+    _check_schedule(distribution, row, schedule)
+
+
+def _check_processes(distribution: Distribution, row: Strategy) -> None:
+    strategy, num_workers = row.name, distribution.num_workers
     if num_workers > 1 and not row.multi_worker:
-        wider = [name for name, other in STRATEGIES.items() if other.built and other.multi_worker]
+        wider = [name for name, other in STRATEGIES.items() if other.multi_worker]
         raise ConfigurationError(
             f"num_workers: strategy {strategy!r} trains in one process, but num_workers is {num_workers}; "
             f"write num_workers=1, or strategy={' or '.join(wider)}"
@@ -155,10 +228,32 @@ def check(distribution: Distribution, schedule: Schedule) -> None:
             f"num_parameter_servers: strategy {strategy!r} has no parameter servers, "
             f"but num_parameter_servers is {distribution.num_parameter_servers}; write num_parameter_servers=0"
         )
+    if distribution.partition_min_bytes and not row.parameter_servers:
+        raise ConfigurationError(
+            f"partition_min_bytes: strategy {strategy!r} has no parameter servers to divide variables among; "
+            "write partition_min_bytes=0"
+        )
+    if distribution.num_evaluators > 1:
+        raise ConfigurationError(
+            f"num_evaluators: {distribution.num_evaluators} evaluators would do the same work; write 1, or 0 for none"
+        )
+    if distribution.num_evaluators and not row.multi_worker:
+        raise ConfigurationError(
+            f"num_evaluators: strategy {strategy!r} trains in one process, which evaluates too; write num_evaluators=0"
+        )
+
+
+def _check_devices(distribution: Distribution, row: Strategy) -> None:
+    strategy, count = row.name, distribution.accelerator_count
     if distribution.all_reduce not in ("auto", *row.all_reduce):
         raise ConfigurationError(
             f"all_reduce: strategy {strategy!r} does not know {distribution.all_reduce!r}; choose one of "
             f"{', '.join(('auto', *row.all_reduce))}"
+        )
+    if distribution.accelerator_type not in row.accelerators:
+        raise ConfigurationError(
+            f"accelerator_type: strategy {strategy!r} does not train on {distribution.accelerator_type!r}; "
+            f"write accelerator_type={row.accelerators[0]}"
         )
     on_cpu = distribution.accelerator_type == "cpu"
     if distribution.all_reduce == "nccl" and on_cpu:
@@ -166,25 +261,131 @@ def check(distribution: Distribution, schedule: Schedule) -> None:
             "all_reduce: nccl moves data between GPUs, but accelerator_type is 'cpu'; "
             "write all_reduce=auto or accelerator_type=gpu"
         )
-    if schedule.precision == "mixed_float16" and on_cpu:
+    if count > 1 and not row.all_devices:
+        raise ConfigurationError(
+            f"accelerator_count: strategy {strategy!r} trains on one device of a process, but accelerator_count is "
+            f"{count}; write accelerator_count=1, or strategy=mirrored"
+        )
+    if count > 1 and on_cpu and row.multi_worker:
+        raise ConfigurationError(
+            f"accelerator_count: strategy {strategy!r} uses one CPU device per process, but accelerator_count is "
+            f"{count}; write accelerator_count=1 and more workers"
+        )
+    if count and strategy == "tpu":
+        raise ConfigurationError(
+            f"accelerator_count: a TPU is used whole, but accelerator_count is {count}; write accelerator_count=0"
+        )
+    if distribution.tpu != Distribution.tpu and strategy != "tpu":
+        raise ConfigurationError(f"tpu: strategy {strategy!r} uses no TPU; write strategy=tpu, or leave tpu out")
+    names = device_names(distribution)
+    if not names:
+        return
+    if not row.named_devices:
+        able = [name for name, other in STRATEGIES.items() if other.named_devices]
+        raise ConfigurationError(
+            f"devices: strategy {strategy!r} chooses its devices by itself; leave devices out, or write "
+            f"strategy={' or '.join(able)}"
+        )
+    wrong = [name for name in names if not re.fullmatch(r"(CPU|GPU):\d+", name)]
+    if wrong or len(set(names)) < len(names) or len({name[:3] for name in names}) > 1:
+        raise ConfigurationError(
+            f"devices: {distribution.devices!r} does not name devices of one kind, each once; write it like GPU:0,GPU:2"
+        )
+    if len(names) > 1 and not row.all_devices:
+        raise ConfigurationError(
+            f"devices: strategy {strategy!r} trains on one device, but {len(names)} are named; write one, or strategy=mirrored"
+        )
+    if count:
+        raise ConfigurationError(
+            f"devices: devices={distribution.devices} and accelerator_count={count} both say what to train on; write one"
+        )
+    if distribution.accelerator_type not in ("auto", names[0][:3].lower()):
+        raise ConfigurationError(
+            f"devices: {distribution.devices} are named, but accelerator_type is {distribution.accelerator_type!r}; "
+            "write accelerator_type=auto"
+        )
+
+
+def _check_mesh(distribution: Distribution, row: Strategy) -> None:
+    if row.name != "model_parallel":
+        for name, value in (("mesh", distribution.mesh), ("layout_rules", distribution.layout_rules)):
+            if value:
+                raise ConfigurationError(
+                    f"{name}: strategy {row.name!r} does not split a model; leave {name} out, or write strategy=model_parallel"
+                )
+        return
+    layout.parse_rules(distribution.layout_rules)
+    if distribution.mesh:
+        batch, model = layout.parse_mesh(distribution.mesh)
+        count = distribution.accelerator_count
+        if count and count != batch * model:
+            raise ConfigurationError(
+                f"mesh: {distribution.mesh} is {batch * model} devices, but accelerator_count is {count}; "
+                f"write accelerator_count={batch * model}, or a mesh of {count}, such as mesh=1x{count}"
+            )
+
+
+def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedule) -> None:
+    if schedule.precision == "mixed_float16" and distribution.accelerator_type == "cpu":
         raise ConfigurationError(
             "precision: mixed_float16 needs a GPU, but accelerator_type is 'cpu'; write precision=mixed_bfloat16"
         )
-    if distribution.accelerator_count > 1 and not row.all_devices:
+    if schedule.precision == "mixed_float16" and row.name in ("tpu", "model_parallel"):
         raise ConfigurationError(
-            f"accelerator_count: strategy {strategy!r} trains on one device, but accelerator_count is "
-            f"{distribution.accelerator_count}; write accelerator_count=1, or strategy=mirrored"
-        )
-    if distribution.accelerator_count > 1 and on_cpu and row.multi_worker:
-        raise ConfigurationError(
-            f"accelerator_count: strategy {strategy!r} uses one CPU device per process, but accelerator_count is "
-            f"{distribution.accelerator_count}; write accelerator_count=1 and more workers"
+            f"precision: strategy {row.name!r} has no loss scale; write precision=mixed_bfloat16 or precision=float32"
         )
     if schedule.train_steps and schedule.epochs:
         raise ConfigurationError(
             f"epochs: train_steps={schedule.train_steps} and epochs={schedule.epochs} both say how long to train; "
             "write one of them"
         )
+    if schedule.keras_version == 3 and row.not_keras_3:
+        able = [name for name, other in STRATEGIES.items() if not other.not_keras_3]
+        raise ConfigurationError(
+            f"keras_version: strategy {row.name!r} cannot train Keras 3 models: {row.not_keras_3}; write keras_version=2, or "
+            f"a strategy of {', '.join(able)}"
+        )
+    several = distribution.num_workers > 1 or distribution.accelerator_count > 1
+    if schedule.global_clipnorm and schedule.keras_version == 3 and several:
+        raise ConfigurationError(CLIP_KERAS_3)
+    if schedule.jit_compile and row.not_jit_compile:
+        raise ConfigurationError(
+            f"jit_compile: strategy {row.name!r} cannot compile its steps: {row.not_jit_compile}; write jit_compile=false"
+        )
+    if schedule.gradient_accumulation_steps > 1 and row.not_accumulated:
+        raise ConfigurationError(
+            f"gradient_accumulation_steps: strategy {row.name!r} does not sum gradients of several batches: "
+            f"{row.not_accumulated}; write gradient_accumulation_steps=1 and a larger per_replica_batch_size"
+        )
+    if schedule.profile_steps:
+        profile_window(schedule)
+
+
+CLIP_KERAS_3 = (
+    "global_clipnorm: Keras 3 clips the gradients of each replica before they are summed, so that the model would depend on "
+    "the number of replicas; write keras_version=2, or global_clipnorm=0"
+)
+
+
+def profile_window(schedule: Schedule) -> tuple[int, int] | None:
+    """First and last training step to profile, from 1; None for none.
+
+    Raises:
+      ConfigurationError: `profile_steps` is not written as two steps.
+    """
+    if not schedule.profile_steps:
+        return None
+    found = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", schedule.profile_steps)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise ConfigurationError(
+            f"profile_steps: {schedule.profile_steps!r} is no window of training steps; write first and last, such as 100,120"
+        )
+    first, last = int(found[1]), int(found[2])
+    if schedule.train_steps and last > schedule.train_steps:
+        raise ConfigurationError(
+            f"profile_steps: {schedule.profile_steps!r} lies behind the last of {schedule.train_steps} training steps"
+        )
+    return first, last
 
 
 def learning_rate_factor(scaling: str, num_replicas: int) -> float:

@@ -7,12 +7,79 @@ number of them.
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.features import Features
-from tfx_distribute.trainer_module.job import Data, Split
+from tfx_distribute.trainer_module.job import Data, Schedule, Split
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The datasets of a job.
+
+    Attributes:
+      data: What is read.
+      features: The features of its examples.
+      schedule: Batch, seed, and how much is evaluated on.
+      readers: Training processes that read, each for its own replicas.
+    """
+
+    data: Data
+    features: Features
+    schedule: Schedule
+    readers: int
+
+    @property
+    def has_evaluation(self) -> bool:
+        """Whether there is something to evaluate on."""
+        return self.data.eval is not None and self.data.eval.num_examples > 0
+
+    def train(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
+        """This process's share of the training examples; see `train_dataset`."""
+        return train_dataset(
+            self.data, self.features, context, self.schedule.per_replica_batch_size, self.schedule.seed
+        )
+
+    def eval_steps(self, num_replicas: int) -> int:
+        """Steps of one evaluation: the whole split, or as many as the schedule says."""
+        assert self.data.eval is not None
+        batch = self.schedule.per_replica_batch_size
+        whole = eval_steps(self.data.eval, self.readers, num_replicas // self.readers, batch)
+        return min(self.schedule.eval_steps or whole, whole)
+
+    def evaluation(self, context: tf.distribute.InputContext, num_replicas: int) -> tf.data.Dataset:
+        """This process's share of the eval split, again and again; see `eval_dataset`."""
+        assert self.data.eval is not None
+        batches = self.eval_steps(num_replicas) * (num_replicas // self.readers)
+        return eval_dataset(self.data.eval, self.features, context, self.schedule.per_replica_batch_size, batches)
+
+    def of_global_batch(self, num_replicas: int) -> "Feed":
+        """The same, but for one reader that divides batches among replicas by itself."""
+        batch = self.schedule.per_replica_batch_size * num_replicas
+        return replace(self, schedule=replace(self.schedule, per_replica_batch_size=batch))
+
+    def evaluation_part(self, part: Any, parts: int) -> tf.data.Dataset:
+        """One of several parts of the eval split, each of its examples once; see `eval_part`."""
+        assert self.data.eval is not None
+        context = tf.distribute.InputContext(parts, part)
+        batches = eval_part(self.data.eval, self.features, context, self.schedule.per_replica_batch_size)
+        return batches.take(math.ceil(self.schedule.eval_steps / parts)) if self.schedule.eval_steps else batches
+
+    def zeros(self) -> Any:
+        """A batch without content: features and label, as a training step gets them."""
+        context = tf.distribute.InputContext()
+        batch = self.schedule.per_replica_batch_size
+
+        def empty(spec: tf.TypeSpec) -> Any:
+            if isinstance(spec, tf.SparseTensorSpec):
+                return tf.sparse.from_dense(tf.zeros([batch] + [0] * (len(spec.shape) - 1), spec.dtype))
+            return tf.zeros([batch, *spec.shape[1:]], spec.dtype)
+
+        return tf.nest.map_structure(empty, self.train(context).element_spec)
 
 
 def expand(file_patterns: Iterable[str]) -> list[str]:
@@ -81,11 +148,7 @@ def eval_dataset(
     Where the examples are too few for so many batches, the last ones are empty: they weigh nothing in a loss or a metric,
     and let all processes take the same number of steps.
     """
-    batches = (
-        read_records(split.file_patterns)
-        .shard(context.num_input_pipelines, context.input_pipeline_id)
-        .batch(per_replica_batch_size)
-    )
+    batches = _records_of_part(split, context, per_replica_batch_size)
     nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string)).repeat()
     return (
         batches.concatenate(nothing)
@@ -94,6 +157,18 @@ def eval_dataset(
         .map(_parse(features), num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
     )
+
+
+def eval_part(
+    split: Split, features: Features, context: tf.distribute.InputContext, per_replica_batch_size: int
+) -> tf.data.Dataset:
+    """One part of a split, each of its examples once; the last batch may be smaller."""
+    return _records_of_part(split, context, per_replica_batch_size).map(_parse(features))
+
+
+def _records_of_part(split: Split, context: tf.distribute.InputContext, batch_size: int) -> tf.data.Dataset:
+    records = read_records(split.file_patterns)
+    return records.shard(context.num_input_pipelines, context.input_pipeline_id).batch(batch_size)
 
 
 def _parse(features: Features):  # type: ignore[no-untyped-def]  # TensorFlow's own types are not seen here

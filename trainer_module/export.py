@@ -9,6 +9,7 @@ import tempfile
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.features import Features, FeatureSpec
+from tfx_distribute.trainer_module.trainable import is_keras_3
 
 
 def export(model: tf.keras.Model, features: Features, folder: str, is_chief: bool) -> None:
@@ -38,8 +39,11 @@ def export(model: tf.keras.Model, features: Features, folder: str, is_chief: boo
 
 
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
-    # Keras's own way of writing a SavedModel: Keras can load it again too, for a warm start.
-    model.save(folder, save_format="tf", signatures=_signatures(model, features))
+    signatures = _signatures(model, features)
+    if is_keras_3():
+        tf.saved_model.save(model, folder, signatures=signatures)
+    else:  # Keras 2 has its own way of writing a SavedModel, and can load it again too, for a warm start
+        model.save(folder, save_format="tf", signatures=signatures)
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:

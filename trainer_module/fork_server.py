@@ -1,5 +1,7 @@
 """Imports TensorFlow once and forks a training process whenever it is told to.
 
+What `tf.keras` is in all of them, its environment says (`job.keras_environment`).
+
 A fresh interpreter needs seconds to import TensorFlow; a fork of one that has it needs none. The server never runs a
 TensorFlow operation itself, so that its forks start with a runtime as new as after an import.
 
@@ -134,8 +136,6 @@ def _kill_group(pid: int, number: int) -> None:
 
 def main() -> None:
     """Imports what training processes need, then serves until standard input closes."""
-    # Read by TensorFlow when it is imported: the `tf.keras` that TFX, TFT and TFMA use.
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     server = _Server()  # first: it keeps the answers apart from whatever an import prints
     import tensorflow as tf
 

@@ -70,6 +70,13 @@ class Distribution:
       accelerator_type: One of `compatibility.ACCELERATORS`.
       accelerator_count: Devices per training process; 0 takes all there are.
       all_reduce: One of `compatibility.ALL_REDUCE`.
+      devices: Names of the devices to use, such as `GPU:0,GPU:2`, in place of `accelerator_count`; empty for the first ones.
+      num_evaluators: Processes that evaluate beside the training ones, 0 or 1.
+      partition_min_bytes: Variables are divided among parameter servers into parts of at least so many bytes; 0 keeps
+        each whole.
+      mesh: Devices of `model_parallel` as `BATCHxMODEL`, such as `2x4`; empty for all of them along the batch.
+      layout_rules: Which dimension of which variables is divided along which dimension of the mesh; see `layout`.
+      tpu: TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for a TPU VM's own.
     """
 
     strategy: str = "default"
@@ -78,6 +85,12 @@ class Distribution:
     accelerator_type: str = "auto"
     accelerator_count: int = 0
     all_reduce: str = "auto"
+    devices: str = ""
+    num_evaluators: int = 0
+    partition_min_bytes: int = 0
+    mesh: str = ""
+    layout_rules: str = ""
+    tpu: str = "local"
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,12 @@ class Schedule:
       learning_rate_scaling: One of `compatibility.LEARNING_RATE_SCALINGS`.
       warmup_steps: Training steps in which the learning rate rises to its value.
       seed: Seed of initial weights, of shuffling and of dropout.
+      keras_version: Generation of Keras that `tf.keras` is, 2 or 3.
+      global_clipnorm: Norm over all variables that gradients are clipped to; 0 clips none.
+      gradient_accumulation_steps: Batches of each replica whose gradients are summed for one training step.
+      jit_compile: Whether XLA compiles the computation of gradients.
+      steps_per_execution: Training steps of one TensorFlow call; 0 for as many as take half a second.
+      profile_steps: First and last training step that the TensorBoard profiler watches, such as `100,120`; empty for none.
     """
 
     per_replica_batch_size: int = 32
@@ -103,6 +122,12 @@ class Schedule:
     learning_rate_scaling: str = "none"
     warmup_steps: int = 0
     seed: int = 0
+    keras_version: int = 2
+    global_clipnorm: float = 0.0
+    gradient_accumulation_steps: int = 1
+    jit_compile: bool = False
+    steps_per_execution: int = 0
+    profile_steps: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,6 +228,14 @@ class TrainingResult:
     def read(path: str | Path) -> "TrainingResult":
         """Reads what `write` wrote."""
         return _RESULT.validate_json(Path(path).read_bytes())
+
+
+def keras_environment(keras_version: int) -> dict[str, str]:
+    """Environment variables that decide what `tf.keras` is; TensorFlow reads them when it is imported.
+
+    Source: https://www.tensorflow.org/guide/keras#tensorflow_keras_2 (TF_USE_LEGACY_KERAS).
+    """
+    return {"TF_USE_LEGACY_KERAS": "1" if keras_version == 2 else "0", "KERAS_BACKEND": "tensorflow"}
 
 
 _JOB = TypeAdapter(TrainingJob)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import optimize
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -29,8 +30,7 @@ def scale(optimizer: tf.keras.optimizers.Optimizer, by: float, warmup_steps: int
     """
     if by == 1.0 and not warmup_steps:
         return None
-    # A loss scale wraps the optimizer that has the learning rate.
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = optimize.unwrapped(optimizer)
     if not isinstance(inner, tf.keras.optimizers.Optimizer):
         raise ConfigurationError(
             f"learning_rate_scaling: build_model's optimizer is {type(inner).__module__}.{type(inner).__name__}; "

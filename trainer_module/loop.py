@@ -1,4 +1,4 @@
-"""Training a compiled Keras model under a strategy: what `fit` does, with many steps in each TensorFlow call.
+"""Training under a strategy: what `fit` does, with many steps in each TensorFlow call.
 
 A user of `fit` finds the same epochs, losses, metrics, validation and callbacks. Two things differ, for speed: steps go
 on in TensorFlow without a return to Python, unless a callback wants to hear of batches; and the datasets are iterated on
@@ -6,66 +6,24 @@ from epoch to epoch, instead of being opened anew.
 """
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import compatibility, learning_rate
-from tfx_distribute.trainer_module import data as data_lib
+from tfx_distribute.trainer_module import build, compatibility, learning_rate, optimize
 from tfx_distribute.trainer_module import module as module_lib
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.coordinator import CoordinatorSteps
+from tfx_distribute.trainer_module.data import Feed
+from tfx_distribute.trainer_module.evaluator import Handover
 from tfx_distribute.trainer_module.features import Features
-from tfx_distribute.trainer_module.job import Data, Schedule, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job import Data, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.mesh import MeshSteps, MeshStrategy
+from tfx_distribute.trainer_module.plan import Plan, make_plan
+from tfx_distribute.trainer_module.profiler import Profiler
 from tfx_distribute.trainer_module.progress import Progress, Reporter
 from tfx_distribute.trainer_module.steps import Steps
 
-# Datasets that are being iterated: closing those of several devices takes seconds, and the process ends soon anyway.
-_open_iterators: list[Any] = []
-
 CALL_SECONDS = 0.5  # how long one TensorFlow call of many steps aims to take: as often as progress is shown
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The numbers of a run, once the replicas are known.
-
-    Attributes:
-      num_replicas: Replicas that train in step.
-      global_batch_size: Examples per training step over all replicas.
-      steps_per_epoch: Training steps of one Keras epoch.
-      epochs: Keras epochs.
-    """
-
-    num_replicas: int
-    global_batch_size: int
-    steps_per_epoch: int
-    epochs: int
-
-    @property
-    def train_steps(self) -> int:
-        """Training steps in all."""
-        return self.steps_per_epoch * self.epochs
-
-
-def make_plan(schedule: Schedule, num_examples: int, num_replicas: int) -> Plan:
-    """Works out how many steps a schedule is.
-
-    With `epochs`, an epoch is the whole number of steps nearest to the examples. With `train_steps`, all steps are one
-    Keras epoch, as in TFX's own examples.
-
-    Raises:
-      ConfigurationError: There are fewer examples than one global batch.
-    """
-    batch = schedule.per_replica_batch_size * num_replicas
-    if num_examples < batch:
-        raise ConfigurationError(
-            f"per_replica_batch_size: {schedule.per_replica_batch_size} on {num_replicas} replicas is a global batch of "
-            f"{batch}, but the train split has {num_examples} examples; write at most {num_examples // num_replicas}"
-        )
-    if schedule.epochs:
-        return Plan(num_replicas, batch, round(num_examples / batch), schedule.epochs)
-    return Plan(num_replicas, batch, schedule.train_steps, 1)
 
 
 def train(
@@ -90,139 +48,133 @@ def train(
       The trained model and what came of it.
 
     Raises:
-      ConfigurationError: `build_model` returned something else than a compiled Keras model, or data and batch do not fit.
+      ConfigurationError: `build_model` returned something that cannot be trained, or data and batch do not fit.
     """
-    plan = make_plan(job.schedule, data.train.num_examples, strategy.num_replicas_in_sync)
-    model, own_callbacks = _build(job, features, strategy, plan, is_chief)
-    readers = job.distribution.num_workers  # each training process reads for its own replicas
+    schedule, run_dir = job.schedule, job.outputs.model_run_dir
+    plan = make_plan(schedule, data.train.num_examples, strategy.num_replicas_in_sync)
+    readers = compatibility.readers(job.distribution)
+    feed = Feed(data, features, schedule, readers)
     progress = _Progress(reporter, plan, plan.global_batch_size // readers)
-    tensorboard = []
-    if is_chief:
-        tensorboard = [tf.keras.callbacks.TensorBoard(job.outputs.model_run_dir, write_graph=False, profile_batch=0)]
-    callbacks = tf.keras.callbacks.CallbackList(
-        own_callbacks + tensorboard,
-        model=model,
+    profiler = Profiler(compatibility.profile_window(schedule), run_dir if is_chief else None)
+    told = build.context(job, features, plan, is_chief)
+    with strategy.scope():
+        trained = build.build(job, told)
+        own_callbacks = module_lib.load_callbacks(job.module, told)
+    callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
+        own_callbacks + _tensorboard(job, is_chief),
+        model=trained.model,
         epochs=plan.epochs,
         steps=plan.steps_per_epoch,
         verbose=0,
     )
-    per_replica = job.schedule.per_replica_batch_size
-    training = iter(
-        strategy.distribute_datasets_from_function(
-            lambda context: data_lib.train_dataset(data, features, context, per_replica, job.schedule.seed)
-        )
-    )
-    evaluation = _evaluation(job.schedule, data, features, strategy, readers)
-    _open_iterators.extend((training, evaluation))
+    handover = Handover(trained.model, run_dir, is_chief) if job.distribution.num_evaluators else None
     start = time.monotonic()
     with strategy.scope():
-        by = compatibility.learning_rate_factor(job.schedule.learning_rate_scaling, plan.num_replicas)
-        steps = Steps(model, strategy, learning_rate.scale(model.optimizer, by, job.schedule.warmup_steps))
-    metrics: dict[str, float] = {}
-    with strategy.scope():
+        by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, plan.num_replicas)
+        before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps)
+        optimize.clip(trained.optimizer, schedule.global_clipnorm)
+        steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
         callbacks.on_train_begin()
         progress.report()
-        model.stop_training = False
+        trained.model.stop_training = False
+        metrics: dict[str, float] = {}
         for epoch in range(plan.epochs):
-            model.reset_metrics()
+            trained.reset_metrics()
             callbacks.on_epoch_begin(epoch)
-            _train_epoch(steps, training, plan.steps_per_epoch, callbacks, progress)
+            _train_epoch(steps, plan.steps_per_epoch, schedule.steps_per_execution, callbacks, progress, profiler)
             metrics = _floats(steps.metrics())
-            if evaluation is not None:
-                batches, eval_steps = evaluation
+            if handover:
+                handover.save(epoch)
+            elif feed.has_evaluation:
                 callbacks.on_test_begin()
-                model.reset_metrics()
-                steps.evaluate(batches, tf.constant(eval_steps))
+                trained.reset_metrics()
+                steps.evaluate()
                 evaluated = _floats(steps.metrics())
                 callbacks.on_test_end(evaluated)
-                metrics |= {f"val_{name}": value for name, value in evaluated.items()}
+                metrics |= _named_val(evaluated)
             callbacks.on_epoch_end(epoch, metrics)
             progress.report_if_due(metrics)
-            if steps.agree(float(model.stop_training)) > 0:
+            if steps.agree(float(trained.model.stop_training)) > 0:
                 break
+        profiler.stop()
+        seconds = time.monotonic() - start
+        if handover:
+            metrics |= _named_val(handover.finish())
         progress.report(metrics)
         callbacks.on_train_end(metrics)
-    return model, TrainingResult(
+    return trained.model, TrainingResult(
         num_replicas=plan.num_replicas,
         global_batch_size=plan.global_batch_size,
         train_steps=progress.step,
-        seconds=time.monotonic() - start,
+        seconds=seconds,
         metrics=metrics,
     )
 
 
-def _build(
-    job: TrainingJob, features: Features, strategy: tf.distribute.Strategy, plan: Plan, is_chief: bool
-) -> tuple[tf.keras.Model, list[tf.keras.callbacks.Callback]]:
-    """The user's model, made in the strategy's scope, and the user's callbacks."""
-    if job.schedule.precision != "float32":
-        tf.keras.mixed_precision.set_global_policy(job.schedule.precision)
-    tf.keras.utils.set_random_seed(job.schedule.seed)
-    build_model = module_lib.load(job.module)
-    context = module_lib.ModelContext(
-        hparams=job.hparams,
-        inputs=features.inputs(),
-        label=features.label,
-        transform_output=features.transform,
-        num_replicas=plan.num_replicas,
-        global_batch_size=plan.global_batch_size,
-        train_steps=plan.train_steps,
-        is_chief=is_chief,
-        model_run_dir=job.outputs.model_run_dir,
-    )
-    with strategy.scope():
-        model = build_model(context)
-        callbacks = module_lib.load_callbacks(job.module, context)
-    function = job.module.function
-    if not isinstance(model, tf.keras.Model):
-        raise ConfigurationError(
-            f"module: {function} returned {type(model).__module__}.{type(model).__name__}; return a tf.keras.Model"
-        )
-    if not model.optimizer:
-        raise ConfigurationError(f"module: {function} returned a model that is not compiled; call model.compile(...) in it")
-    return model, callbacks
+def _kind_of_steps(strategy: tf.distribute.Strategy) -> type[Steps]:
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return CoordinatorSteps
+    if isinstance(strategy, MeshStrategy):
+        return MeshSteps
+    return Steps
 
 
-def _evaluation(
-    schedule: Schedule, data: Data, features: Features, strategy: tf.distribute.Strategy, readers: int
-) -> tuple[Any, int] | None:
-    """An iterator over the eval split, again and again, and the steps of each time; None without such a split."""
-    split = data.eval
-    if split is None or not split.num_examples:
-        return None
-    replicas = strategy.num_replicas_in_sync // readers
-    whole = data_lib.eval_steps(split, readers, replicas, schedule.per_replica_batch_size)
-    steps = min(schedule.eval_steps or whole, whole)
-    batches = strategy.distribute_datasets_from_function(
-        lambda context: data_lib.eval_dataset(
-            split, features, context, schedule.per_replica_batch_size, num_batches=steps * replicas
-        )
-    )
-    return iter(batches), steps
+def _tensorboard(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Callback]:
+    if not is_chief:
+        return []
+    return [tf.keras.callbacks.TensorBoard(job.outputs.model_run_dir, write_graph=False, profile_batch=0)]
 
 
 def _train_epoch(
-    steps: Steps, training: Any, num_steps: int, callbacks: tf.keras.callbacks.CallbackList, progress: "_Progress"
+    steps: Steps,
+    num_steps: int,
+    steps_per_execution: int,
+    callbacks: tf.keras.callbacks.CallbackList,
+    progress: "_Progress",
+    profiler: Profiler,
 ) -> None:
-    """Takes the training steps of one epoch, in as few calls as progress reports allow."""
-    # Whether some callback, of whichever process, wants to hear of each batch.
-    one_by_one = steps.agree(float(callbacks._should_call_train_batch_hooks)) > 0
-    count = 1
+    """Takes the training steps of one epoch, in as few calls as progress reports allow or as many as are asked for."""
+    # Whether some callback, of whichever process, wants to hear of each batch; as in `fit`, of each execution.
+    hooks = steps.agree(float(_wants_batches(callbacks))) > 0
+    adapt = not (steps_per_execution or hooks)
+    wanted = steps_per_execution or 1
     done = 0
     while done < num_steps:
-        if one_by_one:
+        profiler.at(progress.step)
+        count = min(wanted, num_steps - done, profiler.steps_until_end(progress.step) or num_steps)
+        if hooks:
             callbacks.on_train_batch_begin(done)
         began = time.monotonic()
-        loss = float(steps.train(training, tf.constant(count)))
+        loss = steps.train(count)
         took = time.monotonic() - began
         done += count
         progress.advance(count, loss)
-        if one_by_one:
+        if hooks:
             callbacks.on_train_batch_end(done - 1, {"loss": loss})
-        elif done < num_steps:
+        if adapt and done < num_steps:
             # The first call also traces the function: grow by steps, not at once.
             longest = min(10 * count, int(count * CALL_SECONDS / max(took, 1e-9)))
-            count = min(max(1, int(steps.agree(longest))), num_steps - done)
+            wanted = max(1, int(steps.agree(longest)))
+    profiler.at(progress.step)
+
+
+def _wants_batches(callbacks: tf.keras.callbacks.CallbackList) -> bool:
+    """Whether some callback has something to do before or after a batch."""
+    keras_2_knows: bool | None = getattr(callbacks, "_should_call_train_batch_hooks", None)
+    if keras_2_knows is not None:
+        return keras_2_knows
+    hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+    return any(
+        getattr(type(callback), hook) is not getattr(tf.keras.callbacks.Callback, hook)
+        for callback in callbacks.callbacks
+        for hook in hooks
+        # Two of Keras's own hear of batches, and do nothing with them as they are set.
+        if not isinstance(callback, tf.keras.callbacks.TensorBoard) and getattr(callback, "save_freq", "") != "epoch"
+    )
+
+
+def _named_val(metrics: dict[str, float]) -> dict[str, float]:
+    return {f"val_{name}": value for name, value in metrics.items()}
 
 
 def _floats(metrics: dict[str, Any]) -> dict[str, float]:

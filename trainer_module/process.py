@@ -8,9 +8,15 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import autograph, export, loop, run_fn
+from tfx_distribute.trainer_module import autograph, coordinator, evaluator, export, loop, run_fn
 from tfx_distribute.trainer_module import strategy as strategy_lib
-from tfx_distribute.trainer_module.cluster import CHIEF_TASK, task_from_environment
+from tfx_distribute.trainer_module.cluster import (
+    CHIEF_TASK,
+    EVALUATOR,
+    serves,
+    task_from_environment,
+    without_evaluator,
+)
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.features import Features
 from tfx_distribute.trainer_module.job import TrainingJob
@@ -37,9 +43,18 @@ def main(job_file: str) -> int:
 def run(job: TrainingJob) -> None:
     """Trains, exports, and leaves when all others are done too."""
     autograph.exempt_tf_keras()
-    is_chief = task_from_environment(os.environ) == CHIEF_TASK
+    task = task_from_environment(os.environ)
+    is_chief = task == CHIEF_TASK
+    os.environ.update(without_evaluator(os.environ))
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
     reporter.report(Progress("start"))
+    if serves(job.distribution, task):
+        coordinator.serve(task, job.distribution)
+        return
+    if task.role == EVALUATOR:
+        assert job.data is not None, "a run_fn has no evaluator"
+        evaluator.run(job, job.data, task, reporter)
+        return
     strategy = strategy_lib.create(job.distribution)
     if job.run_fn is not None:
         result = run_fn.run(job, job.run_fn, strategy, is_chief)
@@ -57,6 +72,8 @@ def run(job: TrainingJob) -> None:
 
 def _barrier(strategy: tf.distribute.Strategy) -> None:
     """Waits for the other processes: one that leaves early looks to them like one that died."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return
 
     @tf.function
     def meet() -> tf.Tensor:

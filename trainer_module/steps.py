@@ -1,8 +1,8 @@
-"""Many training steps of a compiled Keras model in one TensorFlow call.
+"""Many training steps in one TensorFlow call, for strategies whose replicas train in step.
 
 `fit` goes back to Python after each batch and reads every metric over all replicas each time. Here the loop over steps is
-part of the graph, and metrics are read when somebody wants them. What a step does is Keras's own: the model's losses,
-regularisers, metrics, optimizer and loss scale, or its `train_step` and `test_step` where it overrides them.
+part of the graph, and metrics are read when somebody wants them. `coordinator` and `mesh` have the same for parameter servers
+and for DTensor.
 """
 
 from collections.abc import Callable
@@ -10,37 +10,78 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import optimize
+from tfx_distribute.trainer_module.data import Feed
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Schedule
+from tfx_distribute.trainer_module.trainable import Trainable
+
 Iterator = Any  # tf.data's or tf.distribute's
+
+# Datasets that are being iterated: closing those of several devices takes seconds, and the process ends soon anyway.
+_open_iterators: list[Any] = []
 
 
 class Steps:
-    """The step functions of one model under one strategy. Traced once, whatever the number of steps.
+    """The step functions of what is trained, under one strategy. Traced once, whatever the number of steps.
+
+    To be made in the strategy's scope.
 
     Args:
-      model: A compiled Keras model, made in the strategy's scope.
+      trainable: What is trained, made in the strategy's scope.
       strategy: The strategy.
+      feed: The datasets.
+      schedule: How training goes.
       before_step: Done before each training step, once for all replicas, in the graph.
     """
 
     def __init__(
-        self, model: tf.keras.Model, strategy: tf.distribute.Strategy, before_step: Callable[[], None] | None = None
+        self,
+        trainable: Trainable,
+        strategy: tf.distribute.Strategy,
+        feed: Feed,
+        schedule: Schedule,
+        before_step: Callable[[], None] | None = None,
     ):
-        self._model = model
-        self._before_step = before_step
+        self._trainable = trainable
         self._strategy = strategy
-        keras_model = tf.keras.Model
-        own_step = type(model).train_step is not keras_model.train_step
-        own_test = type(model).test_step is not keras_model.test_step
-        own_metrics = type(model).compute_metrics is not keras_model.compute_metrics
-        self._train_step = self._overridden_train_step if own_step or own_metrics else self._default_train_step
-        self._test_step = self._overridden_test_step if own_test or own_metrics else self._default_test_step
-        if model.jit_compile:
-            self._train_step = tf.function(self._train_step, jit_compile=True, reduce_retracing=True)
-        if model.run_eagerly:
-            self.train, self.evaluate = self._train, self._evaluate
-        else:
-            self.train, self.evaluate = tf.function(self._train), tf.function(self._evaluate)
-        self.metrics = tf.function(self._metrics)
+        self._before_step = before_step
+        self._accumulated = schedule.gradient_accumulation_steps
+        self._variables = trainable.model.trainable_variables
+        self._with_gradient: list[int] = []  # which of the variables the loss depends on; known once traced
+        trainable.prepare(feed.zeros())
+        self._compute = self._gradients
+        if schedule.jit_compile or getattr(trainable.model, "jit_compile", None) is True:
+            # Without the update of the weights: replicas meet there, which no compiled function can do.
+            self._compute = tf.function(self._gradients, jit_compile=True, reduce_retracing=True)
+        if trainable.steps_alone and (self._accumulated > 1 or schedule.global_clipnorm):
+            raise ConfigurationError(
+                "module: the model has a train_step of its own, which applies gradients by itself; write "
+                "gradient_accumulation_steps=1 and global_clipnorm=0, or return a task with train_step and eval_step"
+            )
+        if not trainable.steps_alone and hasattr(trainable.optimizer, "build"):
+            trainable.optimizer.build(self._variables)
+        eagerly = trainable.model.run_eagerly
+        self._train_function = self._train if eagerly else tf.function(self._train)
+        self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
+        self._metrics_function = tf.function(trainable.metrics)
+        self._open(feed)
+
+    def train(self, num_steps: int) -> float:
+        """Takes `num_steps` training steps; returns the last one's mean loss on this process's replicas."""
+        loss = float(self._train_function(self._training, tf.constant(num_steps)))
+        counter = getattr(self._trainable.model, "_train_counter", None)
+        if counter is not None:  # Keras 2: its TensorBoard callback reads the step from here
+            counter.assign_add(num_steps)
+        return loss
+
+    def evaluate(self) -> None:
+        """Evaluates on the whole eval split, into the metrics."""
+        self._evaluate_function(self._evaluation, tf.constant(self._eval_steps))
+
+    def metrics(self) -> dict[str, tf.Tensor]:
+        """The values of the metrics over all replicas. Every process of the cluster has to ask."""
+        return self._metrics_function()
 
     def agree(self, value: float) -> float:
         """The mean of a number over all processes, the same on each: for what they have to do alike.
@@ -57,60 +98,74 @@ class Steps:
         here = self._strategy.run(lambda own: own, args=(value,))
         return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, here, axis=None)
 
+    def _open(self, feed: Feed) -> None:
+        """Begins to read."""
+        self._training = iter(self._strategy.distribute_datasets_from_function(feed.train))
+        self._evaluation = None
+        if feed.has_evaluation:
+            replicas = self._strategy.num_replicas_in_sync
+            self._eval_steps = feed.eval_steps(replicas)
+            self._evaluation = iter(
+                self._strategy.distribute_datasets_from_function(lambda context: feed.evaluation(context, replicas))
+            )
+        _open_iterators.extend((self._training, self._evaluation))
+
     def _train(self, iterator: Iterator, num_steps: tf.Tensor) -> tf.Tensor:
-        """Takes `num_steps` training steps; returns the last one's loss on this process's replicas, a scalar."""
-        loss = tf.constant(0.0)
+        losses = self._zero_losses()
         for _ in tf.range(num_steps):
             if self._before_step is not None:
                 self._before_step()
-            losses = self._strategy.run(self._train_step, args=(next(iterator),))
-            loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
-        return loss
+            if self._accumulated == 1:
+                losses = self._strategy.run(self._whole_step, args=(next(iterator),))
+            else:
+                losses, gradients = self._strategy.run(self._first_gradients, args=(next(iterator),))
+                for _ in tf.range(self._accumulated - 1):
+                    losses, gradients = self._strategy.run(self._more_gradients, args=(next(iterator), gradients))
+                self._strategy.run(self._apply, args=(gradients,))
+        return tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
 
     def _evaluate(self, iterator: Iterator, num_steps: tf.Tensor) -> None:
-        """Takes `num_steps` evaluation steps into the model's metrics."""
         for _ in tf.range(num_steps):
-            self._strategy.run(self._test_step, args=(next(iterator),))
+            self._strategy.run(self._eval_step, args=(next(iterator),))
 
-    def _metrics(self) -> dict[str, tf.Tensor]:
-        """The values of the model's metrics over all replicas. Every process of the cluster has to ask."""
-        return self._model.get_metrics_result()
+    def _zero_losses(self) -> Any:
+        return self._strategy.run(lambda: tf.constant(0.0))
 
-    def _default_train_step(self, batch: Any) -> tf.Tensor:
-        """What `tf.keras.Model.train_step` does, but for reading the metrics after it."""
-        model = self._model
-        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
-        with tf.GradientTape() as tape:
-            prediction = model(x, training=True)
-            loss = model.compute_loss(x, y, prediction, sample_weight)
-        if loss is None:
-            raise ValueError("the model has no loss: write model.compile(loss=...) or use add_loss")
-        model.optimizer.minimize(loss, model.trainable_variables, tape=tape)
-        model.compiled_metrics.update_state(y, prediction, sample_weight)
-        self._count_step()
-        return self._for_one_replica(loss)
+    def _eval_step(self, batch: Any) -> None:
+        self._trainable.eval_step(*batch)
 
-    def _overridden_train_step(self, batch: Any) -> tf.Tensor:
-        logs = self._model.train_step(batch)
-        self._count_step()
-        return tf.reduce_mean(tf.cast(logs.get("loss", 0.0), tf.float32))
+    def _whole_step(self, batch: Any) -> tf.Tensor:
+        """One training step of one replica."""
+        if self._trainable.steps_alone:
+            loss = self._trainable.train_step(*batch)
+        else:
+            loss, gradients = self._compute(batch)
+            self._apply(gradients)
+        return loss
 
-    def _default_test_step(self, batch: Any) -> None:
-        """What `tf.keras.Model.test_step` does, but for reading the metrics after it."""
-        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
-        prediction = self._model(x, training=False)
-        self._model.compute_loss(x, y, prediction, sample_weight)
-        self._model.compiled_metrics.update_state(y, prediction, sample_weight)
+    def _gradients(self, batch: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The loss of a batch and the gradients of those variables that it depends on."""
+        loss, gradients = optimize.gradients(
+            self._trainable.optimizer,
+            lambda: self._trainable.train_step(*batch),
+            self._variables,
+            self._share(),
+        )
+        self._with_gradient = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        return loss, [gradients[index] for index in self._with_gradient]
 
-    def _overridden_test_step(self, batch: Any) -> None:
-        self._model.test_step(batch)
+    def _share(self) -> float:
+        """What one replica's mean loss over one batch counts for."""
+        return 1.0 / (self._strategy.num_replicas_in_sync * self._accumulated)
 
-    def _for_one_replica(self, loss: tf.Tensor) -> tf.Tensor:
-        """Keras divides a replica's loss by the number of replicas, so that gradients can be summed."""
-        return tf.cast(loss, tf.float32) * self._strategy.num_replicas_in_sync
+    def _first_gradients(self, batch: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = self._compute(batch)
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _count_step(self) -> None:
-        # Keras's TensorBoard callback reads the step from here.
-        counter = getattr(self._model, "_train_counter", None)
-        if counter is not None:
-            counter.assign_add(1)
+    def _more_gradients(self, batch: Any, before: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = self._first_gradients(batch)
+        return loss, [old + new for old, new in zip(before, gradients, strict=True)]
+
+    def _apply(self, gradients: list[tf.Tensor]) -> None:
+        variables = [self._variables[index] for index in self._with_gradient]
+        self._trainable.optimizer.apply_gradients(zip(gradients, variables, strict=True))

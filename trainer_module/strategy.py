@@ -1,15 +1,17 @@
 """The name of a strategy -> the `tf.distribute.Strategy` of this process.
 
-A strategy that is not here yet belongs in `_FACTORIES`, and gets `built=True` in `compatibility.STRATEGIES`.
+A strategy is a function in `_FACTORIES` and a row in `compatibility.STRATEGIES`.
 """
 
+import math
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module import compatibility, layout, tpu
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution
+from tfx_distribute.trainer_module.mesh import MeshStrategy
 
 _current: tf.distribute.Strategy | None = None
 _asked_for = False
@@ -41,20 +43,35 @@ def create(distribution: Distribution) -> tf.distribute.Strategy:
       ConfigurationError: The machine has not the devices that are asked for.
     """
     global _current, _asked_for
-    row = compatibility.strategy_named(distribution.strategy)
-    _current = _FACTORIES[distribution.strategy](distribution, _devices(distribution, row.all_devices))
+    compatibility.strategy_named(distribution.strategy)
+    _current = _FACTORIES[distribution.strategy](distribution)
     _asked_for = False
     return _current
 
 
-def _devices(distribution: Distribution, all_devices: bool) -> list[str]:
+def _devices(distribution: Distribution) -> list[str]:
     """Names of the devices of this process that take part, such as `GPU:0`; splits the CPU where several are wanted."""
+    all_devices = compatibility.strategy_named(distribution.strategy).all_devices
+    named = compatibility.device_names(distribution)
     kind, count = distribution.accelerator_type, distribution.accelerator_count
+    if distribution.mesh:
+        count = math.prod(layout.parse_mesh(distribution.mesh))
     gpus = tf.config.list_physical_devices("GPU")
+    if named:
+        highest = max(int(name.partition(":")[2]) for name in named)
+        if named[0].startswith("CPU"):
+            tf.config.set_visible_devices([], "GPU")
+            _split_cpu(highest + 1)
+        elif highest >= len(gpus):
+            raise ConfigurationError(
+                f"devices: {distribution.devices} are asked for, but this process sees {_gpus(len(gpus))}; name such as it sees"
+            )
+        return list(named)
     if kind == "gpu" or (kind == "auto" and gpus):
         if len(gpus) < max(count, 1):
+            asked = f"mesh: {distribution.mesh} is" if distribution.mesh else "accelerator_count:"
             raise ConfigurationError(
-                f"accelerator_count: {max(count, 1)} GPUs are asked for, but this process sees {len(gpus)}; "
+                f"{asked} {max(count, 1)} GPUs are asked for, but this process sees {len(gpus)}; "
                 f"write accelerator_count={len(gpus)}"
                 if gpus
                 else "accelerator_type: GPUs are asked for, but this process sees none; write accelerator_type=cpu"
@@ -63,33 +80,42 @@ def _devices(distribution: Distribution, all_devices: bool) -> list[str]:
         tf.config.set_visible_devices(used, "GPU")
         return [f"GPU:{index}" for index in range(len(used))]
     tf.config.set_visible_devices([], "GPU")
-    if count > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    _split_cpu(count)
     return [f"CPU:{index}" for index in range(max(count, 1))]
 
 
-def _default(distribution: Distribution, devices: list[str]) -> tf.distribute.Strategy:
-    del distribution, devices
+def _gpus(count: int) -> str:
+    return "no GPU" if not count else "GPU:0" if count == 1 else f"GPU:0 to GPU:{count - 1}"
+
+
+def _split_cpu(count: int) -> None:
+    """Makes the CPU as many logical devices."""
+    if count > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+
+
+def _default(distribution: Distribution) -> tf.distribute.Strategy:
+    _devices(distribution)
     return tf.distribute.get_strategy()
 
 
-def _one_device(distribution: Distribution, devices: list[str]) -> tf.distribute.Strategy:
-    del distribution
-    return tf.distribute.OneDeviceStrategy(devices[0])
+def _one_device(distribution: Distribution) -> tf.distribute.Strategy:
+    return tf.distribute.OneDeviceStrategy(_devices(distribution)[0])
 
 
-def _mirrored(distribution: Distribution, devices: list[str]) -> tf.distribute.Strategy:
+def _mirrored(distribution: Distribution) -> tf.distribute.Strategy:
     ops = {
         "auto": None,
         "nccl": tf.distribute.NcclAllReduce,
         "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
         "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
     }[distribution.all_reduce]
-    return tf.distribute.MirroredStrategy(devices, cross_device_ops=ops() if ops else None)
+    return tf.distribute.MirroredStrategy(_devices(distribution), cross_device_ops=ops() if ops else None)
 
 
-def _multi_worker_mirrored(distribution: Distribution, devices: list[str]) -> tf.distribute.Strategy:
+def _multi_worker_mirrored(distribution: Distribution) -> tf.distribute.Strategy:
+    devices = _devices(distribution)
     if len(devices) > 1 and devices[0].startswith("CPU"):
         # The strategy takes one CPU device or all visible GPUs of a process and has no argument to say otherwise.
         raise ConfigurationError(
@@ -101,15 +127,38 @@ def _multi_worker_mirrored(distribution: Distribution, devices: list[str]) -> tf
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
-def _central_storage(distribution: Distribution, devices: list[str]) -> tf.distribute.Strategy:
-    del distribution
+def _central_storage(distribution: Distribution) -> tf.distribute.Strategy:
+    devices = _devices(distribution)
     return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device="CPU:0")
 
 
-_FACTORIES: dict[str, Callable[[Distribution, list[str]], tf.distribute.Strategy]] = {
+def _parameter_server(distribution: Distribution) -> tf.distribute.Strategy:
+    tf.config.set_visible_devices([], "GPU")  # workers compute, this process coordinates
+    partitioner = None
+    if distribution.partition_min_bytes:
+        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
+            min_shard_bytes=distribution.partition_min_bytes,
+            max_shards=compatibility.num_parameter_servers(distribution),
+        )
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+
+
+def _tpu(distribution: Distribution) -> tf.distribute.Strategy:
+    return tf.distribute.TPUStrategy(tpu.connect(distribution.tpu))
+
+
+def _model_parallel(distribution: Distribution) -> MeshStrategy:
+    return MeshStrategy(distribution, _devices(distribution))
+
+
+_FACTORIES: dict[str, Callable[[Distribution], tf.distribute.Strategy | MeshStrategy]] = {
     "default": _default,
     "one_device": _one_device,
     "mirrored": _mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,
     "central_storage": _central_storage,
+    "parameter_server": _parameter_server,
+    "tpu": _tpu,
+    "model_parallel": _model_parallel,
 }

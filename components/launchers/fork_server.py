@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job import keras_environment
 
 START_TIMEOUT = 300.0  # seconds to import TensorFlow in, on a machine that does much else
 
@@ -22,16 +23,19 @@ class ForkServer:
 
     Args:
       log: File for what the server itself prints.
+      keras_version: Generation of Keras that its training processes use.
     """
 
-    def __init__(self, log: str | Path):
+    def __init__(self, log: str | Path, keras_version: int = 2):
         self.log = Path(log)
+        self.keras_version = keras_version
         with open(log, "ab") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tfx_distribute.trainer_module.fork_server"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                env={**os.environ, **keras_environment(keras_version)},
                 start_new_session=True,  # a Ctrl-C at the terminal is for the launcher
             )
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()

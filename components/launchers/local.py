@@ -15,7 +15,7 @@ from absl import logging
 
 from tfx_distribute.components.launchers import gpus
 from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.trainer_module.cluster import CHIEF_TASK, TF_CONFIG, Cluster, Task, replicas_of_roles
+from tfx_distribute.trainer_module.cluster import CHIEF_TASK, TF_CONFIG, Cluster, Task, replicas_of_roles, serves, uses_accelerators
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress
@@ -82,14 +82,18 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     """
     log_dir = _settings.log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
-    cluster = local_cluster(replicas_of_roles(job.distribution.strategy, job.distribution.num_workers))
+    cluster = local_cluster(replicas_of_roles(job.distribution))
     job_file = Path(work_dir) / "job.json"
     job_file.write_text(job.to_json(), encoding="utf-8")
     job_file.chmod(0o600)
     with contextlib.ExitStack() as stack:
-        server = _settings.server or stack.enter_context(ForkServer(log_dir / "fork-server.log"))
+        server = _settings.server
+        if server is None or server.keras_version != job.schedule.keras_version:
+            server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.schedule.keras_version))
         server.wait_ready()
-        processes = [_Process(task, Path(work_dir), log_dir) for task in cluster.tasks]
+        processes = [
+            _Process(task, Path(work_dir), log_dir, serves(job.distribution, task)) for task in cluster.tasks
+        ]
         stack.callback(_end_all, server, processes)
         for process in processes:
             server.start(process.task.file_name, job_file, process.log, process.environment(job, cluster))
@@ -130,6 +134,7 @@ class _Process:
       task: Who it is in the cluster.
       work_dir: Where it reports.
       log_dir: Where it prints.
+      serves: Whether it goes on for as long as the coordinator does, and is ended then.
       pid: Its process id, once it has started.
       status: Exit code, or minus the number of the signal that ended it; None while it runs.
     """
@@ -137,6 +142,7 @@ class _Process:
     task: Task
     work_dir: Path
     log_dir: Path
+    serves: bool = False
     pid: int = 0
     status: int | None = None
     _read: int = field(default=0)
@@ -159,7 +165,10 @@ class _Process:
         # Always set: one that this process has is of another cluster.
         tf_config = cluster.tf_config(self.task) if len(cluster.tasks) > 1 else "{}"
         environment = {PROGRESS_FILE: str(self._progress), ERROR_FILE: str(self._error), TF_CONFIG: tf_config}
-        share = gpus.share(job.distribution, cluster.tasks.index(self.task), len(cluster.tasks), available)
+        users = [task for task in cluster.tasks if uses_accelerators(job.distribution, task)]
+        share: list[str] | None = []
+        if self.task in users:
+            share = gpus.share(job.distribution, users.index(self.task), len(users), available)
         if share is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)
         return environment
@@ -199,7 +208,7 @@ def _follow(server: ForkServer, processes: list[_Process]) -> None:
     """
     failed: _Process | None = None
     deadline = 0.0
-    while any(process.status is None for process in processes):
+    while any(process.status is None for process in processes if not process.serves):
         _hear(server, processes)
         for process in processes:
             for progress in process.new_progress():

@@ -30,7 +30,7 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
         "label": component_spec.ExecutionParameter(type=str, optional=True),
         "hparams": component_spec.ExecutionParameter(type=str, optional=True),
         **{
-            field.name: component_spec.ExecutionParameter(type=field.type, optional=True)
+            field.name: component_spec.ExecutionParameter(type=request.property_type(field), optional=True)
             for dataclass in (Distribution, Schedule)
             for field in fields(dataclass)
         },
@@ -97,6 +97,18 @@ class Trainer(base_component.BaseComponent):
         learning_rate_scaling: Text | None = None,
         warmup_steps: Number | None = None,
         seed: Number | None = None,
+        devices: Text | None = None,
+        num_evaluators: Number | None = None,
+        partition_min_bytes: Number | None = None,
+        mesh: Text | None = None,
+        layout_rules: Text | None = None,
+        tpu: Text | None = None,
+        keras_version: Number | None = None,
+        global_clipnorm: float | data_types.RuntimeParameter | None = None,
+        gradient_accumulation_steps: Number | None = None,
+        jit_compile: Number | None = None,
+        steps_per_execution: Number | None = None,
+        profile_steps: Text | None = None,
     ):
         """Constructs a Trainer component.
 
@@ -119,10 +131,11 @@ class Trainer(base_component.BaseComponent):
             cache notices. With `module_file`, TFX itself sees to it.
           label: Name of the feature that the model predicts; needed by `build_model`.
           hparams: Passed to `build_model` in `context.hparams`; as a RuntimeParameter, a JSON object.
-          strategy: `default`, `one_device`, `mirrored`, `central_storage`, `multi_worker_mirrored`, or `auto` for the one
-            that suits workers and devices. Default `default`.
-          num_workers: Training processes, the chief included. Default 1.
-          num_parameter_servers: Parameter servers. Default 0.
+          strategy: `default`, `one_device`, `mirrored`, `central_storage`, `multi_worker_mirrored`, `parameter_server`,
+            `tpu`, `model_parallel`, or `auto` for the one that suits workers and devices. Default `default`.
+          num_workers: Training processes, the chief included; under `parameter_server`, workers beside the chief, which
+            coordinates. Default 1.
+          num_parameter_servers: Parameter servers; 0 for one under `parameter_server`. Default 0.
           accelerator_type: `cpu`, `gpu`, or `auto` for the GPUs that a process sees or else its CPU. Default `auto`.
           accelerator_count: Devices per training process; 0 takes all. Default 0.
           all_reduce: How replicas sum gradients: `auto`, `ring` or `nccl` under `multi_worker_mirrored`; `auto`, `nccl`,
@@ -136,6 +149,25 @@ class Trainer(base_component.BaseComponent):
             number) or `sqrt` (times its square root). Default `none`.
           warmup_steps: Training steps in which the learning rate rises, evenly, to its value. Default 0.
           seed: Seed of initial weights and shuffling. Default 0.
+          devices: Names of the devices to train on, such as `GPU:0,GPU:2`, in place of `accelerator_count`, under
+            `one_device`, `mirrored` and `central_storage`. Default: the first ones.
+          num_evaluators: 1 for a process that evaluates beside the training ones of `multi_worker_mirrored` and
+            `parameter_server`. Default 0.
+          partition_min_bytes: Variables are divided among parameter servers into parts of at least so many bytes. Default
+            0: each is whole.
+          mesh: Devices of `model_parallel`, `BATCHxMODEL` such as `2x4`. Default: all of them along the batch.
+          layout_rules: Which dimension of which variables is divided along which dimension of the mesh, such as
+            `kernel = unsharded, model; bias = model`; see `trainer_module.layout`. Default: none.
+          tpu: TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for a TPU VM's own. Default `local`.
+          keras_version: Generation of Keras that `tf.keras` is in the module, 2 or 3. Default 2.
+          global_clipnorm: Norm over all variables that gradients are clipped to. Default 0: none.
+          gradient_accumulation_steps: Batches of each replica whose gradients are summed for one training step; the global
+            batch is that much larger. Default 1.
+          jit_compile: Whether XLA compiles the computation of gradients; as a RuntimeParameter, 0 or 1. Default False.
+          steps_per_execution: Training steps of one TensorFlow call; callbacks hear of batches once a call. Default 0: as
+            many as take half a second.
+          profile_steps: First and last training step that the TensorBoard profiler watches, such as `100,120`. Default:
+            none.
 
         Raises:
           ConfigurationError: The arguments contradict each other, as far as they are values; what a RuntimeParameter
@@ -164,6 +196,18 @@ class Trainer(base_component.BaseComponent):
             "learning_rate_scaling": learning_rate_scaling,
             "warmup_steps": warmup_steps,
             "seed": seed,
+            "devices": devices,
+            "num_evaluators": num_evaluators,
+            "partition_min_bytes": partition_min_bytes,
+            "mesh": mesh,
+            "layout_rules": layout_rules,
+            "tpu": tpu,
+            "keras_version": keras_version,
+            "global_clipnorm": global_clipnorm,
+            "gradient_accumulation_steps": gradient_accumulation_steps,
+            "jit_compile": int(jit_compile) if isinstance(jit_compile, bool) else jit_compile,
+            "steps_per_execution": steps_per_execution,
+            "profile_steps": profile_steps,
         }
         _check(parameters)
         spec = TrainerSpec(

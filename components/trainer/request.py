@@ -4,7 +4,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
 from typing import Any
 
 from absl import logging
@@ -36,12 +36,17 @@ Artifacts = dict[str, list[types.Artifact]]
 RESULT_FILE = "training_result.json"
 
 
+def property_type(field: Field[Any]) -> type:
+    """The type of the execution property of a parameter: TFX's RuntimeParameters know no bool."""
+    return int if field.type is bool else field.type  # type: ignore[return-value]  # the annotation is a type
+
+
 def distribution_and_schedule(parameters: Mapping[str, Any]) -> tuple[Distribution, Schedule]:
     """The two halves of the Trainer's parameters, with defaults where a value is missing or None."""
 
     def pick(dataclass: type) -> Any:
-        names = [field.name for field in fields(dataclass)]
-        return dataclass(**{name: parameters[name] for name in names if parameters.get(name) is not None})
+        given = [field for field in fields(dataclass) if parameters.get(field.name) is not None]
+        return dataclass(**{field.name: field.type(parameters[field.name]) for field in given})  # type: ignore[operator]
 
     return pick(Distribution), pick(Schedule)
 
@@ -142,6 +147,11 @@ def _data(
     # An eval split that nobody named may be missing: then nothing is evaluated while training.
     wanted = list(eval_args.splits) or ["eval"]
     has_eval = bool(eval_args.splits) or "eval" in available
+    if exec_properties.get("num_evaluators") and not has_eval:
+        raise ConfigurationError(
+            f"num_evaluators: the examples have no split 'eval' to evaluate on; they have {', '.join(sorted(available))}; "
+            "write num_evaluators=0, or name a split in eval_args"
+        )
     return Data(
         train=train,
         eval=_split(examples, wanted, available, "eval_args") if has_eval else None,

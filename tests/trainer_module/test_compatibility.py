@@ -7,7 +7,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution, Schedule
 
 
-@pytest.mark.parametrize("strategy", compatibility.BUILT)
+@pytest.mark.parametrize("strategy", compatibility.NAMES)
 def test_each_built_strategy_runs_with_its_defaults(strategy):
     compatibility.check(Distribution(strategy=strategy), Schedule())
 

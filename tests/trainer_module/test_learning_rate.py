@@ -1,10 +1,22 @@
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import learning_rate
+from tfx_distribute.trainer_module import learning_rate, trainable
 from tfx_distribute.trainer_module.compatibility import learning_rate_factor
+from tfx_distribute.trainer_module.data import Feed
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Data, Schedule, Split
 from tfx_distribute.trainer_module.steps import Steps
+
+
+class Ones(Feed):
+    """Ones, without end."""
+
+    def __init__(self):
+        super().__init__(Data(Split((), 2), None, "y", None, None), None, Schedule(2), readers=1)
+
+    def train(self, context):
+        return tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1]))).repeat()
 
 
 def model_with(optimizer) -> tf.keras.Model:
@@ -28,15 +40,15 @@ def test_scaled_without_a_warmup():
 @pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, tf.keras.mixed_precision.LossScaleOptimizer])
 def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
     model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
-    steps = Steps(model, tf.distribute.get_strategy(), learning_rate.scale(model.optimizer, 2.0, 4))
-    batches = iter(tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1]))).repeat())
+    before_step = learning_rate.scale(model.optimizer, 2.0, 4)
+    steps = Steps(trainable.make(model, "f"), tf.distribute.get_strategy(), Ones(), Schedule(2), before_step)
     seen = []
     for _ in range(5):
-        steps.train(batches, tf.constant(1))
+        steps.train(1)
         seen.append(float(model.optimizer.learning_rate))
     assert seen == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02])
     model.optimizer.learning_rate = 0.001  # as a callback would
-    steps.train(batches, tf.constant(3))
+    steps.train(3)
     assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
 
@@ -12,14 +13,20 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 pytestmark = pytest.mark.e2e
 
+RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
 # Each with a global batch of 64.
 SHAPES = {
     "default": (Distribution("default", accelerator_type="cpu"), 64),
-    "one_device": (Distribution("one_device", accelerator_type="cpu"), 64),
+    "one_device": (Distribution("one_device", devices="CPU:1"), 64),
     "mirrored": (Distribution("mirrored", accelerator_type="cpu", accelerator_count=2), 32),
     "central_storage": (Distribution("central_storage", accelerator_type="cpu", accelerator_count=2), 32),
     "multi_worker_mirrored": (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 32),
+    "parameter_server": (Distribution("parameter_server", num_workers=2, accelerator_type="cpu"), 64),
+    "model_parallel": (Distribution("model_parallel", mesh="2x2", layout_rules=RULES, accelerator_type="cpu"), 32),
 }
+KERAS_3 = [name for name, row in compatibility.STRATEGIES.items() if name in SHAPES and not row.not_keras_3]
+CELLS = [(name, loop, 2) for name in SHAPES for loop in ("model", "task")]
+CELLS += [(name, loop, 3) for name in KERAS_3 for loop in ("model", "task")]
 
 
 def loss_curve(run: str) -> dict[str, list[float]]:
@@ -36,33 +43,49 @@ def loss_curve(run: str) -> dict[str, list[float]]:
 
 
 @pytest.fixture(scope="module")
-def curves() -> dict[str, dict[str, list[float]]]:
+def curves() -> dict[tuple[str, str, int], dict[str, list[float]]]:
     return {}
 
 
-@pytest.mark.parametrize("strategy", SHAPES)
-def test_digits_are_learned(cluster, curves, strategy):
+def test_every_strategy_has_its_cells():
+    assert set(compatibility.STRATEGIES) - set(SHAPES) == {"tpu"}, "which needs a TPU"
+
+
+@pytest.mark.parametrize(("strategy", "loop", "keras_version"), CELLS)
+def test_digits_are_learned(cluster, request, curves, strategy, loop, keras_version):
     """At least 0.95 on held-out digits, with as many replicas as were asked for, and one model."""
     distribution, per_replica = SHAPES[strategy]
-    result = cluster.train(distribution, Schedule(per_replica_batch_size=per_replica, epochs=15))
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    result = cluster.train(
+        distribution,
+        Schedule(per_replica_batch_size=per_replica, epochs=15, keras_version=keras_version),
+        module=UserModule(f"{loop}.build_model", (str(EXAMPLES / "digits"),)),
+    )
     assert result.metrics["val_accuracy"] >= 0.95
     assert (result.num_replicas, result.global_batch_size) == (64 // per_replica, 64)
     assert result.train_steps == 15 * 22
     assert (cluster.model / "saved_model.pb").is_file()
     assert sorted(path.name for path in cluster.folder.iterdir() if "model" in path.name) == ["model"]
-    curves[strategy] = loss_curve(cluster.job.outputs.model_run_dir)
+    curves[strategy, loop, keras_version] = loss_curve(cluster.job.outputs.model_run_dir)
 
 
-def test_strategies_follow_one_loss_curve(curves):
-    """Same seed, same global batch: each epoch's losses differ by float rounding only, which grows with the steps."""
-    if set(curves) != set(SHAPES):
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_strategies_follow_one_loss_curve(curves, keras_version):
+    """Same seed, same global batch: each epoch's losses differ by float rounding only, which grows with the steps.
+
+    A model divided over devices is no exception. With parameter servers, workers do not wait for each other.
+    """
+    if set(curves) != set(CELLS):
         pytest.fail("needs the trainings of the test before")
-    reference = curves["one_device"]
+    reference = curves["one_device", "model", keras_version]
     assert len(reference["train"]) == 15
-    for strategy, curve in curves.items():
+    for (strategy, loop, version), curve in curves.items():
+        if version != keras_version or strategy == "parameter_server":
+            continue
         for part in ("train", "validation"):
-            assert curve[part] == pytest.approx(reference[part], rel=0.02, abs=0.002), strategy
-            assert curve[part][:3] == pytest.approx(reference[part][:3], rel=1e-3), strategy
+            assert curve[part] == pytest.approx(reference[part], rel=0.02, abs=0.002), (strategy, loop)
+            assert curve[part][:3] == pytest.approx(reference[part][:3], rel=1e-3), (strategy, loop)
 
 
 def test_four_workers_on_a_machine_of_any_size(cluster):
@@ -245,7 +268,7 @@ def test_processes_agree_on_what_they_have_to_do_alike(cluster, tmp_path):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return 3", "own_wrong.build_model returned builtins.int; return a tf.keras.Model"),
+        ("return 3", "own_wrong.build_model returned builtins.int; return a compiled Keras 2 model, or a task with train_step"),
         (
             "import tensorflow as tf; i = tf.keras.Input((64,)); return tf.keras.Model(i, tf.keras.layers.Dense(1)(i))",
             "own_wrong.build_model returned a model that is not compiled",

@@ -2,7 +2,7 @@ import pytest
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Schedule
-from tfx_distribute.trainer_module.loop import Plan, make_plan
+from tfx_distribute.trainer_module.plan import Plan, make_plan
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""Training with parameter servers: a coordinator that hands out steps, and the processes that serve it.
+
+Workers take steps whenever they are free, each by itself, on variables that live on the parameter servers.
+"""
+
+import os
+import time
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.cluster import WORKER, Task, uses_accelerators
+from tfx_distribute.trainer_module.data import Feed
+from tfx_distribute.trainer_module.job import Distribution
+from tfx_distribute.trainer_module.peers import ChiefWatch, cluster_spec
+from tfx_distribute.trainer_module.steps import Steps
+
+CALLS_PER_WORKER = 4  # of the steps that are asked for at once: a worker that is slow holds up no more than its last call
+
+
+class CoordinatorSteps(Steps):
+    """`Steps` that workers take when they are free: asynchronously, though all of a call's are done when it returns."""
+
+    def _open(self, feed: Feed) -> None:
+        self._feed = feed
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
+        self._num_workers = cluster_spec().num_tasks(WORKER)
+        # The function that makes a worker's dataset is the same for all: each takes the next number.
+        self._numbers = tf.Variable(-1, dtype=tf.int64, trainable=False)
+
+        def of_worker() -> tf.data.Dataset:
+            number = self._numbers.assign_add(1) % self._num_workers
+            return feed.train(tf.distribute.InputContext(self._num_workers, number))
+
+        self._training = iter(self._coordinator.create_per_worker_dataset(of_worker))
+        self._evaluate_part_function = tf.function(self._evaluate_part)
+
+    def train(self, num_steps: int) -> float:
+        each = max(1, num_steps // (CALLS_PER_WORKER * self._num_workers))
+        calls = [each] * (num_steps // each) + [num_steps % each] * (num_steps % each > 0)
+        losses = [
+            self._coordinator.schedule(self._train_function, args=(self._training, tf.constant(steps))) for steps in calls
+        ]
+        self._coordinator.join()
+        return float(losses[-1].fetch())
+
+    def evaluate(self) -> None:
+        parts = CALLS_PER_WORKER * self._num_workers
+        for part in range(parts):
+            self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), parts))
+        self._coordinator.join()
+
+    def _evaluate_part(self, part: tf.Tensor, parts: int) -> None:
+        for batch in self._feed.evaluation_part(part, parts):
+            self._strategy.run(self._eval_step, args=(batch,))
+
+
+def serve(task: Task, distribution: Distribution) -> None:
+    """Does what the coordinator tells this process, until that one has come and gone.
+
+    `tf.distribute.Server.join` would never return.
+
+    Args:
+      task: Who this process is in the cluster of its TF_CONFIG.
+      distribution: What the pipeline's parameters ask for.
+
+    Raises:
+      TrainingError: No coordinator came.
+    """
+    cluster = cluster_spec()
+    # As many threads as may wait for each other: by default there are no more than cores.
+    threads = max(4, cluster.num_tasks(WORKER) + 1, os.cpu_count() or 1)
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
+    if distribution.accelerator_type == "cpu" or not uses_accelerators(distribution, task):
+        config.device_count["GPU"] = 0
+    server = tf.distribute.Server(cluster, job_name=task.role, task_index=task.index, protocol="grpc", config=config)
+    chief = ChiefWatch(task)
+    while not chief.has_gone():
+        time.sleep(1.0)
+    del server

@@ -1,0 +1,137 @@
+"""A process that evaluates beside the training ones: they leave it their weights after each epoch and go on.
+
+Both sides meet in a folder of the ModelRun: checkpoints, the metrics of each, and at last a note that there will be no more.
+"""
+
+import json
+import tempfile
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import build, compatibility
+from tfx_distribute.trainer_module.cluster import Task
+from tfx_distribute.trainer_module.data import Feed
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.features import Features
+from tfx_distribute.trainer_module.job import Data, TrainingJob
+from tfx_distribute.trainer_module.peers import ChiefWatch
+from tfx_distribute.trainer_module.plan import make_plan
+from tfx_distribute.trainer_module.progress import Progress, Reporter
+
+POLL_SECONDS = 0.5
+KEEP = 3  # checkpoints; an evaluator that is slower than training skips to the latest
+LAST_SECONDS = 1800.0  # that the chief waits for the evaluation of its last epoch
+
+
+def _folder(model_run_dir: str) -> str:
+    return f"{model_run_dir}/evaluator"
+
+
+class Handover:
+    """The training side. Every process of a strategy in step has to do the same; only the chief's files are read.
+
+    Args:
+      model: The model that is trained.
+      model_run_dir: Folder of the ModelRun.
+      is_chief: Whether this is the chief.
+    """
+
+    def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool):
+        self._is_chief = is_chief
+        self._folder = _folder(model_run_dir)
+        if is_chief and tf.io.gfile.exists(self._folder):
+            tf.io.gfile.rmtree(self._folder)  # of an earlier try
+        self._nowhere = None if is_chief else tempfile.TemporaryDirectory(prefix="tfx-distribute-evaluator-")
+        folder = self._nowhere.name if self._nowhere else self._folder
+        self._manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), folder, KEEP, checkpoint_name="epoch")
+        self._last = -1
+
+    def save(self, epoch: int) -> None:
+        """Leaves the weights to the evaluator."""
+        self._manager.save(checkpoint_number=epoch)
+        self._last = epoch
+
+    def finish(self) -> dict[str, float]:
+        """Says that there will be no more weights.
+
+        Returns:
+          On the chief, the metrics of the last ones, once the evaluator has them.
+
+        Raises:
+          TrainingError: It has not, in `LAST_SECONDS`.
+        """
+        if self._nowhere:
+            self._nowhere.cleanup()
+        if not self._is_chief:
+            return {}
+        _write(f"{self._folder}/finished", self._last)
+        deadline = time.monotonic() + LAST_SECONDS
+        while (metrics := _read(f"{self._folder}/metrics-{self._last}")) is None:
+            if time.monotonic() > deadline:
+                raise TrainingError(f"the evaluator has not evaluated the last epoch within {LAST_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
+        return dict(metrics)
+
+
+def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
+    """Evaluates whatever the training processes leave, until there will be no more.
+
+    Args:
+      job: What is trained.
+      data: The job's data.
+      task: Who this process is.
+      reporter: Where to say how far it is.
+
+    Raises:
+      TrainingError: The chief is gone, though it has not finished.
+    """
+    features = Features(data)
+    replicas = compatibility.readers(job.distribution) * max(1, job.distribution.accelerator_count)
+    plan = make_plan(job.schedule, data.train.num_examples, replicas)
+    feed = Feed(data, features, job.schedule, readers=1)
+    evaluated = build.build(job, build.context(job, features, plan, is_chief=False))
+    evaluated.prepare(feed.zeros())
+    checkpoint = tf.train.Checkpoint(model=evaluated.model)
+    folder = _folder(job.outputs.model_run_dir)
+    writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")
+    step = tf.function(lambda batch: evaluated.eval_step(*batch))
+    chief = ChiefWatch(task)
+    done = -1
+    while (finished := _read(f"{folder}/finished")) is None or done < finished:
+        latest = tf.train.latest_checkpoint(folder)
+        epoch = int(latest.rpartition("-")[2]) if latest else -1
+        if epoch <= done:
+            if chief.has_gone():
+                raise TrainingError(f"{task}: the chief is gone, and has not finished")
+            time.sleep(POLL_SECONDS)
+            continue
+        try:
+            checkpoint.restore(latest).expect_partial()
+        except tf.errors.NotFoundError:
+            continue  # a later one has come, and this one has gone
+        evaluated.reset_metrics()
+        for batch in feed.evaluation_part(0, 1):
+            step(batch)
+        metrics = {name: float(value) for name, value in evaluated.metrics().items()}
+        with writer.as_default(step=epoch):
+            for name, value in metrics.items():
+                tf.summary.scalar(f"epoch_{name}", value)
+        writer.flush()
+        _write(f"{folder}/metrics-{epoch}", metrics)
+        done = epoch
+        reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics))
+
+
+def _write(path: str, value: Any) -> None:
+    with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
+        file.write(json.dumps(value))
+    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+
+
+def _read(path: str) -> Any:
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path) as file:
+        return json.loads(file.read())

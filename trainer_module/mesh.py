@@ -1,0 +1,183 @@
+"""Training with DTensor: variables divided over a mesh of devices, so that a model may be larger than one of them.
+
+A mesh has two dimensions: examples are divided along `batch`, variables along `model` as the layout rules say. Every variable
+that `build_model` makes becomes a DVariable whose parts go to their devices one by one: no device ever holds a whole one.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+
+from tfx_distribute.trainer_module import layout
+from tfx_distribute.trainer_module.data import Feed
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Distribution, Schedule
+from tfx_distribute.trainer_module.steps import Steps
+from tfx_distribute.trainer_module.trainable import Trainable
+
+
+class MeshStrategy:
+    """A mesh, with what the loop needs of a `tf.distribute.Strategy`.
+
+    Args:
+      distribution: What the pipeline's parameters ask for.
+      devices: Names of the devices of this process.
+
+    Attributes:
+      mesh: The mesh.
+      num_replicas_in_sync: Devices along the batch; each group of devices along the model is one replica.
+    """
+
+    def __init__(self, distribution: Distribution, devices: Sequence[str]):
+        self.shape = layout.parse_mesh(distribution.mesh) if distribution.mesh else (len(devices), 1)
+        if np.prod(self.shape) != len(devices):
+            raise ConfigurationError(
+                f"mesh: {distribution.mesh} is {np.prod(self.shape)} devices, but this process has {len(devices)}; "
+                f"write a mesh of {len(devices)}, such as mesh=1x{len(devices)}"
+            )
+        self.rules = layout.parse_rules(distribution.layout_rules)
+        self.mesh = dtensor.create_mesh(list(zip((layout.BATCH, layout.MODEL), self.shape, strict=True)), devices=devices)
+        self.num_replicas_in_sync = self.shape[0]
+        self._variables: list[tuple[str, tuple[int, ...]]] = []
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Variables made in this scope are laid out over the mesh."""
+        with tf.variable_creator_scope(self._create):
+            yield
+
+    def check_rules(self, model: tf.keras.Model) -> None:
+        """Compares the layout rules with a model's variables.
+
+        Raises:
+          ConfigurationError: A rule matches none of them, or one that cannot be divided so.
+        """
+        layout.check_rules(self.rules, self.shape, [(variable_name(v), tuple(v.shape)) for v in model.weights])
+
+    def layout_of(self, name: str, shape: Sequence[int]) -> dtensor.Layout:
+        """How a variable of that name is divided; whole on every device where no rule says."""
+        for pattern, dimensions in self.rules:
+            if re.search(pattern, name) and len(dimensions) == len(shape):
+                return dtensor.Layout(list(dimensions), self.mesh)
+        return dtensor.Layout.replicated(self.mesh, len(shape))
+
+    def spread(self, value: Any, to: dtensor.Layout) -> tf.Tensor:
+        """Gives each device its part of a value that this process holds whole."""
+        whole = np.asarray(value)
+        sharding = to.sharding_specs
+        parts = []
+        for place in self.mesh.local_device_locations():
+            part = whole
+            for axis, dimension in enumerate(sharding):
+                if dimension != dtensor.UNSHARDED:
+                    part = np.split(part, self.mesh.dim_size(dimension), axis)[place[dimension]]
+            parts.append(tf.constant(part))
+        return dtensor.pack(parts, to)
+
+    def _create(self, next_creator: Callable[..., Any], **arguments: Any) -> tf.Variable:
+        del next_creator
+        scope, own_name = tf.get_current_name_scope(), arguments.get("name") or "variable"
+        name = f"{scope}/{own_name}" if scope else own_name
+        with tf.init_scope(), tf.device("CPU:0"):
+            initial = arguments["initial_value"]
+            value = initial() if callable(initial) else initial
+            value = tf.convert_to_tensor(value, arguments.get("dtype"))
+            if not dtensor.is_dtensor(value):
+                value = self.spread(value, self.layout_of(name, value.shape))
+        return dtensor.DVariable(value, name=own_name, trainable=arguments.get("trainable", True))
+
+
+class MeshSteps(Steps):
+    """`Steps` on a mesh. Gradients and their application are two TensorFlow calls: in one, DTensor trains wrong."""
+
+    _strategy: MeshStrategy
+
+    def __init__(
+        self,
+        trainable: Trainable,
+        strategy: MeshStrategy,
+        feed: Feed,
+        schedule: Schedule,
+        before_step: Callable[[], None] | None = None,
+    ):
+        strategy.check_rules(trainable.model)
+        _lay_out_optimizer(trainable, strategy.mesh)
+        super().__init__(trainable, strategy, feed, schedule, before_step)  # type: ignore[arg-type]
+        self._gradients_function = tf.function(self._gradients)
+        self._apply_function = tf.function(self._apply)
+        self._eval_step_function = tf.function(self._eval_step)
+        self._before_step_function = tf.function(before_step) if before_step else None
+
+    def train(self, num_steps: int) -> float:
+        for _ in range(num_steps):
+            if self._before_step_function is not None:
+                self._before_step_function()
+            loss, gradients = self._gradients_function(self._spread(next(self._training)))
+            self._apply_function(gradients)
+        return float(_value(loss))
+
+    def evaluate(self) -> None:
+        for batch in self._feed.evaluation_part(0, 1):
+            self._eval_step_function(self._spread(batch))
+
+    def metrics(self) -> dict[str, tf.Tensor]:
+        return {name: _value(value) for name, value in super().metrics().items()}
+
+    def _open(self, feed: Feed) -> None:
+        self._feed = feed.of_global_batch(self._strategy.num_replicas_in_sync)
+        self._training = iter(self._feed.train(tf.distribute.InputContext()))
+
+    def _share(self) -> float:
+        return 1.0  # the loss is that of the global batch
+
+    def _spread(self, batch: Any) -> Any:
+        """Divides a batch along the mesh's batch; whole on every device where it cannot be divided evenly."""
+
+        def spread(value: tf.Tensor) -> tf.Tensor:
+            even = int(value.shape[0]) % self._strategy.num_replicas_in_sync == 0
+            rest = [dtensor.UNSHARDED] * (len(value.shape) - 1)
+            to = [layout.BATCH if even else dtensor.UNSHARDED, *rest]
+            return self._strategy.spread(value, dtensor.Layout(to, self._strategy.mesh))
+
+        return tf.nest.map_structure(spread, batch)
+
+
+def _lay_out_optimizer(trainable: Trainable, mesh: dtensor.Mesh) -> None:
+    """Has an optimizer, which knew no mesh when the module made it, keep its slots as the variables are laid out.
+
+    Raises:
+      ConfigurationError: The optimizer cannot, or the module applies gradients by itself.
+    """
+    optimizer = trainable.optimizer
+    kind = type(optimizer).__name__
+    if trainable.steps_alone:
+        raise ConfigurationError(
+            "module: the model has a train_step of its own, which model_parallel cannot divide into gradients and their "
+            "application; return a task with train_step and eval_step, or use another strategy"
+        )
+    if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
+        raise ConfigurationError(
+            f"module: model_parallel cannot use the optimizer {kind}; use one of tf.keras.optimizers (not of its legacy ones)"
+        )
+    if isinstance(optimizer, tf.keras.optimizers.SGD) and not optimizer.momentum:
+        # Seen on TensorFlow 2.16: the process dies in the first step on a divided variable.
+        raise ConfigurationError(
+            "module: model_parallel cannot use SGD without momentum; write SGD(..., momentum=0.9), or another optimizer"
+        )
+    optimizer._mesh = mesh
+    optimizer.jit_compile = False
+
+
+def variable_name(variable: tf.Variable) -> str:
+    """A variable's name as layout rules match it, such as `hidden/kernel`."""
+    return str(variable.name).partition(":")[0]
+
+
+def _value(tensor: tf.Tensor) -> tf.Tensor:
+    """A scalar as this process sees it."""
+    return dtensor.unpack(tensor)[0] if dtensor.is_dtensor(tensor) else tensor

@@ -1,0 +1,52 @@
+"""Losses to new weights: gradients, clipping, loss scale, for both generations of Keras."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+def clip(optimizer: Any, global_norm: float) -> None:
+    """Has an optimizer clip gradients, once they are summed over replicas, to a norm over all variables; 0 leaves it be."""
+    if not global_norm:
+        return
+    inner = unwrapped(optimizer)
+    if not hasattr(inner, "global_clipnorm"):
+        raise ConfigurationError(
+            f"global_clipnorm: the optimizer {type(inner).__name__} does not know it; use one of tf.keras.optimizers, or "
+            "write global_clipnorm=0"
+        )
+    inner.clipnorm = inner.clipvalue = None  # Keras takes one of the three
+    inner.global_clipnorm = global_norm
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """The optimizer that has the learning rate: a loss scale wraps it."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def gradients(optimizer: Any, loss: Callable[[], tf.Tensor], variables: Sequence[Any], by: float) -> tuple[tf.Tensor, list]:
+    """The gradients of a loss.
+
+    Args:
+      optimizer: What will apply them; it may scale the loss.
+      loss: Computes the loss, a scalar.
+      variables: What to differentiate by.
+      by: What the gradients are multiplied by.
+
+    Returns:
+      The loss as `loss` gave it, a float32 scalar, and for each variable its gradient, or None.
+    """
+    with tf.GradientTape() as tape:
+        value = loss()
+        part = value * tf.cast(by, value.dtype)
+        if hasattr(optimizer, "get_scaled_loss"):  # Keras 2
+            part = optimizer.get_scaled_loss(part)
+        elif hasattr(optimizer, "scale_loss"):  # Keras 3, whose `apply` takes the scale away again
+            part = optimizer.scale_loss(part)
+    found = tape.gradient(part, variables)
+    if hasattr(optimizer, "get_unscaled_gradients"):
+        found = optimizer.get_unscaled_gradients(found)
+    return tf.cast(value, tf.float32), found

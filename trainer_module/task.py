@@ -1,0 +1,62 @@
+"""A model with steps of its own: what `build_model` may return instead of a compiled Keras model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Task:
+    """What is trained, where Keras's losses and metrics are not enough. The same task runs under every strategy.
+
+    `build_model(context)` makes it, in the strategy's scope. A step says what the loss is; gradients, their sum over
+    replicas, clipping, accumulation and loss scale are the loop's business.
+
+    ```python
+    class Ranking(Task):
+        def __init__(self, context):
+            self.model = make_network()
+            self.optimizer = tf.keras.optimizers.Adam(context.hparams["learning_rate"])
+            self.hits = tf.keras.metrics.Mean("hits")
+            self.metrics = [self.hits]
+
+        def train_step(self, features, label):
+            scores = self.model(features, training=True)
+            self.hits.update_state(in_top_10(scores, label))
+            return tf.reduce_mean(pairwise_loss(scores, label))
+
+        def eval_step(self, features, label):
+            ...  # the same with training=False
+    ```
+
+    Attributes:
+      model: The Keras model whose trainable variables are trained, and which is exported. Not compiled.
+      optimizer: A Keras optimizer, which applies the gradients of what `train_step` returns.
+      metrics: Keras metrics that the steps update. They are reset before each epoch and each evaluation.
+    """
+
+    model: Any
+    optimizer: Any
+    metrics: Sequence[Any] = ()
+
+    def train_step(self, features: Any, label: Any) -> Any:
+        """The loss of one replica's batch; called in a `tf.function` with a gradient tape.
+
+        Args:
+          features: Name of each input feature -> its values, a tensor whose first dimension is the batch.
+          label: Values of the label, a tensor whose first dimension is the batch.
+
+        Returns:
+          The mean loss over the batch, a scalar.
+        """
+        raise NotImplementedError
+
+    def eval_step(self, features: Any, label: Any) -> Any:
+        """Updates the metrics from one replica's batch, which may be empty.
+
+        Args:
+          features: As in `train_step`.
+          label: As in `train_step`.
+
+        Returns:
+          The mean loss over the batch, a scalar, to be shown as `val_loss`; or None.
+        """
+        raise NotImplementedError

@@ -1,0 +1,49 @@
+"""A TPU, found and made ready; or one sentence that says why not. TensorFlow's own calls wait for an absent one without end.
+
+Source of the order of calls: https://www.tensorflow.org/guide/tpu#tpu_initialization
+"""
+
+import threading
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+LOCAL = "local"  # the TPU of this VM, in TPUClusterResolver's words
+CONNECT_SECONDS = 120.0
+
+
+def connect(name: str, seconds: float = CONNECT_SECONDS) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+    """Makes a TPU ready for `TPUStrategy`.
+
+    Args:
+      name: Name of a Cloud TPU, `grpc://` address of one, or `local` on a TPU VM.
+      seconds: How long to wait for it.
+
+    Raises:
+      ConfigurationError: There is none, or it does not answer in time.
+    """
+    resolvers: list[tf.distribute.cluster_resolver.TPUClusterResolver] = []
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+            if name != LOCAL:
+                tf.config.experimental_connect_to_cluster(resolver)
+            tf.tpu.experimental.initialize_tpu_system(resolver)
+            resolvers.append(resolver)
+        except Exception as error:  # TensorFlow raises ValueError, RuntimeError and its own ones here
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True, name="connect-to-tpu")
+    thread.start()
+    thread.join(seconds)
+    if resolvers:
+        return resolvers[0]
+    where = "this machine has no TPU that TensorFlow can use" if name == LOCAL else f"there is no TPU at {name!r}"
+    why = str(errors[0]).strip().partition("\n")[0].rstrip(".") if errors else f"no answer within {seconds:g} s"
+    raise ConfigurationError(
+        f"tpu: {where} ({why}); write the name or grpc:// address of one in tpu, run on a TPU VM with tpu=local, or write "
+        "another strategy"
+    ) from (errors[0] if errors else None)

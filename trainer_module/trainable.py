@@ -1,0 +1,215 @@
+"""What `build_model` returned, in the one shape that the loop knows: a loss of a batch, metrics, an optimizer.
+
+A compiled model of either generation of Keras and a task with steps of its own differ here and nowhere else.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.task import Task
+
+
+class Trainable:
+    """Something that has losses, metrics and an optimizer.
+
+    Attributes:
+      model: The Keras model that is trained and exported.
+      optimizer: What applies gradients.
+      steps_alone: Whether `train_step` also applies the gradients, since the user's own one does.
+    """
+
+    model: tf.keras.Model
+    optimizer: Any
+    steps_alone = False
+
+    def prepare(self, batch: Any) -> None:
+        """Creates what Keras would create in the first step.
+
+        Args:
+          batch: Features and label of a batch of zeros.
+        """
+
+    def train_step(self, *batch: Any) -> tf.Tensor:
+        """Updates the metrics from one replica's batch and returns its mean loss, a scalar."""
+        raise NotImplementedError
+
+    def eval_step(self, *batch: Any) -> None:
+        """Updates the metrics from one replica's batch, which may be empty."""
+        raise NotImplementedError
+
+    def metrics(self) -> dict[str, tf.Tensor]:
+        """Values of the metrics, the loss among them."""
+        raise NotImplementedError
+
+    def reset_metrics(self) -> None:
+        """Begins to count anew."""
+        raise NotImplementedError
+
+
+class CompiledModel(Trainable):
+    """A compiled Keras 2 model: its losses, regularisers and metrics, or its own `train_step` and `test_step`."""
+
+    def __init__(self, model: tf.keras.Model):
+        self.model = model
+        self.optimizer = model.optimizer
+        kind, keras_model = type(model), tf.keras.Model
+        own_metrics = kind.compute_metrics is not keras_model.compute_metrics
+        self.steps_alone = kind.train_step is not keras_model.train_step or own_metrics
+        self._tests_alone = kind.test_step is not keras_model.test_step or own_metrics
+
+    def train_step(self, *batch: Any) -> tf.Tensor:
+        if self.steps_alone:
+            logs = self.model.train_step(batch)
+            return tf.reduce_mean(tf.cast(logs.get("loss", 0.0), tf.float32))
+        # What `tf.keras.Model.train_step` does, but for reading the metrics after it.
+        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        prediction = self.model(x, training=True)
+        loss = self._loss(x, y, prediction, sample_weight)
+        if loss is None:
+            raise ConfigurationError("module: the model has no loss; write model.compile(loss=...) or use add_loss")
+        self._update_metrics(y, prediction, sample_weight)
+        return loss
+
+    def eval_step(self, *batch: Any) -> None:
+        if self._tests_alone:
+            self.model.test_step(batch)
+            return
+        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
+        prediction = self.model(x, training=False)
+        self._loss(x, y, prediction, sample_weight)
+        self._update_metrics(y, prediction, sample_weight)
+
+    def metrics(self) -> dict[str, tf.Tensor]:
+        return self.model.get_metrics_result()
+
+    def reset_metrics(self) -> None:
+        self.model.reset_metrics()
+
+    def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any) -> tf.Tensor | None:
+        loss = self.model.compute_loss(x, y, prediction, sample_weight)
+        return None if loss is None else _of_one_replica(loss)
+
+    def _update_metrics(self, y: Any, prediction: Any, sample_weight: Any) -> None:
+        self.model.compiled_metrics.update_state(y, prediction, sample_weight)
+
+
+class CompiledKeras3Model(CompiledModel):
+    """A compiled Keras 3 model."""
+
+    def prepare(self, batch: Any) -> None:
+        # Losses and metrics are built from the first batch, and cannot be inside a loop of a graph.
+        self.model._symbolic_build(data_batch=batch)
+
+    def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any) -> tf.Tensor:
+        loss = self.model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=sample_weight)
+        replica_loss = _of_one_replica(loss)
+        # Keras 2 sees to it in compute_loss: the metric called "loss", weighed by the examples.
+        self.model._loss_tracker.update_state(_or_zero(replica_loss, y), sample_weight=_size(y))
+        return replica_loss
+
+    def _update_metrics(self, y: Any, prediction: Any, sample_weight: Any) -> None:
+        if self.model._compile_metrics is not None:
+            self.model._compile_metrics.update_state(y, prediction, sample_weight)
+
+
+class OwnTask(Trainable):
+    """A task of the user's, with a metric for its loss."""
+
+    def __init__(self, task: Task):
+        self._task = task
+        self.model = task.model
+        self._loss = tf.keras.metrics.Mean("loss")
+        if not getattr(task.model, "optimizer", None):
+            # Callbacks look for the optimizer at the model; Keras wraps it where the precision needs a loss scale.
+            task.model.compile(optimizer=task.optimizer)
+            self.optimizer = task.model.optimizer
+        else:
+            self.optimizer = task.optimizer
+
+    def train_step(self, *batch: Any) -> tf.Tensor:
+        loss = self._task.train_step(*batch)
+        if loss is None:
+            raise ConfigurationError(
+                f"module: train_step of {type(self._task).__name__} returned nothing; return the mean loss of the batch"
+            )
+        self._loss.update_state(loss, sample_weight=_size(batch[1]))
+        return loss
+
+    def eval_step(self, *batch: Any) -> None:
+        loss = self._task.eval_step(*batch)
+        if loss is not None:
+            self._loss.update_state(_or_zero(loss, batch[1]), sample_weight=_size(batch[1]))
+
+    def metrics(self) -> dict[str, tf.Tensor]:
+        return {metric.name: metric.result() for metric in self._all_metrics()}
+
+    def reset_metrics(self) -> None:
+        for metric in self._all_metrics():
+            metric.reset_state()
+
+    def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
+        return [self._loss, *getattr(self._task, "metrics", ())]
+
+
+def make(returned: Any, function: str) -> Trainable:
+    """Takes what `build_model` returned. To be called in the strategy's scope.
+
+    Args:
+      returned: What it returned.
+      function: Its name, for messages.
+
+    Raises:
+      ConfigurationError: It is neither a compiled Keras model nor a task.
+    """
+    if isinstance(returned, tf.keras.Model):
+        if not returned.optimizer:
+            raise ConfigurationError(
+                f"module: {function} returned a model that is not compiled; call model.compile(...) in it"
+            )
+        return CompiledKeras3Model(returned) if is_keras_3() else CompiledModel(returned)
+    lacking = [name for name in ("train_step", "eval_step") if not _has_own(returned, name)]
+    if len(lacking) == 2:
+        kind = f"{type(returned).__module__}.{type(returned).__name__}"
+        raise ConfigurationError(
+            f"module: {function} returned {kind}; return a compiled {_keras()} model, or a task with train_step and eval_step"
+        )
+    if lacking:
+        raise ConfigurationError(
+            f"module: the task that {function} returned has no {lacking[0]}; write "
+            f"def {lacking[0]}(self, features, label) in {type(returned).__name__}"
+        )
+    if not isinstance(getattr(returned, "model", None), tf.keras.Model) or not getattr(returned, "optimizer", None):
+        raise ConfigurationError(
+            f"module: the task that {function} returned lacks model, a {_keras()} model, or optimizer; set both in "
+            f"{type(returned).__name__}.__init__"
+        )
+    return OwnTask(returned)
+
+
+def is_keras_3() -> bool:
+    """Whether `tf.keras` is Keras 3 in this process."""
+    return tf.keras.Model.__module__.startswith("keras.")  # Keras 2 is tf_keras
+
+
+def _keras() -> str:
+    return f"Keras {3 if is_keras_3() else 2}"
+
+
+def _has_own(returned: Any, name: str) -> bool:
+    return callable(getattr(returned, name, None)) and getattr(type(returned), name, None) is not getattr(Task, name)
+
+
+def _of_one_replica(loss: tf.Tensor) -> tf.Tensor:
+    """Keras divides a replica's loss by the number of replicas, so that gradients can be summed; the loop does that too."""
+    return loss * tf.cast(tf.distribute.get_strategy().num_replicas_in_sync, loss.dtype)
+
+
+def _size(label: Any) -> tf.Tensor:
+    return tf.shape(tf.nest.flatten(label)[0])[0]
+
+
+def _or_zero(loss: tf.Tensor, label: Any) -> tf.Tensor:
+    """The mean over no example is no number, and would stay in the metric even with weight 0."""
+    return tf.where(_size(label) > 0, loss, tf.zeros_like(loss))

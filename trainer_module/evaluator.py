@@ -72,6 +72,8 @@ class Handover:
             if time.monotonic() > deadline:
                 raise TrainingError(f"the evaluator has not evaluated the last epoch within {LAST_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
+        for file in tf.io.gfile.glob([f"{self._folder}/epoch-*", f"{self._folder}/checkpoint"]):
+            tf.io.gfile.remove(file)
         return dict(metrics)
 
 

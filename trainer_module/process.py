@@ -1,5 +1,6 @@
 """One training process, from its job document to its exit code."""
 
+import contextlib
 import json
 import os
 import sys
@@ -81,6 +82,10 @@ def _barrier(strategy: tf.distribute.Strategy) -> None:
         return strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
 
     meet()
+    # The others may still be fetching from here what this process has fetched from them. Whoever comes to meet again has
+    # all it needs; and finds nobody, perhaps, since the others have met and left.
+    with contextlib.suppress(tf.errors.OpError):
+        meet()
 
 
 def _tell(error: BaseException) -> None:

@@ -8,6 +8,7 @@ from tfx.orchestration import data_types
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components import Trainer
+from tfx_distribute.components.trainer import request
 from tfx_distribute.components.trainer.component import TrainerSpec
 from tfx_distribute.pipelines.spec import Parameters
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -37,11 +38,18 @@ def test_parameters_are_the_same_on_every_floor():
 
 def test_each_parameter_takes_a_runtime_parameter():
     parameters = {
-        name: data_types.RuntimeParameter(name, type(value), default=value)
-        for name, value in Parameters().model_dump().items()
+        name: data_types.RuntimeParameter(name, TrainerSpec.PARAMETERS[name].type)
+        for name in Parameters.model_fields
     }
     trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", **parameters)
     assert {name: trainer.spec.exec_properties[name] for name in parameters} == parameters
+
+
+def test_a_flag_is_a_number_where_tfx_knows_no_other():
+    trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", epochs=1, jit_compile=True)
+    assert trainer.spec.exec_properties["jit_compile"] == 1
+    _, schedule = request.distribution_and_schedule(trainer.spec.exec_properties)
+    assert schedule.jit_compile is True
 
 
 def test_values_reach_the_executor():

@@ -51,7 +51,7 @@ def test_good_project_is_valid(project):
         ("pipeline.yaml", PIPELINE.replace("label", "lable"), "unknown key 'trainer.lable'; did you mean 'label'?"),
         ("data/a.csv", "x,y\n", "a.csv has a header but no rows"),
         ("data/a.csv", "", "a.csv is empty"),
-        ("model.py", "def run_fn(fn_args): ...\n", "trainer.parameters.epochs: a run_fn decides on it by itself"),
+        ("model.py", "def run_fn(fn_args): ...\n", "trainer.parameters.per_replica_batch_size: a run_fn decides on it by itself"),
         ("pipeline.yaml", PIPELINE + "  custom_config: {a: 1}\n", "trainer.custom_config: is for a run_fn"),
         ("data/b.csv", "x\n1\n", "b.csv are not those of"),
         ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
@@ -77,6 +77,33 @@ def test_mistakes_in_files(project, file, text, message):
     assert code == 2
     assert message in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ("num_evaluators: 1, strategy: parameter_server", "there is no split 'eval' to evaluate on; data.splits has train"),
+        ("strategy: model_parallel, mesh: 2x2, accelerator_count: 3", "mesh: 2x2 is 4 devices, but accelerator_count is 3"),
+        ("strategy: model_parallel, layout_rules: kernel", "layout_rules: 'kernel' is no rule; write PATTERN = DIMENSION"),
+        ("strategy: central_storage, keras_version: 3", "keras_version: strategy 'central_storage' cannot train Keras 3"),
+    ],
+)
+def test_mistakes_about_strategies(project, parameters, message):
+    splits = "data: {csv: data, splits: {train: 1}}"
+    (project / "pipeline.yaml").write_text(
+        PIPELINE.replace("epochs: 1", f"epochs: 1, {parameters}").replace("data: {csv: data}", splits)
+    )
+    code, output = validate(project)
+    assert code == 2
+    assert message in output
+
+
+def test_run_fn_cannot_train_on_a_mesh(project):
+    (project / "model.py").write_text("def run_fn(fn_args): ...\n")
+    parameters = "parameters: {train_steps: 1, strategy: model_parallel}"
+    (project / "pipeline.yaml").write_text(PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", parameters))
+    code, output = validate(project)
+    assert (code, "a run_fn cannot train under 'model_parallel'" in output) == (2, True)
 
 
 def test_csv_that_is_no_utf8(project):

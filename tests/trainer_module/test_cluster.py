@@ -2,21 +2,58 @@ import json
 
 import pytest
 
-from tfx_distribute.trainer_module.cluster import CHIEF_TASK, Cluster, Task, replicas_of_roles, task_from_environment
+from tfx_distribute.trainer_module.cluster import (
+    CHIEF_TASK,
+    Cluster,
+    Task,
+    replicas_of_roles,
+    serves,
+    task_from_environment,
+    uses_accelerators,
+    without_evaluator,
+)
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import Distribution
 
 
 @pytest.mark.parametrize(
-    ("strategy", "num_workers", "roles"),
+    ("distribution", "roles"),
     [
-        ("default", 1, {"chief": 1}),
-        ("mirrored", 1, {"chief": 1}),
-        ("multi_worker_mirrored", 1, {"chief": 1}),
-        ("multi_worker_mirrored", 4, {"chief": 1, "worker": 3}),
+        (Distribution("default"), {"chief": 1}),
+        (Distribution("mirrored"), {"chief": 1}),
+        (Distribution("multi_worker_mirrored"), {"chief": 1}),
+        (Distribution("multi_worker_mirrored", num_workers=4), {"chief": 1, "worker": 3}),
+        (Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1), {"chief": 1, "worker": 1, "evaluator": 1}),
+        (Distribution("parameter_server"), {"chief": 1, "worker": 1, "ps": 1}),
+        (Distribution("parameter_server", num_workers=3, num_parameter_servers=2), {"chief": 1, "worker": 3, "ps": 2}),
+        (Distribution("model_parallel", mesh="2x2"), {"chief": 1}),
     ],
 )
-def test_roles_of_each_strategy(strategy, num_workers, roles):
-    assert replicas_of_roles(strategy, num_workers) == roles
+def test_roles_of_each_strategy(distribution, roles):
+    assert replicas_of_roles(distribution) == roles
+
+
+def test_who_serves_and_who_computes():
+    """A coordinator computes nothing, and what it coordinates goes on until it has ended."""
+    servers = Distribution("parameter_server", num_workers=1, num_evaluators=1)
+    tasks = [Task("chief", 0), Task("worker", 0), Task("ps", 0), Task("evaluator", 0)]
+    assert [serves(servers, task) for task in tasks] == [False, True, True, False]
+    assert [uses_accelerators(servers, task) for task in tasks] == [False, True, False, True]
+    workers = Distribution("multi_worker_mirrored", num_workers=2)
+    assert [serves(workers, task) for task in tasks[:2]] == [False, False]
+    assert [uses_accelerators(workers, task) for task in tasks[:2]] == [True, True]
+
+
+def test_evaluator_is_no_part_of_the_cluster():
+    """TensorFlow waits without end for one that is listed; the Training Operator lists it."""
+    cluster = Cluster({"chief": ("a:1",), "evaluator": ("b:1",)})
+    assert json.loads(cluster.tf_config(Task("evaluator", 0))) == {
+        "cluster": {"chief": ["a:1"]},
+        "task": {"type": "evaluator", "index": 0},
+    }
+    listed = '{"cluster": {"chief": ["a:1"], "evaluator": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
+    assert json.loads(without_evaluator({"TF_CONFIG": listed})["TF_CONFIG"])["cluster"] == {"chief": ["a:1"]}
+    assert without_evaluator({}) == {}
 
 
 def test_addresses_are_given_in_order():

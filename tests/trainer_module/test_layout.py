@@ -1,0 +1,61 @@
+import pytest
+
+from tfx_distribute.trainer_module import layout
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+SHAPES = [("hidden/kernel", (64, 128)), ("hidden/bias", (128,)), ("out/kernel", (128, 10)), ("out/bias", (10,))]
+
+
+def test_mesh():
+    assert layout.parse_mesh("2x4") == (2, 4)
+    assert layout.parse_mesh(" 1 x 8 ") == (1, 8)
+
+
+@pytest.mark.parametrize("text", ["2", "0x2", "x2", "2x2x2", "2*4"])
+def test_what_is_no_mesh(text):
+    with pytest.raises(ConfigurationError, match="^mesh: .* is no mesh; write devices along the batch x along the model"):
+        layout.parse_mesh(text)
+
+
+def test_rules():
+    assert layout.parse_rules("") == ()
+    assert layout.parse_rules("hidden/kernel = unsharded, model; (?=x)bias=model;") == (
+        ("hidden/kernel", ("unsharded", "model")),
+        ("(?=x)bias", ("model",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kernel", "'kernel' is no rule; write PATTERN = DIMENSION"),
+        ("= model", "'= model' is no rule"),
+        ("kernel = modle", "the mesh has no dimension 'modle'; choose one of batch, model, unsharded"),
+        ("( = model", "'\\(' is no regular expression"),
+    ],
+)
+def test_what_is_no_rule(text, message):
+    with pytest.raises(ConfigurationError, match=f"^layout_rules: {message}"):
+        layout.parse_rules(text)
+
+
+def test_rules_that_suit_a_model():
+    rules = layout.parse_rules("hidden/kernel = unsharded, model; hidden/bias = model; kernel = model, unsharded")
+    layout.check_rules(rules, (2, 4), SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("embedding = model", "'embedding' matches no variable.*; the model has hidden/kernel, hidden/bias, out/kernel"),
+        ("kernel = model, unsharded; out/kernel = unsharded, unsharded", "'out/kernel' matches no variable, or only such as"),
+        ("hidden/kernel = model", "'hidden/kernel' has 1 dimensions, but hidden/kernel has 2: \\[64, 128\\]"),
+        (
+            "out/kernel = unsharded, model",
+            "out/kernel \\[128, 10\\] cannot be divided along 'model': 10 is no multiple of 4 devices; write unsharded",
+        ),
+    ],
+)
+def test_rules_that_do_not_suit_a_model(text, message):
+    with pytest.raises(ConfigurationError, match=f"^layout_rules: {message}"):
+        layout.check_rules(layout.parse_rules(text), (2, 4), SHAPES)

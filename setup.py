@@ -46,6 +46,7 @@ setup(
         "pydantic>=2.7",
         "pyyaml>=6",
         "rich>=13",
+        "typing-extensions>=4.4",
     ],
     extras_require={
         "kfp": ["kfp==2.5.0"],

@@ -4,14 +4,15 @@ Pure: a specification in, a `RunPlan` out. What depends on the machine that will
 """
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from tfx_distribute.pipelines import preflight
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.user_module import Module
-from tfx_distribute.trainer_module import compatibility
-from tfx_distribute.trainer_module.cluster import CHIEF_TASK, Cluster, replicas_of_roles
+from tfx_distribute.trainer_module import compatibility, layout
+from tfx_distribute.trainer_module.cluster import CHIEF, EVALUATOR, WORKER, Cluster, Task, replicas_of_roles, serves
 from tfx_distribute.trainer_module.job import Distribution
 
 FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
@@ -23,12 +24,14 @@ class ProcessPlan:
 
     Attributes:
       task: Who it is, such as `chief` or `worker 0`.
+      does: Its part in the training.
       command: What it runs.
       tf_config: Its TF_CONFIG; None for a process that trains alone.
       writes: What it leaves behind.
     """
 
     task: str
+    does: str
     command: str
     tf_config: str | None
     writes: str
@@ -46,7 +49,8 @@ class RunPlan:
       processes: The training processes, in the order in which they start.
       devices_per_process: Devices of each that train; None where the machine decides.
       num_replicas: Replicas that train in step; None where the machine decides.
-      per_replica_batch_size: Examples that one replica takes in one step.
+      per_replica_batch_size: Examples that one replica takes at once.
+      gradient_accumulation_steps: How often it does so in one training step.
       global_batch_size: Examples per training step; None where the machine decides.
       learning_rate_factor: What the learning rate is multiplied by; None where the machine decides.
       warmup_steps: Training steps in which the learning rate rises to its value.
@@ -65,6 +69,7 @@ class RunPlan:
     devices_per_process: int | None
     num_replicas: int | None
     per_replica_batch_size: int
+    gradient_accumulation_steps: int
     global_batch_size: int | None
     learning_rate_factor: float | None
     warmup_steps: int
@@ -85,9 +90,10 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
     parameters = spec.trainer.parameters
     distribution, reason = compatibility.resolve(parameters.distribution)
     row = compatibility.strategy_named(distribution.strategy)
-    devices = _devices(parameters.accelerator_type, parameters.accelerator_count, row.all_devices)
-    replicas = devices and devices * parameters.num_workers
-    batch = replicas and replicas * parameters.per_replica_batch_size
+    devices = _devices(distribution, row)
+    replicas = _replicas(distribution, row, devices)
+    of_replica = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
+    batch = replicas and replicas * of_replica
     # A run_fn reads, and decides on its batch, by itself.
     by_itself = module.train == "run_fn"
     examples = None if by_itself else _train_examples(spec)
@@ -102,6 +108,7 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
         devices_per_process=devices,
         num_replicas=replicas,
         per_replica_batch_size=parameters.per_replica_batch_size,
+        gradient_accumulation_steps=parameters.gradient_accumulation_steps,
         global_batch_size=None if by_itself else batch,
         learning_rate_factor=replicas and compatibility.learning_rate_factor(parameters.learning_rate_scaling, replicas),
         warmup_steps=parameters.warmup_steps,
@@ -109,16 +116,26 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        warnings=tuple(_warnings(spec, row, by_itself, devices, replicas, batch, examples)),
+        warnings=tuple(_warnings(spec, distribution, row, by_itself, devices, replicas, batch, examples)),
     )
 
 
-def _devices(kind: str, count: int, all_devices: bool) -> int | None:
-    if not all_devices:
+def _devices(distribution: Distribution, row: compatibility.Strategy) -> int | None:
+    """Devices of each training process."""
+    if not row.all_devices:
         return 1
-    if count:
+    if distribution.mesh:
+        return math.prod(layout.parse_mesh(distribution.mesh))
+    if count := distribution.accelerator_count or len(compatibility.device_names(distribution)):
         return count
-    return 1 if kind == "cpu" else None
+    return 1 if distribution.accelerator_type == "cpu" else None
+
+
+def _replicas(distribution: Distribution, row: compatibility.Strategy, devices: int | None) -> int | None:
+    """Replicas that train in step: a worker of parameter servers waits for no other, and a mesh's groups are one each."""
+    if row.name == "model_parallel" and distribution.mesh:
+        return layout.parse_mesh(distribution.mesh)[0]
+    return devices and devices * compatibility.readers(distribution)
 
 
 def _processes(distribution: Distribution) -> tuple[ProcessPlan, ...]:
@@ -127,12 +144,22 @@ def _processes(distribution: Distribution) -> tuple[ProcessPlan, ...]:
     return tuple(
         ProcessPlan(
             task=str(task),
+            does=_part(distribution, task),
             command="python -m tfx_distribute.trainer_module --job job.json",
             tf_config=cluster.tf_config(task) if len(cluster.tasks) > 1 else None,
-            writes="the model, TensorBoard logs" if task == CHIEF_TASK else "nothing",
+            writes={CHIEF: "the model, TensorBoard logs", EVALUATOR: "TensorBoard logs"}.get(task.role, "nothing"),
         )
         for task in cluster.tasks
     )
+
+
+def _part(distribution: Distribution, task: Task) -> str:
+    if task.role == EVALUATOR:
+        return "evaluates after each epoch, while the others train"
+    if not serves(distribution, task):
+        asynchronous = compatibility.strategy_named(distribution.strategy).parameter_servers
+        return "coordinates: gives steps to workers" if asynchronous else "trains"
+    return "trains, whenever it is free" if task.role == WORKER else "holds variables"
 
 
 def _train_examples(spec: PipelineSpec) -> int | None:
@@ -146,6 +173,7 @@ def _train_examples(spec: PipelineSpec) -> int | None:
 
 def _warnings(
     spec: PipelineSpec,
+    distribution: Distribution,
     row: compatibility.Strategy,
     by_itself: bool,
     devices: int | None,
@@ -154,10 +182,18 @@ def _warnings(
     examples: int | None,
 ) -> list[str]:
     found = []
-    if devices is None:
+    if devices is None and row.name == "tpu":
+        found.append("the TPU decides on the replicas, one a core, and on the global batch")
+    elif devices is None:
         found.append("accelerator_count is 0: the GPUs that a process sees decide on the replicas, and on the global batch")
-    if replicas == 1 and row.all_devices:
-        found.append(f"one replica: strategy {row.name} has nothing to distribute over; raise accelerator_count")
+    if (devices or 0) * compatibility.readers(distribution) == 1 and row.all_devices:
+        found.append(f"one device: strategy {row.name} has nothing to distribute over; raise accelerator_count")
+    if row.parameter_servers:
+        found.append("workers do not wait for each other: two runs with the same seed differ")
+    if row.name == "model_parallel" and not distribution.layout_rules:
+        found.append("no layout_rules: every device holds the whole model")
+    if distribution.num_evaluators and not by_itself:
+        found.append("the evaluator's metrics come while training goes on: callbacks do not see them")
     if by_itself and row.name != "default":
         found.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
     if batch and examples is not None and examples < batch:

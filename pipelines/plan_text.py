@@ -12,7 +12,7 @@ def as_text(plan: RunPlan) -> str:
         ("strategy", f"{plan.strategy}{f', chosen for {plan.chosen_for}' if plan.chosen_for else ''} ({plan.summary})"),
         ("processes", f"{len(plan.processes)}, {_or(plan.devices_per_process, BY_MACHINE)} device(s) each"),
         ("replicas", _or(plan.num_replicas, BY_MACHINE)),
-        ("batch", f"{plan.per_replica_batch_size} per replica, global {_or(plan.global_batch_size, BY_MACHINE)}"),
+        ("batch", f"{_of_replica(plan)} per replica, global {_or(plan.global_batch_size, BY_MACHINE)}"),
         ("steps", _steps(plan)),
     ]
     if plan.learning_rate_factor != 1 or plan.warmup_steps:
@@ -22,13 +22,18 @@ def as_text(plan: RunPlan) -> str:
         rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
     lines = [f"{name:<11}{value}" for name, value in rows]
     for process in plan.processes:
-        lines += ["", process.task, f"  runs       {process.command}"]
+        lines += ["", f"{process.task} {process.does}", f"  runs       {process.command}"]
         if process.tf_config:
             lines.append(f"  TF_CONFIG  {process.tf_config}")
         lines.append(f"  writes     {process.writes}")
     if plan.warnings:
         lines += ["", *(f"warning: {warning}" for warning in plan.warnings)]
     return "\n".join(lines)
+
+
+def _of_replica(plan: RunPlan) -> str:
+    times = plan.gradient_accumulation_steps
+    return f"{times} times {plan.per_replica_batch_size}" if times > 1 else str(plan.per_replica_batch_size)
 
 
 def _steps(plan: RunPlan) -> str:

@@ -293,7 +293,8 @@ def _check_devices(distribution: Distribution, row: Strategy) -> None:
         )
     if len(names) > 1 and not row.all_devices:
         raise ConfigurationError(
-            f"devices: strategy {strategy!r} trains on one device, but {len(names)} are named; write one, or strategy=mirrored"
+            f"devices: strategy {strategy!r} trains on one device, but {len(names)} are named; write one, or "
+            "strategy=mirrored"
         )
     if count:
         raise ConfigurationError(
@@ -311,7 +312,8 @@ def _check_mesh(distribution: Distribution, row: Strategy) -> None:
         for name, value in (("mesh", distribution.mesh), ("layout_rules", distribution.layout_rules)):
             if value:
                 raise ConfigurationError(
-                    f"{name}: strategy {row.name!r} does not split a model; leave {name} out, or write strategy=model_parallel"
+                    f"{name}: strategy {row.name!r} does not split a model; leave {name} out, or write "
+                    "strategy=model_parallel"
                 )
         return
     layout.parse_rules(distribution.layout_rules)
@@ -342,8 +344,8 @@ def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedul
     if schedule.keras_version == 3 and row.not_keras_3:
         able = [name for name, other in STRATEGIES.items() if not other.not_keras_3]
         raise ConfigurationError(
-            f"keras_version: strategy {row.name!r} cannot train Keras 3 models: {row.not_keras_3}; write keras_version=2, or "
-            f"a strategy of {', '.join(able)}"
+            f"keras_version: strategy {row.name!r} cannot train Keras 3 models: {row.not_keras_3}; write keras_version=2, "
+            f"or a strategy of {', '.join(able)}"
         )
     several = distribution.num_workers > 1 or distribution.accelerator_count > 1
     if schedule.global_clipnorm and schedule.keras_version == 3 and several:
@@ -378,7 +380,8 @@ def profile_window(schedule: Schedule) -> tuple[int, int] | None:
     found = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", schedule.profile_steps)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise ConfigurationError(
-            f"profile_steps: {schedule.profile_steps!r} is no window of training steps; write first and last, such as 100,120"
+            f"profile_steps: {schedule.profile_steps!r} is no window of training steps; write first and last, such "
+            "as 100,120"
         )
     first, last = int(found[1]), int(found[2])
     if schedule.train_steps and last > schedule.train_steps:

@@ -7,6 +7,7 @@ import os
 import time
 
 import tensorflow as tf
+from typing_extensions import override
 
 from tfx_distribute.trainer_module.cluster import WORKER, Task, uses_accelerators
 from tfx_distribute.trainer_module.data import Feed
@@ -34,6 +35,7 @@ class CoordinatorSteps(Steps):
         self._training = iter(self._coordinator.create_per_worker_dataset(of_worker))
         self._evaluate_part_function = tf.function(self._evaluate_part)
 
+    @override
     def train(self, num_steps: int) -> float:
         each = max(1, num_steps // (CALLS_PER_WORKER * self._num_workers))
         calls = [each] * (num_steps // each) + [num_steps % each] * (num_steps % each > 0)
@@ -43,6 +45,7 @@ class CoordinatorSteps(Steps):
         self._coordinator.join()
         return float(losses[-1].fetch())
 
+    @override
     def evaluate(self) -> None:
         parts = CALLS_PER_WORKER * self._num_workers
         for part in range(parts):

@@ -40,9 +40,7 @@ class Feed:
 
     def train(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
         """This process's share of the training examples; see `train_dataset`."""
-        return train_dataset(
-            self.data, self.features, context, self.schedule.per_replica_batch_size, self.schedule.seed
-        )
+        return train_dataset(self.data, self.features, context, self.schedule.per_replica_batch_size, self.schedule.seed)
 
     def eval_steps(self, num_replicas: int) -> int:
         """Steps of one evaluation: the whole split, or as many as the schedule says."""

@@ -10,7 +10,7 @@ Importing this imports no TensorFlow.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -44,7 +44,8 @@ def parse_rules(text: str) -> Rules:
         names = tuple(name.strip() for name in dimensions.split(","))
         if not found or not pattern.strip():
             raise ConfigurationError(
-                f"layout_rules: {rule.strip()!r} is no rule; write PATTERN = DIMENSION, ..., such as kernel = unsharded, model"
+                f"layout_rules: {rule.strip()!r} is no rule; write PATTERN = DIMENSION, ..., such as "
+                "kernel = unsharded, model"
             )
         wrong = [name for name in names if name not in (BATCH, MODEL, UNSHARDED)]
         if wrong:
@@ -61,38 +62,46 @@ def parse_rules(text: str) -> Rules:
     return tuple(rules)
 
 
-def check_rules(rules: Rules, mesh: tuple[int, int], shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-    """Compares rules with the variables of a model.
+def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """How a variable is divided.
 
     Args:
       rules: The rules.
       mesh: Number of devices along the batch and along the model.
-      shapes: Name and shape of each variable.
+      name: Name of the variable.
+      shape: Its shape.
+
+    Returns:
+      For each of its dimensions, the dimension of the mesh that it is divided along.
 
     Raises:
-      ConfigurationError: A rule matches no variable, or one that cannot be divided so.
+      ConfigurationError: It cannot be divided as the first rule that matches it says.
     """
+    pattern, dimensions = next((rule for rule in rules if re.search(rule[0], name)), ("", (UNSHARDED,) * len(shape)))
+    if len(shape) != len(dimensions):
+        raise ConfigurationError(
+            f"layout_rules: {pattern!r} has {len(dimensions)} dimensions, but {name} has {len(shape)}: {list(shape)}"
+        )
     sizes = {BATCH: mesh[0], MODEL: mesh[1], UNSHARDED: 1}
-    variables = list(shapes)
-    for pattern, dimensions in rules:
-        matched = [(name, shape) for name, shape in variables if _first_rule(rules, name) == pattern]
-        if not matched:
-            names = ", ".join(name for name, _ in variables)
+    for size, dimension in zip(shape, dimensions, strict=True):
+        if size % sizes[dimension]:
             raise ConfigurationError(
-                f"layout_rules: {pattern!r} matches no variable, or only such as an earlier rule matches; the model has {names}"
+                f"layout_rules: {name} {list(shape)} cannot be divided along {dimension!r}: {size} is no multiple of "
+                f"{sizes[dimension]} devices; write {UNSHARDED} there, or another mesh"
             )
-        for name, shape in matched:
-            if len(shape) != len(dimensions):
-                raise ConfigurationError(
-                    f"layout_rules: {pattern!r} has {len(dimensions)} dimensions, but {name} has {len(shape)}: {list(shape)}"
-                )
-            for size, dimension in zip(shape, dimensions, strict=True):
-                if size % sizes[dimension]:
-                    raise ConfigurationError(
-                        f"layout_rules: {name} {list(shape)} cannot be divided along {dimension!r}: {size} is no multiple of "
-                        f"{sizes[dimension]} devices; write {UNSHARDED} there, or another mesh"
-                    )
+    return dimensions
 
 
-def _first_rule(rules: Rules, name: str) -> str | None:
-    return next((pattern for pattern, _ in rules if re.search(pattern, name)), None)
+def check_rules(rules: Rules, names: Sequence[str]) -> None:
+    """Compares rules with the variables of a model.
+
+    Raises:
+      ConfigurationError: A rule is the first to match none of the variables `names`.
+    """
+    used = {next((pattern for pattern, _ in rules if re.search(pattern, name)), "") for name in names}
+    for pattern, _ in rules:
+        if pattern not in used:
+            raise ConfigurationError(
+                f"layout_rules: {pattern!r} matches no variable, or only such as an earlier rule matches; the model has "
+                f"{', '.join(names)}"
+            )

@@ -1,17 +1,18 @@
 """Training with DTensor: variables divided over a mesh of devices, so that a model may be larger than one of them.
 
-A mesh has two dimensions: examples are divided along `batch`, variables along `model` as the layout rules say. Every variable
-that `build_model` makes becomes a DVariable whose parts go to their devices one by one: no device ever holds a whole one.
+A mesh has two dimensions: examples are divided along `batch`, variables along `model` as the layout rules say. Every
+variable that `build_model` makes becomes a DVariable whose parts go to their devices one by one: no device ever holds a
+whole one.
 """
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
+from typing_extensions import override
 
 from tfx_distribute.trainer_module import layout
 from tfx_distribute.trainer_module.data import Feed
@@ -43,7 +44,8 @@ class MeshStrategy:
         self.rules = layout.parse_rules(distribution.layout_rules)
         self.mesh = dtensor.create_mesh(list(zip((layout.BATCH, layout.MODEL), self.shape, strict=True)), devices=devices)
         self.num_replicas_in_sync = self.shape[0]
-        self._variables: list[tuple[str, tuple[int, ...]]] = []
+        # Dropout with a generator: DTensor knows no random operation that keeps its state elsewhere.
+        tf.keras.backend.experimental.enable_tf_random_generator()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -52,19 +54,8 @@ class MeshStrategy:
             yield
 
     def check_rules(self, model: tf.keras.Model) -> None:
-        """Compares the layout rules with a model's variables.
-
-        Raises:
-          ConfigurationError: A rule matches none of them, or one that cannot be divided so.
-        """
-        layout.check_rules(self.rules, self.shape, [(variable_name(v), tuple(v.shape)) for v in model.weights])
-
-    def layout_of(self, name: str, shape: Sequence[int]) -> dtensor.Layout:
-        """How a variable of that name is divided; whole on every device where no rule says."""
-        for pattern, dimensions in self.rules:
-            if re.search(pattern, name) and len(dimensions) == len(shape):
-                return dtensor.Layout(list(dimensions), self.mesh)
-        return dtensor.Layout.replicated(self.mesh, len(shape))
+        """Refuses a layout rule that matches none of a model's variables."""
+        layout.check_rules(self.rules, [variable.name.partition(":")[0] for variable in model.weights])
 
     def spread(self, value: Any, to: dtensor.Layout) -> tf.Tensor:
         """Gives each device its part of a value that this process holds whole."""
@@ -88,7 +79,8 @@ class MeshStrategy:
             value = initial() if callable(initial) else initial
             value = tf.convert_to_tensor(value, arguments.get("dtype"))
             if not dtensor.is_dtensor(value):
-                value = self.spread(value, self.layout_of(name, value.shape))
+                dimensions = layout.dimensions_of(self.rules, self.shape, name, tuple(value.shape))
+                value = self.spread(value, dtensor.Layout(list(dimensions), self.mesh))
         return dtensor.DVariable(value, name=own_name, trainable=arguments.get("trainable", True))
 
 
@@ -107,12 +99,13 @@ class MeshSteps(Steps):
     ):
         strategy.check_rules(trainable.model)
         _lay_out_optimizer(trainable, strategy.mesh)
-        super().__init__(trainable, strategy, feed, schedule, before_step)  # type: ignore[arg-type]
+        super().__init__(trainable, strategy, feed, schedule, before_step)
         self._gradients_function = tf.function(self._gradients)
         self._apply_function = tf.function(self._apply)
         self._eval_step_function = tf.function(self._eval_step)
         self._before_step_function = tf.function(before_step) if before_step else None
 
+    @override
     def train(self, num_steps: int) -> float:
         for _ in range(num_steps):
             if self._before_step_function is not None:
@@ -121,16 +114,24 @@ class MeshSteps(Steps):
             self._apply_function(gradients)
         return float(_value(loss))
 
+    @override
     def evaluate(self) -> None:
         for batch in self._feed.evaluation_part(0, 1):
             self._eval_step_function(self._spread(batch))
 
+    @override
     def metrics(self) -> dict[str, tf.Tensor]:
         return {name: _value(value) for name, value in super().metrics().items()}
 
     def _open(self, feed: Feed) -> None:
         self._feed = feed.of_global_batch(self._strategy.num_replicas_in_sync)
         self._training = iter(self._feed.train(tf.distribute.InputContext()))
+
+    def _apply(self, gradients: list[tf.Tensor]) -> None:
+        # A gradient comes out laid out as its computation left it, and optimizers do not look.
+        variables = [self._variables[index] for index in self._with_gradient]
+        pairs = zip(gradients, variables, strict=True)
+        super()._apply([dtensor.relayout(gradient, variable.layout) for gradient, variable in pairs])
 
     def _share(self) -> float:
         return 1.0  # the loss is that of the global batch
@@ -162,7 +163,7 @@ def _lay_out_optimizer(trainable: Trainable, mesh: dtensor.Mesh) -> None:
         )
     if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
         raise ConfigurationError(
-            f"module: model_parallel cannot use the optimizer {kind}; use one of tf.keras.optimizers (not of its legacy ones)"
+            f"module: model_parallel cannot use the optimizer {kind}; use one of tf.keras.optimizers, not a legacy one"
         )
     if isinstance(optimizer, tf.keras.optimizers.SGD) and not optimizer.momentum:
         # Seen on TensorFlow 2.16: the process dies in the first step on a divided variable.
@@ -171,11 +172,6 @@ def _lay_out_optimizer(trainable: Trainable, mesh: dtensor.Mesh) -> None:
         )
     optimizer._mesh = mesh
     optimizer.jit_compile = False
-
-
-def variable_name(variable: tf.Variable) -> str:
-    """A variable's name as layout rules match it, such as `hidden/kernel`."""
-    return str(variable.name).partition(":")[0]
 
 
 def _value(tensor: tf.Tensor) -> tf.Tensor:

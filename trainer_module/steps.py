@@ -1,8 +1,8 @@
 """Many training steps in one TensorFlow call, for strategies whose replicas train in step.
 
 `fit` goes back to Python after each batch and reads every metric over all replicas each time. Here the loop over steps is
-part of the graph, and metrics are read when somebody wants them. `coordinator` and `mesh` have the same for parameter servers
-and for DTensor.
+part of the graph, and metrics are read when somebody wants them. `coordinator` and `mesh` have the same for parameter
+servers and for DTensor.
 """
 
 from collections.abc import Callable

@@ -3,10 +3,13 @@
 A strategy is a function in `_FACTORIES` and a row in `compatibility.STRATEGIES`.
 """
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
+from typing_extensions import override
 
 from tfx_distribute.trainer_module import compatibility, layout, tpu
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -64,7 +67,7 @@ def _devices(distribution: Distribution) -> list[str]:
             _split_cpu(highest + 1)
         elif highest >= len(gpus):
             raise ConfigurationError(
-                f"devices: {distribution.devices} are asked for, but this process sees {_gpus(len(gpus))}; name such as it sees"
+                f"devices: {distribution.devices} are asked for, but this process sees {_gpus(len(gpus))}; name those"
             )
         return list(named)
     if kind == "gpu" or (kind == "auto" and gpus):
@@ -129,7 +132,27 @@ def _multi_worker_mirrored(distribution: Distribution) -> tf.distribute.Strategy
 
 def _central_storage(distribution: Distribution) -> tf.distribute.Strategy:
     devices = _devices(distribution)
-    return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device="CPU:0")
+    return _CentralStorage(compute_devices=devices, parameter_device="CPU:0")
+
+
+class _CentralStorage(tf.distribute.experimental.CentralStorageStrategy):
+    """Lets every replica write a variable that says nothing on how: the first one's value counts.
+
+    Optimizers of Keras 2 keep the value of a learning rate schedule in such a variable, and could not train here.
+    """
+
+    @override
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        with super().scope(), tf.variable_creator_scope(self._create):
+            yield
+
+    @staticmethod
+    def _create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
+        said = arguments.get("aggregation") or tf.VariableAggregation.NONE
+        if not arguments.get("trainable", True) and said == tf.VariableAggregation.NONE:
+            arguments["aggregation"] = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        return next_creator(**arguments)
 
 
 def _parameter_server(distribution: Distribution) -> tf.distribute.Strategy:

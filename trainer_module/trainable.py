@@ -6,6 +6,7 @@ A compiled model of either generation of Keras and a task with steps of its own 
 from typing import Any
 
 import tensorflow as tf
+from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.task import Task
@@ -59,6 +60,7 @@ class CompiledModel(Trainable):
         self.steps_alone = kind.train_step is not keras_model.train_step or own_metrics
         self._tests_alone = kind.test_step is not keras_model.test_step or own_metrics
 
+    @override
     def train_step(self, *batch: Any) -> tf.Tensor:
         if self.steps_alone:
             logs = self.model.train_step(batch)
@@ -72,6 +74,7 @@ class CompiledModel(Trainable):
         self._update_metrics(y, prediction, sample_weight)
         return loss
 
+    @override
     def eval_step(self, *batch: Any) -> None:
         if self._tests_alone:
             self.model.test_step(batch)
@@ -81,9 +84,11 @@ class CompiledModel(Trainable):
         self._loss(x, y, prediction, sample_weight)
         self._update_metrics(y, prediction, sample_weight)
 
+    @override
     def metrics(self) -> dict[str, tf.Tensor]:
         return self.model.get_metrics_result()
 
+    @override
     def reset_metrics(self) -> None:
         self.model.reset_metrics()
 
@@ -98,6 +103,7 @@ class CompiledModel(Trainable):
 class CompiledKeras3Model(CompiledModel):
     """A compiled Keras 3 model."""
 
+    @override
     def prepare(self, batch: Any) -> None:
         # Losses and metrics are built from the first batch, and cannot be inside a loop of a graph.
         self.model._symbolic_build(data_batch=batch)
@@ -128,6 +134,7 @@ class OwnTask(Trainable):
         else:
             self.optimizer = task.optimizer
 
+    @override
     def train_step(self, *batch: Any) -> tf.Tensor:
         loss = self._task.train_step(*batch)
         if loss is None:
@@ -137,14 +144,17 @@ class OwnTask(Trainable):
         self._loss.update_state(loss, sample_weight=_size(batch[1]))
         return loss
 
+    @override
     def eval_step(self, *batch: Any) -> None:
         loss = self._task.eval_step(*batch)
         if loss is not None:
             self._loss.update_state(_or_zero(loss, batch[1]), sample_weight=_size(batch[1]))
 
+    @override
     def metrics(self) -> dict[str, tf.Tensor]:
         return {metric.name: metric.result() for metric in self._all_metrics()}
 
+    @override
     def reset_metrics(self) -> None:
         for metric in self._all_metrics():
             metric.reset_state()
@@ -173,7 +183,8 @@ def make(returned: Any, function: str) -> Trainable:
     if len(lacking) == 2:
         kind = f"{type(returned).__module__}.{type(returned).__name__}"
         raise ConfigurationError(
-            f"module: {function} returned {kind}; return a compiled {_keras()} model, or a task with train_step and eval_step"
+            f"module: {function} returned {kind}; return a compiled {_keras()} model, or a task with "
+            "train_step and eval_step"
         )
     if lacking:
         raise ConfigurationError(

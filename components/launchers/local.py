@@ -15,7 +15,15 @@ from absl import logging
 
 from tfx_distribute.components.launchers import gpus
 from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.trainer_module.cluster import CHIEF_TASK, TF_CONFIG, Cluster, Task, replicas_of_roles, serves, uses_accelerators
+from tfx_distribute.trainer_module.cluster import (
+    CHIEF_TASK,
+    TF_CONFIG,
+    Cluster,
+    Task,
+    replicas_of_roles,
+    serves,
+    uses_accelerators,
+)
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress
@@ -91,9 +99,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         if server is None or server.keras_version != job.schedule.keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.schedule.keras_version))
         server.wait_ready()
-        processes = [
-            _Process(task, Path(work_dir), log_dir, serves(job.distribution, task)) for task in cluster.tasks
-        ]
+        processes = [_Process(task, Path(work_dir), log_dir, serves(job.distribution, task)) for task in cluster.tasks]
         stack.callback(_end_all, server, processes)
         for process in processes:
             server.start(process.task.file_name, job_file, process.log, process.environment(job, cluster))

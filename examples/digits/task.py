@@ -25,9 +25,11 @@ class Digits(Task):
         self.metrics = [self.accuracy]
 
     def train_step(self, features, label):
+        """The loss to train on."""
         return self.loss(label, self.model(features, training=True))
 
     def eval_step(self, features, label):
+        """The loss to show."""
         return self.loss(label, self.model(features, training=False))
 
     def loss(self, label, logits):

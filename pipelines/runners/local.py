@@ -75,7 +75,9 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
       listener: Called before and after each node.
     """
 
-    def __init__(self, parameters: Mapping[str, int | str] | None = None, listener: NodeListener = lambda event: None):
+    def __init__(
+        self, parameters: Mapping[str, int | float | str] | None = None, listener: NodeListener = lambda event: None
+    ):
         super().__init__()
         self._parameters = dict(parameters or {})
         self._listener = listener

@@ -38,8 +38,7 @@ def test_parameters_are_the_same_on_every_floor():
 
 def test_each_parameter_takes_a_runtime_parameter():
     parameters = {
-        name: data_types.RuntimeParameter(name, TrainerSpec.PARAMETERS[name].type)
-        for name in Parameters.model_fields
+        name: data_types.RuntimeParameter(name, TrainerSpec.PARAMETERS[name].type) for name in Parameters.model_fields
     }
     trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", **parameters)
     assert {name: trainer.spec.exec_properties[name] for name in parameters} == parameters

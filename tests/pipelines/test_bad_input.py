@@ -51,7 +51,11 @@ def test_good_project_is_valid(project):
         ("pipeline.yaml", PIPELINE.replace("label", "lable"), "unknown key 'trainer.lable'; did you mean 'label'?"),
         ("data/a.csv", "x,y\n", "a.csv has a header but no rows"),
         ("data/a.csv", "", "a.csv is empty"),
-        ("model.py", "def run_fn(fn_args): ...\n", "trainer.parameters.per_replica_batch_size: a run_fn decides on it by itself"),
+        (
+            "model.py",
+            "def run_fn(fn_args): ...\n",
+            "trainer.parameters.per_replica_batch_size: a run_fn decides on it by itself",
+        ),
         ("pipeline.yaml", PIPELINE + "  custom_config: {a: 1}\n", "trainer.custom_config: is for a run_fn"),
         ("data/b.csv", "x\n1\n", "b.csv are not those of"),
         ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
@@ -101,7 +105,9 @@ def test_mistakes_about_strategies(project, parameters, message):
 def test_run_fn_cannot_train_on_a_mesh(project):
     (project / "model.py").write_text("def run_fn(fn_args): ...\n")
     parameters = "parameters: {train_steps: 1, strategy: model_parallel}"
-    (project / "pipeline.yaml").write_text(PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", parameters))
+    (project / "pipeline.yaml").write_text(
+        PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", parameters)
+    )
     code, output = validate(project)
     assert (code, "a run_fn cannot train under 'model_parallel'" in output) == (2, True)
 

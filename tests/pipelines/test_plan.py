@@ -56,17 +56,23 @@ def test_the_whole_plan_of_two_workers(make):
         processes=(
             plan_lib.ProcessPlan(
                 "chief",
+                "trains",
                 command,
                 json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}),
                 "the model, TensorBoard logs",
             ),
             plan_lib.ProcessPlan(
-                "worker 0", command, json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}), "nothing"
+                "worker 0",
+                "trains",
+                command,
+                json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
+                "nothing",
             ),
         ),
         devices_per_process=1,
         num_replicas=2,
         per_replica_batch_size=30,
+        gradient_accumulation_steps=1,
         global_batch_size=60,
         learning_rate_factor=2.0,
         warmup_steps=5,
@@ -84,10 +90,14 @@ def test_the_whole_plan_of_two_workers(make):
         ({"strategy": "mirrored"}, "accelerator_count is 0: the GPUs that a process sees decide"),
         (
             {"strategy": "mirrored", "accelerator_type": "cpu"},
-            "one replica: strategy mirrored has nothing to distribute over",
+            "one device: strategy mirrored has nothing to distribute over",
         ),
         ({"per_replica_batch_size": 700}, "about 600 examples, fewer than one global batch of 700"),
         ({"splits": {"train": 1}}, "no split is called 'eval'"),
+        ({"strategy": "tpu"}, "the TPU decides on the replicas"),
+        ({"strategy": "parameter_server"}, "workers do not wait for each other"),
+        ({"strategy": "model_parallel", "mesh": "1x2"}, "no layout_rules: every device holds the whole model"),
+        ({"strategy": "parameter_server", "num_evaluators": 1}, "callbacks do not see them"),
         (RUN_FN, "only if it takes it from get_strategy"),
     ],
 )
@@ -101,6 +111,27 @@ def test_strategy_that_is_left_open_is_told_with_its_reason(make):
     plan = make(strategy="auto", num_workers=2)
     assert (plan.strategy, plan.chosen_for, len(plan.processes)) == ("multi_worker_mirrored", "2 workers", 2)
     assert "strategy   multi_worker_mirrored, chosen for 2 workers (tf.distribute." in as_text(plan)
+
+
+def test_roles_of_parameter_servers(make):
+    plan = make(strategy="parameter_server", num_workers=2, num_evaluators=1)
+    assert [(process.task, process.does) for process in plan.processes] == [
+        ("chief", "coordinates: gives steps to workers"),
+        ("worker 0", "trains, whenever it is free"),
+        ("worker 1", "trains, whenever it is free"),
+        ("ps 0", "holds variables"),
+        ("evaluator", "evaluates after each epoch, while the others train"),
+    ]
+    assert (plan.num_replicas, plan.global_batch_size) == (1, 32), "a step is one worker's"
+    assert "evaluator" not in json.loads(plan.processes[0].tf_config)["cluster"]
+
+
+def test_mesh_and_accumulation(make):
+    plan = make(strategy="model_parallel", mesh="2x4", layout_rules="kernel = unsharded, model")
+    assert (plan.devices_per_process, plan.num_replicas, plan.global_batch_size) == (8, 2, 64)
+    plan = make(strategy="mirrored", devices="GPU:0,GPU:2", gradient_accumulation_steps=3, per_replica_batch_size=10)
+    assert (plan.devices_per_process, plan.num_replicas, plan.global_batch_size, plan.steps_per_epoch) == (2, 2, 60, 10)
+    assert "3 times 10 per replica, global 60" in as_text(plan)
 
 
 def test_a_plain_run_has_no_warnings(make):

@@ -88,7 +88,7 @@ def test_a_named_strategy_is_left_alone():
         ({"strategy": "model_parallel", "mesh": "2"}, "mesh: '2' is no mesh; write .* such as 2x4"),
         (
             {"strategy": "model_parallel", "mesh": "2x2", "accelerator_count": 3},
-            "mesh: 2x2 is 4 devices, but accelerator_count is 3; write accelerator_count=4, or a mesh of 3, such as mesh=1x3",
+            "mesh: 2x2 is 4 devices, but accelerator_count is 3; write accelerator_count=4, or a mesh of 3, .* mesh=1x3",
         ),
         ({"strategy": "tpu", "accelerator_type": "gpu"}, "accelerator_type: strategy 'tpu' does not train on 'gpu'"),
         ({"strategy": "tpu", "accelerator_count": 4}, "accelerator_count: a TPU is used whole"),

@@ -39,16 +39,36 @@ def test_what_is_no_rule(text, message):
         layout.parse_rules(text)
 
 
-def test_rules_that_suit_a_model():
+def test_how_each_variable_is_divided():
     rules = layout.parse_rules("hidden/kernel = unsharded, model; hidden/bias = model; kernel = model, unsharded")
-    layout.check_rules(rules, (2, 4), SHAPES)
+    layout.check_rules(rules, [name for name, _ in SHAPES])
+    divided = {name: layout.dimensions_of(rules, (2, 4), name, shape) for name, shape in SHAPES}
+    assert divided == {
+        "hidden/kernel": ("unsharded", "model"),
+        "hidden/bias": ("model",),
+        "out/kernel": ("model", "unsharded"),
+        "out/bias": ("unsharded",),
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("embedding = model", "'embedding' matches no variable.*; the model has hidden/kernel, hidden/bias, out/kernel"),
-        ("kernel = model, unsharded; out/kernel = unsharded, unsharded", "'out/kernel' matches no variable, or only such as"),
+        (
+            "kernel = model, unsharded; out/kernel = unsharded, unsharded",
+            "'out/kernel' matches no variable, or only such as",
+        ),
+    ],
+)
+def test_rule_that_divides_nothing(text, message):
+    with pytest.raises(ConfigurationError, match=f"^layout_rules: {message}"):
+        layout.check_rules(layout.parse_rules(text), [name for name, _ in SHAPES])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("hidden/kernel = model", "'hidden/kernel' has 1 dimensions, but hidden/kernel has 2: \\[64, 128\\]"),
         (
             "out/kernel = unsharded, model",
@@ -56,6 +76,8 @@ def test_rules_that_suit_a_model():
         ),
     ],
 )
-def test_rules_that_do_not_suit_a_model(text, message):
+def test_variable_that_cannot_be_divided_so(text, message):
+    rules = layout.parse_rules(text)
+    name, shape = next(found for found in SHAPES if found[0] == rules[0][0])
     with pytest.raises(ConfigurationError, match=f"^layout_rules: {message}"):
-        layout.check_rules(layout.parse_rules(text), (2, 4), SHAPES)
+        layout.dimensions_of(rules, (2, 4), name, shape)

@@ -13,7 +13,9 @@ from tfx_distribute.trainer_module.job import Distribution
 
 
 def test_machine_without_a_tpu_says_so_in_one_sentence():
-    with pytest.raises(ConfigurationError, match=r"^tpu: this machine has no TPU that TensorFlow can use \(.+\); write") as said:
+    with pytest.raises(
+        ConfigurationError, match=r"^tpu: this machine has no TPU that TensorFlow can use \(.+\); write"
+    ) as said:
         tpu.connect("local")
     assert "\n" not in str(said.value)
 

@@ -1,5 +1,7 @@
 """Real trainings of process clusters on loopback."""
 
+import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +88,148 @@ def test_strategies_follow_one_loss_curve(curves, keras_version):
         for part in ("train", "validation"):
             assert curve[part] == pytest.approx(reference[part], rel=0.02, abs=0.002), (strategy, loop)
             assert curve[part][:3] == pytest.approx(reference[part][:3], rel=1e-3), (strategy, loop)
+
+
+WRITE_WEIGHTS = """
+import os, numpy as np, tensorflow as tf
+from model import build_model
+
+class Write(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        where = os.path.join(os.path.dirname(__file__), f"weights-{os.getpid()}")
+        strategy = tf.distribute.get_strategy()
+        values = [strategy.experimental_local_results(variable) for variable in self.model.weights]
+        for replica in range(len(values[0])):
+            np.savez(f"{where}-{replica}", *[value[replica].numpy() for value in values])
+
+def callbacks(context):
+    return [Write()]
+"""
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored"])
+def test_weights_are_equal_on_every_replica(cluster, strategy):
+    """To the last bit; and what the others wrote of a model is gone."""
+    import numpy as np
+
+    temporary = set(Path(tempfile.gettempdir()).glob("tfx-distribute-*"))
+    distribution, per_replica = SHAPES[strategy]
+    (cluster.folder / "write_weights.py").write_text(WRITE_WEIGHTS)
+    module = UserModule("write_weights.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    cluster.train(distribution, Schedule(per_replica, epochs=3), module=module)
+    one, other = (np.load(file) for file in sorted(cluster.folder.glob("weights-*.npz")))
+    assert len(one.files) == 6
+    assert all(np.array_equal(one[name], other[name]) for name in one.files)
+    assert set(Path(tempfile.gettempdir()).glob("tfx-distribute-*")) == temporary
+
+
+TELL_PARTS = """
+import json, os, tensorflow as tf
+from model import build_model
+from tensorflow.experimental import dtensor
+
+class Tell(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        variables = self.model.trainable_variables + self.model.optimizer.variables
+        parts = {v.name: [part.shape.as_list() for part in dtensor.unpack(v.read_value())] for v in variables}
+        with open(os.path.join(os.path.dirname(__file__), "parts"), "w") as file:
+            json.dump(parts, file)
+
+def callbacks(context):
+    return [Tell()]
+"""
+
+
+def test_one_device_holds_only_its_part_of_a_divided_weight(cluster):
+    """And of what the optimizer keeps for it. That it trains the same model, other tests say."""
+    (cluster.folder / "tell_parts.py").write_text(TELL_PARTS)
+    module = UserModule("tell_parts.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    cluster.train(SHAPES["model_parallel"][0], Schedule(32, train_steps=3), module=module)
+    parts = json.loads((cluster.folder / "parts").read_text())
+    for name in ("dense/kernel:0", "m/dense/kernel:0", "v/dense/kernel:0"):
+        assert parts[name] == [[64, 32]] * 4, "two columns of devices, each with half of the units"
+    assert parts["dense_1/kernel:0"] == [[32, 64]] * 4
+    assert parts["dense_2/kernel:0"] == [[64, 10]] * 4, "no rule: whole on each"
+
+
+@pytest.mark.parametrize(
+    ("mesh", "rules"),
+    [
+        ("2x2", "dense/kernel = unsharded, model"),  # what reads its output is whole: gradients come out divided
+        ("1x2", "dense/kernel = unsharded, model; dense/bias = model"),
+        ("2x2", "dense/kernel = model, unsharded; dense_1/bias = model"),
+        ("2x1", "dense/kernel = batch, unsharded"),
+    ],
+)
+def test_any_layout_trains_the_same_model(cluster, mesh, rules):
+    alone = cluster.train(SHAPES["one_device"][0], Schedule(64, epochs=3))
+    per_replica = 64 // int(mesh[0])
+    divided = Distribution("model_parallel", mesh=mesh, layout_rules=rules, accelerator_type="cpu")
+    assert cluster.train(divided, Schedule(per_replica, epochs=3)).metrics == pytest.approx(alone.metrics, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("embedding = model", "^layout_rules: 'embedding' matches no variable.* the model has dense/kernel, dense/bias"),
+        (
+            "dense_2/bias = model",
+            "^layout_rules: dense_2/bias \\[10\\] cannot be divided along 'model': 10 is no multiple of 4",
+        ),
+    ],
+)
+def test_layout_rule_that_suits_no_variable_is_refused_before_the_first_step(cluster, rules, message):
+    mesh = Distribution("model_parallel", mesh="1x4", layout_rules=rules, accelerator_type="cpu")
+    with pytest.raises(TrainingError, match=message):
+        cluster.train(mesh)
+
+
+def test_sgd_without_momentum_is_refused_on_a_mesh(cluster):
+    (cluster.folder / "plain_sgd.py").write_text(PLAIN_SGD)
+    module = UserModule("plain_sgd.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    with pytest.raises(TrainingError, match="^module: model_parallel cannot use SGD without momentum; write SGD"):
+        cluster.train(SHAPES["model_parallel"][0], module=module)
+
+
+PLAIN_SGD = """
+from model import build_model as build
+
+def build_model(context):
+    model = build(context)
+    model.compile("sgd", model.loss)
+    return model
+"""
+
+STATEFUL = """
+import tensorflow as tf
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    hidden = tf.keras.layers.Dense(32, activation="relu", kernel_regularizer="l2")(pixels)
+    hidden = tf.keras.layers.Dropout(0.1)(tf.keras.layers.BatchNormalization()(hidden))
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(hidden))
+    schedule = tf.keras.optimizers.schedules.CosineDecay(0.01, context.train_steps)
+    model.compile(tf.keras.optimizers.Adam(schedule), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "keras_version"),
+    [*((name, 2) for name in SHAPES), *((name, 3) for name in KERAS_3)],
+)
+def test_layers_that_keep_a_state(cluster, request, strategy, keras_version):
+    """Normalisation, dropout, regularisers and a learning rate schedule under each strategy."""
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    (cluster.folder / "stateful.py").write_text(STATEFUL)
+    distribution, per_replica = SHAPES[strategy]
+    result = cluster.train(
+        replace(distribution, layout_rules="dense/kernel = unsharded, model" if distribution.mesh else ""),
+        Schedule(per_replica, epochs=5, keras_version=keras_version),
+        module=UserModule("stateful.build_model", (str(cluster.folder),)),
+    )
+    assert result.metrics["val_accuracy"] > 0.9
 
 
 def test_four_workers_on_a_machine_of_any_size(cluster):
@@ -268,7 +412,10 @@ def test_processes_agree_on_what_they_have_to_do_alike(cluster, tmp_path):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return 3", "own_wrong.build_model returned builtins.int; return a compiled Keras 2 model, or a task with train_step"),
+        (
+            "return 3",
+            "own_wrong.build_model returned builtins.int; return a compiled Keras 2 model, or a task with train_step",
+        ),
         (
             "import tensorflow as tf; i = tf.keras.Input((64,)); return tf.keras.Model(i, tf.keras.layers.Dense(1)(i))",
             "own_wrong.build_model returned a model that is not compiled",

@@ -6,6 +6,7 @@ whole one.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -110,8 +111,9 @@ class MeshSteps(Steps):
         for _ in range(num_steps):
             if self._before_step_function is not None:
                 self._before_step_function()
-            loss, gradients = self._gradients_function(self._spread(next(self._training)))
-            self._apply_function(gradients)
+            with _unknown_operations_named():
+                loss, gradients = self._gradients_function(self._spread(next(self._training)))
+                self._apply_function(gradients)
         return float(_value(loss))
 
     @override
@@ -146,6 +148,20 @@ class MeshSteps(Steps):
             return self._strategy.spread(value, dtensor.Layout(to, self._strategy.mesh))
 
         return tf.nest.map_structure(spread, batch)
+
+
+@contextlib.contextmanager
+def _unknown_operations_named() -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.UnknownError as error:
+        found = re.search(r"'tf\.(\w+)' op (?:does not implement layout propagation|ComputeLayout\w+ error)", str(error))
+        if not found:
+            raise
+        raise ConfigurationError(
+            f"module: DTensor cannot divide the operation {found[1]}, which the model uses; write the layer that it comes "
+            "from in other operations, or use another strategy"
+        ) from error
 
 
 def _lay_out_optimizer(trainable: Trainable, mesh: dtensor.Mesh) -> None:

@@ -1,0 +1,79 @@
+"""One word changes, `strategy=`, and nothing in the module: every strategy from the command line to an evaluated model."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tfx_distribute.trainer_module import compatibility
+
+pytestmark = pytest.mark.e2e
+
+CPU = ("accelerator_type=cpu",)
+RULES = "layout_rules=dense/kernel = unsharded, model; dense_1/kernel = model, unsharded"
+# Strategy -> what else is said, and who takes part.
+CELLS = {
+    "default": (CPU, {"chief-0"}),
+    "one_device": (("devices=CPU:0",), {"chief-0"}),
+    "mirrored": (("accelerator_count=2", *CPU), {"chief-0"}),
+    "central_storage": (("accelerator_count=2", *CPU), {"chief-0"}),
+    "multi_worker_mirrored": (("num_workers=2", "num_evaluators=1", *CPU), {"chief-0", "worker-0", "evaluator-0"}),
+    "parameter_server": (("num_workers=2", *CPU), {"chief-0", "worker-0", "worker-1", "ps-0"}),
+    "model_parallel": (("mesh=2x2", RULES, *CPU), {"chief-0"}),
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """What does not depend on the strategy is done once, and comes from cache after that."""
+    return tmp_path_factory.mktemp("runs")
+
+
+def run(command, root, pipeline, strategy, *more):
+    said, _ = CELLS[strategy]
+    parameters = [word for value in (f"strategy={strategy}", *said, *more) for word in ("-p", value)]
+    return command("run", pipeline, "--root", root / f"{pipeline.parent.name}-{pipeline.stem}", *parameters)
+
+
+def test_every_strategy_has_its_cells():
+    assert set(compatibility.STRATEGIES) - set(CELLS) == {"tpu"}, "which needs a TPU"
+
+
+@pytest.mark.parametrize("strategy", CELLS)
+def test_digits(command, request, root, strategy):
+    """The pipeline's own threshold is 0.95 on held-out digits; a model below it would exit with 3."""
+    done = run(command, root, request.config.rootpath / "examples" / "digits" / "pipeline.yaml", strategy)
+    assert done.code == 0, done.output
+    assert re.search(rf"trained +{strategy}, ", done.output)
+    assert re.search(r"SparseCategoricalAccuracy +0\.9[5-9]\d* +>= 0\.95  met", done.output)
+    (logs,) = re.findall(r"^log +(/.*)/run.log$", done.output, re.M)
+    assert {log.stem for log in Path(logs).glob("*-?.log")} == CELLS[strategy][1]
+
+
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_digits_as_a_task(command, request, root, keras_version):
+    pipeline = request.config.rootpath / "examples" / "digits" / "task.yaml"
+    done = run(command, root, pipeline, "mirrored", f"keras_version={keras_version}")
+    assert done.code == 0, done.output
+    assert re.search(r"SparseCategoricalAccuracy +0\.9[5-9]\d* +>= 0\.95  met", done.output)
+
+
+@pytest.mark.parametrize("strategy", ["central_storage", "parameter_server"])
+def test_taxi(command, request, root, strategy):
+    """Vocabularies, buckets and several inputs. Whether every slice meets its threshold is another matter."""
+    pipeline = request.config.rootpath / "examples" / "taxi" / "pipeline.yaml"
+    done = run(command, root, pipeline, strategy)
+    assert done.code in (0, 3), done.output
+    assert re.search(rf"trained +{strategy}, ", done.output)
+    assert float(re.search(r"AUC +(0\.\d+) +>= 0.8", done.output).group(1)) > 0.84
+
+
+def test_layer_that_cannot_be_divided_is_named(command, request, root):
+    """The taxi model's one-hot encoding is an operation that DTensor does not know."""
+    pipeline = request.config.rootpath / "examples" / "taxi" / "pipeline.yaml"
+    mesh = {"mesh": "1x2", "accelerator_type": "cpu"}
+    words = [word for name, value in mesh.items() for word in ("-p", f"{name}={value}")]
+    done = command("run", pipeline, "--root", root / "taxi-pipeline", "-p", "strategy=model_parallel", *words)
+    assert done.code == 1, done.output
+    assert "module: DTensor cannot divide the operation DenseBincount, which the model uses" in done.output
+    assert "Traceback" not in done.output

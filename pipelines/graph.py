@@ -101,6 +101,7 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
         transform_graph=transform_graph,
         schema=schema,
         label=spec.trainer.label,
+        example_weight=spec.trainer.example_weight,
         custom_config=spec.trainer.custom_config,
         **{
             name: data_types.RuntimeParameter(name, type(value), default=value)
@@ -224,6 +225,7 @@ def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.
             tfma.ModelSpec(
                 signature_name="serving_default",
                 label_key=evaluate.label or spec.trainer.label,
+                example_weight_key=spec.trainer.example_weight or "",
                 preprocessing_function_names=preprocessing,
             )
         ],

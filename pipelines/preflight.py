@@ -20,10 +20,10 @@ def check_data(spec: PipelineSpec) -> None:
     files = data_files(name, source)
     if name == "csv":
         columns = _csv_columns(files)
-        if spec.transform is None and spec.trainer.label is not None and spec.trainer.label not in columns:
-            raise ConfigurationError(
-                f"trainer.label: {files[0]} has no column {spec.trainer.label!r}; it has {', '.join(columns)}"
-            )
+        for key in ("label", "example_weight"):
+            name = getattr(spec.trainer, key)
+            if spec.transform is None and name is not None and name not in columns:
+                raise ConfigurationError(f"trainer.{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
         _check_schema(spec.data.schema_file, columns, files[0])
 
 

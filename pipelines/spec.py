@@ -183,6 +183,9 @@ class Trainer(_Model):
 
     label: str | None = None
     """Name of the feature that the model predicts, after the transform. Needed by `build_model`."""
+    example_weight: str | None = None
+    """Name of the feature that says what each example counts in loss, weighted metrics and evaluation, after the transform;
+    leave it out where all count alike."""
     parameters: Parameters = Parameters()
     """Pipeline parameters and their defaults."""
     hparams: dict[str, Scalar] = Field(default_factory=dict)

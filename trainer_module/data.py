@@ -114,7 +114,8 @@ def train_dataset(
     """An endless stream of this process's share of the training examples, shuffled anew each time round.
 
     Returns:
-      Pairs of features (name -> tensor whose first dimension is the batch) and label, for one replica each.
+      Features (name -> tensor whose first dimension is the batch) and label, for one replica each; and the weight of each
+      example, a vector, where there is one.
     """
     records = read_records(data.train.file_patterns)
     buffer = min(data.shuffle_buffer, data.train.num_examples)
@@ -170,9 +171,11 @@ def _records_of_part(split: Split, context: tf.distribute.InputContext, batch_si
 
 
 def _parse(features: Features):  # type: ignore[no-untyped-def]  # TensorFlow's own types are not seen here
-    def parse(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    def parse(serialized: tf.Tensor) -> tuple[Any, ...]:
         example = tf.io.parse_example(serialized, features.examples)
         label = example.pop(features.label)
-        return example, label
+        if features.example_weight is None:
+            return example, label
+        return example, label, tf.reshape(tf.cast(example.pop(features.example_weight), tf.float32), [-1])
 
     return parse

@@ -22,6 +22,7 @@ class Features:
       raw: What a tf.Example of the data's source holds.
       examples: What a tf.Example that is trained on holds: after the transform, where there is one.
       label: Name of the feature that the model predicts, one of `examples`.
+      example_weight: Name of the feature that says what each example counts, one of `examples`, or None.
     """
 
     def __init__(self, data: Data):
@@ -33,19 +34,25 @@ class Features:
             self.transform = None
             self.raw = self.examples = _spec_of_schema(data.schema)
         self.label = data.label
-        if self.label not in self.examples:
-            raise ConfigurationError(
-                f"label: the examples have no feature {self.label!r}; they have {', '.join(sorted(self.examples))}"
-            )
-        if not isinstance(self.examples[self.label], tf.io.FixedLenFeature):
-            raise ConfigurationError(
-                f"label: not every example has the feature {self.label!r}; fill the gaps in preprocessing_fn, or leave such "
-                "examples out of the data"
-            )
+        self.example_weight = data.example_weight
+        self._check_is_in_every_example("label", self.label)
+        if self.example_weight is not None:
+            self._check_is_in_every_example("example_weight", self.example_weight)
 
     def inputs(self) -> FeatureSpec:
-        """The features that a model may read: all but the label."""
-        return {name: spec for name, spec in self.examples.items() if name != self.label}
+        """The features that a model may read: all but the label and the weight."""
+        return {name: spec for name, spec in self.examples.items() if name not in (self.label, self.example_weight)}
+
+    def _check_is_in_every_example(self, argument: str, name: str) -> None:
+        if name not in self.examples:
+            raise ConfigurationError(
+                f"{argument}: the examples have no feature {name!r}; they have {', '.join(sorted(self.examples))}"
+            )
+        if not isinstance(self.examples[name], tf.io.FixedLenFeature):
+            raise ConfigurationError(
+                f"{argument}: not every example has the feature {name!r}; fill the gaps in preprocessing_fn, or leave such "
+                "examples out of the data"
+            )
 
     def raw_needed_for(self, names: set[str]) -> FeatureSpec:
         """The raw features from which the features `names` are computed; what a serving request has to hold."""

@@ -46,6 +46,7 @@ class Data:
       train: The split that is trained on.
       eval: The split that is evaluated on after each epoch; None for no evaluation.
       label: Name of the feature that the model predicts.
+      example_weight: Name of the feature that says what each example counts; None where all count alike.
       transform_graph: Folder of the transform graph that made the examples; None for untransformed examples.
       schema: File of the schema of the examples; needed where there is no transform graph.
       shuffle_buffer: Examples that are held in memory to draw from at random.
@@ -57,6 +58,7 @@ class Data:
     transform_graph: str | None
     schema: str | None
     shuffle_buffer: int = 10_000
+    example_weight: str | None = None
 
 
 @dataclass(frozen=True)

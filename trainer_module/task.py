@@ -37,24 +37,26 @@ class Task:
     optimizer: Any
     metrics: Sequence[Any] = ()
 
-    def train_step(self, features: Any, label: Any) -> Any:
+    def train_step(self, features: Any, label: Any, example_weight: Any = None) -> Any:
         """The loss of one replica's batch; called in a `tf.function` with a gradient tape.
 
         Args:
           features: Name of each input feature -> its values, a tensor whose first dimension is the batch.
           label: Values of the label, a tensor whose first dimension is the batch.
+          example_weight: What each example counts, a vector; only passed where the pipeline names such a feature.
 
         Returns:
           The mean loss over the batch, a scalar.
         """
         raise NotImplementedError
 
-    def eval_step(self, features: Any, label: Any) -> Any:
+    def eval_step(self, features: Any, label: Any, example_weight: Any = None) -> Any:
         """Updates the metrics from one replica's batch, which may be empty.
 
         Args:
           features: As in `train_step`.
           label: As in `train_step`.
+          example_weight: As in `train_step`.
 
         Returns:
           The mean loss over the batch, a scalar, to be shown as `val_loss`; or None.

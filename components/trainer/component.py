@@ -28,6 +28,7 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
         "build_model": component_spec.ExecutionParameter(type=str, optional=True),
         "module_fingerprint": component_spec.ExecutionParameter(type=str, optional=True),
         "label": component_spec.ExecutionParameter(type=str, optional=True),
+        "example_weight": component_spec.ExecutionParameter(type=str, optional=True),
         "hparams": component_spec.ExecutionParameter(type=str, optional=True),
         **{
             field.name: component_spec.ExecutionParameter(type=request.property_type(field), optional=True)
@@ -82,6 +83,7 @@ class Trainer(base_component.BaseComponent):
         build_model: Text | None = None,
         module_fingerprint: str | None = None,
         label: Text | None = None,
+        example_weight: Text | None = None,
         hparams: dict[str, Any] | data_types.RuntimeParameter | None = None,
         strategy: Text | None = None,
         num_workers: Number | None = None,
@@ -130,6 +132,7 @@ class Trainer(base_component.BaseComponent):
           module_fingerprint: Any text that changes when the module behind `run_fn` or `build_model` does, so that TFX's
             cache notices. With `module_file`, TFX itself sees to it.
           label: Name of the feature that the model predicts; needed by `build_model`.
+          example_weight: Name of the feature that says what each example counts, for `build_model`. Default: all alike.
           hparams: Passed to `build_model` in `context.hparams`; as a RuntimeParameter, a JSON object.
           strategy: `default`, `one_device`, `mirrored`, `central_storage`, `multi_worker_mirrored`, `parameter_server`,
             `tpu`, `model_parallel`, or `auto` for the one that suits workers and devices. Default `default`.
@@ -223,6 +226,7 @@ class Trainer(base_component.BaseComponent):
             build_model=build_model,
             module_fingerprint=module_fingerprint,
             label=label,
+            example_weight=example_weight,
             custom_config=_as_json(custom_config),
             hparams=_as_json(hparams or {}),
             model=types.Channel(type=standard_artifacts.Model),

@@ -156,6 +156,7 @@ def _data(
         train=train,
         eval=_split(examples, wanted, available, "eval_args") if has_eval else None,
         label=label,
+        example_weight=exec_properties.get("example_weight") or None,
         transform_graph=_uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY),
         schema=_only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY)),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
+from tfx_distribute.trainer_module.job import Data, Distribution, Schedule, Split, UserModule
 
 pytestmark = pytest.mark.e2e
 
@@ -169,3 +169,58 @@ def test_own_train_step_cannot_be_clipped(cluster):
         cluster.train(ONE, Schedule(32, train_steps=5, global_clipnorm=1.0), module=module)
     with pytest.raises(TrainingError, match="^module: the model has a train_step of its own, which model_parallel cannot"):
         cluster.train(MESH, Schedule(32, train_steps=5), module=module)
+
+
+WEIGHTED = """
+import tensorflow as tf
+from tfx_distribute.trainer_module import Task
+
+def network(context):
+    assert set(context.inputs) == {"x"}, "neither the label nor the weight"
+    x = tf.keras.Input((1,), name="x")
+    return tf.keras.Model({"x": x}, tf.keras.layers.Dense(1, kernel_initializer="ones")(x))
+
+def build_model(context):
+    model = network(context)
+    model.compile(tf.keras.optimizers.SGD(0.0, momentum=0.9), loss="mse", weighted_metrics=["mae"])
+    return model
+
+class Weighted(Task):
+    def __init__(self, context):
+        self.model = network(context)
+        self.optimizer = tf.keras.optimizers.SGD(0.0, momentum=0.9)
+
+    def train_step(self, features, label, example_weight):
+        return tf.reduce_mean(example_weight * tf.squeeze((label - self.model(features)) ** 2, 1))
+
+    eval_step = train_step
+"""
+
+
+@pytest.mark.parametrize("function", ["build_model", "Weighted"])
+@pytest.mark.parametrize(("distribution", "batch"), [(ONE, 4), (MIRRORED, 2), (MESH, 4)], ids=["one", "mirrored", "mesh"])
+def test_examples_count_what_their_weight_says(cluster, tmp_path, distribution, batch, function):
+    """Errors 1, 2, 3, 4 with weights 0, 1, 0, 3: a mean of (4 + 48) / 4, and of (2 + 12) / 4 where it is divided by them."""
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(tmp_path / "weighted")) as writer:
+        for error, weight in zip((1.0, 2.0, 3.0, 4.0), (0.0, 1.0, 0.0, 3.0), strict=True):
+            values = {"x": 0.0, "y": error, "w": weight}
+            feature = {name: tf.train.Feature(float_list=tf.train.FloatList(value=[v])) for name, v in values.items()}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    schema = "\n".join(
+        f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}'
+        for name in ("x", "y", "w")
+    )
+    (tmp_path / "weighted.pbtxt").write_text(schema)
+    (tmp_path / "weighted_model.py").write_text(WEIGHTED)
+    split = Split((str(tmp_path / "weighted"),), 4)
+    result = cluster.train(
+        Distribution(**{**vars(distribution), "layout_rules": ""}),
+        Schedule(batch, epochs=1),
+        module=UserModule(f"weighted_model.{function}", (str(tmp_path),)),
+        data=Data(split, split, "y", None, str(tmp_path / "weighted.pbtxt"), example_weight="w"),
+    )
+    assert (result.metrics["loss"], result.metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(13.0))
+    if function == "build_model":
+        assert result.metrics["val_mae"] == pytest.approx(3.5)

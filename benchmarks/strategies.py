@@ -1,0 +1,133 @@
+"""Each strategy against no strategy on the same global batch, and from one worker to two with one core each.
+
+    python benchmarks/strategies.py [--pairs N]
+
+Prints two tables. The first: held-out accuracy on the digits after 15 epochs with a global batch of 64, of a compiled model
+and of a task, and training steps per second of the compiled model. The second: examples per second of a model whose step
+takes 50 ms or more, one worker against two workers with the same batch each, every worker on a core of its own.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from training_speed import FEW, MANY, ROOT, SCHEMA, write_digits
+
+from tfx_distribute.components.launchers import local
+from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.trainer_module.job import (
+    Data,
+    Distribution,
+    Outputs,
+    Schedule,
+    Split,
+    TrainingJob,
+    TrainingResult,
+    UserModule,
+)
+
+RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
+# Strategy -> its distribution, and the batch of one replica for a global batch of 64.
+SHAPES = {
+    "default": (Distribution("default", accelerator_type="cpu"), 64),
+    "one_device": (Distribution("one_device", accelerator_type="cpu"), 64),
+    "mirrored": (Distribution("mirrored", accelerator_type="cpu", accelerator_count=2), 32),
+    "central_storage": (Distribution("central_storage", accelerator_type="cpu", accelerator_count=2), 32),
+    "multi_worker_mirrored": (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 32),
+    "parameter_server": (Distribution("parameter_server", num_workers=2, accelerator_type="cpu"), 64),
+    "model_parallel": (Distribution("model_parallel", mesh="1x2", layout_rules=RULES, accelerator_type="cpu"), 64),
+}
+# A step of a batch of 256 takes 50 ms or more on one core.
+LARGE = """
+import os
+import tensorflow as tf
+
+def build_model(context):
+    # Each process on a core of its own: the chief on the first, the worker on the second.
+    os.sched_setaffinity(0, {0 if context.is_chief else 1})
+    pixels = hidden = tf.keras.Input((64,), name="pixels")
+    for _ in range(4):
+        hidden = tf.keras.layers.Dense(768, activation="relu")(hidden)
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(hidden))
+    model.compile(tf.keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
+    return model
+"""
+
+
+def train(
+    server: ForkServer, folder: Path, distribution: Distribution, schedule: Schedule, module: UserModule, evaluate: bool
+) -> TrainingResult:
+    """Trains under our launcher."""
+    with tempfile.TemporaryDirectory(dir=folder) as run:
+        train_split = Split((str(folder / "train.gz"),), 1400)
+        eval_split = Split((str(folder / "eval.gz"),), 397)
+        job = TrainingJob(
+            module=module,
+            data=Data(train_split, eval_split if evaluate else None, "digit", None, str(folder / "schema.pbtxt")),
+            distribution=distribution,
+            schedule=schedule,
+            outputs=Outputs(f"{run}/model", f"{run}/run", f"{run}/result.json"),
+            hparams={"hidden_units": 128, "learning_rate": 0.002},
+        )
+        quiet = local.LocalSettings(log_dir=Path(run, "logs"), server=server, on_progress=lambda task, progress: None)
+        with local.settings(quiet):
+            return local.launch(job, run)
+
+
+def steps_per_second(
+    server: ForkServer, folder: Path, distribution: Distribution, batch: int, module: UserModule, few: int, many: int
+) -> float:
+    """Of the steps after the first `few`."""
+    took = [
+        train(server, folder, distribution, Schedule(batch, train_steps=steps), module, evaluate=False).seconds
+        for steps in (few, many)
+    ]
+    return (many - few) / (took[1] - took[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=3, help="runs of each")
+    pairs = parser.parse_args().pairs
+    model, task = (UserModule(f"{name}.build_model", (str(ROOT / "examples" / "digits"),)) for name in ("model", "task"))
+    with tempfile.TemporaryDirectory() as name, ForkServer(Path(name, "fork-server.log")) as server:
+        folder = Path(name)
+        (folder / "schema.pbtxt").write_text(SCHEMA)
+        (folder / "large.py").write_text(LARGE)
+        large = UserModule("large.build_model", (name,))
+        write_digits(folder / "train.gz", 0, 1400)
+        write_digits(folder / "eval.gz", 1400, 1797)
+        server.wait_ready()
+        print(f"{os.cpu_count()} cores; steps per second, median of {pairs}; ratio to no strategy in the same run\n")
+        print(f"{'strategy':<24}{'accuracy, model':>16}{'accuracy, task':>16}{'steps/s':>10}{'ratio':>8}")
+        for strategy, (distribution, batch) in SHAPES.items():
+            accuracies = [
+                train(server, folder, distribution, Schedule(batch, epochs=15), module, evaluate=True).metrics[
+                    "val_accuracy"
+                ]
+                for module in (model, task)
+            ]
+            rates = [
+                (
+                    steps_per_second(server, folder, distribution, batch, model, FEW, MANY),
+                    steps_per_second(server, folder, *SHAPES["default"], model, FEW, MANY),
+                )
+                for _ in range(pairs)
+            ]
+            rate = statistics.median(own for own, _ in rates)
+            ratio = statistics.median(own / plain for own, plain in rates)
+            print(f"{strategy:<24}{accuracies[0]:>16.3f}{accuracies[1]:>16.3f}{rate:>10.0f}{ratio:>8.2f}", flush=True)
+        print("\nweak scaling, batch 256 a worker: ratio = examples per second of two workers / twice those of one\n")
+        print(f"{'one worker, ms a step':>22}{'two workers, ms a step':>24}{'ratio':>8}")
+        one = replace(SHAPES["multi_worker_mirrored"][0], num_workers=1)
+        two = SHAPES["multi_worker_mirrored"][0]
+        for _ in range(pairs):
+            alone, both = (1000 / steps_per_second(server, folder, shape, 256, large, 20, 120) for shape in (one, two))
+            print(f"{alone:>22.1f}{both:>24.1f}{alone / both:>8.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

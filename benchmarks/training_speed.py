@@ -1,13 +1,14 @@
-"""Training steps per second under our Trainer against a bare `fit` script with the same model, strategy and batch.
+"""Training steps per second under our Trainer against bare scripts with the same model, strategy and batch.
 
 Global batch 64 of the digits. Each training is run with few and with many steps: `whole` is the longer one from the call
-of `fit` to its end, its first batch included; `steady` is what the further steps took.
+of `fit` to its end, its first batch included; `steady` is what the further steps took. The loop by hand takes many steps in
+each TensorFlow call, as ours does, with the same metrics.
 
     python benchmarks/training_speed.py [--pairs N]
 """
 
 import argparse
-import json
+import math
 import os
 import socket
 import statistics
@@ -18,6 +19,8 @@ from pathlib import Path
 
 from tfx_distribute.components.launchers import local
 from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module.cluster import Cluster, replicas_of_roles, serves
 from tfx_distribute.trainer_module.job import (
     Data,
     Distribution,
@@ -51,8 +54,11 @@ SHAPES = {
     "default": Distribution("default", accelerator_type="cpu"),
     "one_device": Distribution("one_device", accelerator_type="cpu"),
     "mirrored": Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
+    "central_storage": Distribution("central_storage", accelerator_type="cpu", accelerator_count=2),
     "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+    "parameter_server": Distribution("parameter_server", num_workers=2, accelerator_type="cpu"),
 }
+BY_HAND = [name for name in SHAPES if name != "parameter_server"]  # whose loop is the coordinator's
 
 
 def write_digits(path: Path, first: int, end: int) -> None:
@@ -62,7 +68,7 @@ def write_digits(path: Path, first: int, end: int) -> None:
 
 
 def replicas(distribution: Distribution) -> int:
-    return distribution.num_workers * max(distribution.accelerator_count, 1)
+    return compatibility.readers(distribution) * max(distribution.accelerator_count, 1)
 
 
 def ours(distribution: Distribution, folder: Path, server: ForkServer, steps: int) -> float:
@@ -81,31 +87,31 @@ def ours(distribution: Distribution, folder: Path, server: ForkServer, steps: in
             return local.launch(job, run).seconds
 
 
-def bare(name: str, distribution: Distribution, folder: Path, steps: int) -> float:
-    """Seconds of `fit` in the bare script; of the chief where there are several processes."""
-    workers = distribution.num_workers
+def bare(how: str, name: str, distribution: Distribution, folder: Path, steps: int) -> float:
+    """Seconds of training in the bare script; of the chief where there are several processes."""
+    roles = replicas_of_roles(distribution)
+    ports = free_ports(sum(roles.values()))
+    cluster = Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))
     with tempfile.TemporaryDirectory(dir=folder) as run:
         processes = []
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
-        for index in range(workers):
+        for task in cluster.tasks:
             environment = dict(os.environ)
-            if workers > 1:
-                environment["TF_CONFIG"] = json.dumps(
-                    {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-                )
-            arguments = [name, str(folder / "digits.gz"), str(64 // replicas(distribution)), str(steps)]
-            with open(Path(run, f"{index}.log"), "wb") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, ROOT / "benchmarks" / "bare_fit.py", *arguments],
-                        env=environment,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
-        for process in processes:
-            process.wait(timeout=600)
-        lines = Path(run, "0.log").read_text().splitlines()
+            if len(ports) > 1:
+                environment["TF_CONFIG"] = cluster.tf_config(task)
+            arguments = [how, name, str(folder / "digits.gz"), str(64 // replicas(distribution)), str(steps)]
+            with open(Path(run, f"{task.file_name}.log"), "wb") as log:
+                words = [sys.executable, ROOT / "benchmarks" / "bare_fit.py", *arguments]
+                processes.append(subprocess.Popen(words, env=environment, stdout=log, stderr=subprocess.STDOUT))
+        try:
+            processes[0].wait(timeout=600)
+            for process, task in zip(processes[1:], cluster.tasks[1:], strict=True):
+                if not serves(distribution, task):
+                    process.wait(timeout=60)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        lines = Path(run, "chief-0.log").read_text().splitlines()
         (took,) = [float(line.split()[1]) for line in lines if line.startswith("seconds ")]
         return took
 
@@ -122,8 +128,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3, help="runs of each")
     pairs = parser.parse_args().pairs
-    print(f"{os.cpu_count()} cores; steps per second; ratio = ours / bare, median of {pairs}\n")
-    print(f"{'strategy':<24}{'ours, steady':>14}{'bare, steady':>14}{'ratio steady':>14}{'ratio whole':>14}")
+    print(f"{os.cpu_count()} cores; steps per second of the steady part, and ratios to ours, median of {pairs}\n")
+    print(f"{'strategy':<24}{'ours':>8}{'fit':>8}{'by hand':>9}{'ours/fit':>10}{'whole':>8}{'ours/by hand':>14}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "schema.pbtxt").write_text(SCHEMA)
@@ -134,11 +140,18 @@ def main() -> None:
                 rows = []
                 for _ in range(pairs):
                     a = [ours(distribution, folder, server, steps) for steps in (FEW, MANY)]
-                    b = [bare(strategy, distribution, folder, steps) for steps in (FEW, MANY)]
-                    steady = [(MANY - FEW) / (took[1] - took[0]) for took in (a, b)]
-                    rows.append((*steady, steady[0] / steady[1], b[1] / a[1]))
+                    b = [bare("fit", strategy, distribution, folder, steps) for steps in (FEW, MANY)]
+                    c = [math.nan, math.nan]
+                    if strategy in BY_HAND:
+                        c = [bare("loop", strategy, distribution, folder, steps) for steps in (FEW, MANY)]
+                    rates = [(MANY - FEW) / (took[1] - took[0]) for took in (a, b, c)]
+                    rows.append((*rates, rates[0] / rates[1], b[1] / a[1], rates[0] / rates[2]))
                 middle = [statistics.median(column) for column in zip(*rows, strict=True)]
-                print(f"{strategy:<24}{middle[0]:>14.0f}{middle[1]:>14.0f}{middle[2]:>14.2f}{middle[3]:>14.2f}", flush=True)
+                print(
+                    f"{strategy:<24}{middle[0]:>8.0f}{middle[1]:>8.0f}{middle[2]:>9.0f}{middle[3]:>10.2f}{middle[4]:>8.2f}"
+                    f"{middle[5]:>14.2f}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

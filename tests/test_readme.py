@@ -43,6 +43,35 @@ def test_names_every_parameter_value(readme):
         assert f"`{name}`" in readme, name
 
 
+def test_table_of_what_goes_with_what_is_the_codes(request):
+    from tfx_distribute.trainer_module import compatibility
+
+    text = (request.config.rootpath / "docs" / "strategies.md").read_text()
+    shown = text.partition("<!-- compatibility -->\n")[2].partition("<!-- /compatibility -->")[0].splitlines()[2:]
+    made = []
+    for row in compatibility.STRATEGIES.values():
+        cells = (
+            f"`{row.name}`",
+            "2" if row.not_keras_3 else "2, 3",
+            "many" if row.multi_worker else "one",
+            ", ".join(row.accelerators),
+            ", ".join(row.all_reduce),
+            "yes" if row.named_devices else "no",
+            "yes" if row.multi_worker else "no",
+            "no" if row.not_accumulated else "yes",
+            "no" if row.not_jit_compile else "yes",
+            "yes" if row.run_fn else "no",
+        )
+        made.append("| " + " | ".join(cells).replace("|  |", "| |") + " |")
+    assert shown == made
+
+
+def test_documents_show_the_task_example_as_it_is(request):
+    root = request.config.rootpath
+    text = (root / "docs" / "writing-a-module.md").read_text()
+    assert (root / "examples" / "digits" / "task.py").read_text().rstrip() in text
+
+
 @pytest.mark.e2e
 def test_python_example_runs(readme, request, tmp_path):
     code = blocks(readme, "python")[1]

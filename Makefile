@@ -24,6 +24,7 @@ e2e: env
 bench: env
 	.venv/bin/python benchmarks/pipeline_time.py
 	.venv/bin/python benchmarks/training_speed.py
+	.venv/bin/python benchmarks/strategies.py
 
 # Newer versions of everything; commit the result.
 lock: env

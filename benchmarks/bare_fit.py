@@ -3,7 +3,8 @@
     python benchmarks/bare_fit.py fit|loop STRATEGY FILE_PATTERN BATCH_PER_REPLICA STEPS
 
 `fit` is Keras's with one step per execution. `loop` takes 200 steps in each TensorFlow call, with the same losses and
-metrics, and nothing of what a library adds. Prints the seconds of training. Where there are several processes, each has its TF_CONFIG.
+metrics, and nothing of what a library adds. Prints the seconds of training. Where there are several processes, each has its
+TF_CONFIG.
 """
 
 import glob

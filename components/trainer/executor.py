@@ -12,6 +12,7 @@ from tfx.types import artifact_utils, standard_component_specs
 
 from tfx_distribute.components.launchers import local
 from tfx_distribute.components.trainer import request
+from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 
@@ -52,12 +53,17 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     """Writes how the model was trained into its custom properties, for ML Metadata."""
     model.set_string_custom_property("strategy", job.distribution.strategy)
     model.set_int_custom_property("num_workers", job.distribution.num_workers)
+    model.set_int_custom_property("num_parameter_servers", compatibility.num_parameter_servers(job.distribution))
+    model.set_int_custom_property("num_evaluators", job.distribution.num_evaluators)
+    model.set_string_custom_property("mesh", job.distribution.mesh)
     model.set_int_custom_property("num_replicas", result.num_replicas)
     if job.run_fn is not None:
         return  # it decides on the rest by itself
     model.set_int_custom_property("per_replica_batch_size", job.schedule.per_replica_batch_size)
     model.set_int_custom_property("global_batch_size", result.global_batch_size)
     model.set_int_custom_property("train_steps", result.train_steps)
+    model.set_int_custom_property("gradient_accumulation_steps", job.schedule.gradient_accumulation_steps)
+    model.set_int_custom_property("keras_version", job.schedule.keras_version)
     model.set_string_custom_property("precision", job.schedule.precision)
     model.set_string_custom_property("learning_rate_scaling", job.schedule.learning_rate_scaling)
     for name, value in result.metrics.items():

@@ -158,9 +158,7 @@ def main() -> None:
             rate = statistics.median(own for own, _ in rates)
             ratio = statistics.median(own / plain for own, plain in rates)
             print(f"{strategy:<24}{accuracies[0]:>16.3f}{accuracies[1]:>16.3f}{rate:>10.0f}{ratio:>8.2f}", flush=True)
-        print(
-            "\nweak scaling, batch 256 a worker, ms a step; ratio = examples per second of two workers / twice those of one\n"
-        )
+        print("\nweak scaling, 256 examples a worker, ms a step; ratio: rate of two workers / twice that of one\n")
         print(f"{'one worker':>12}{'one, other core busy':>22}{'two workers':>13}{'ratio':>8}{'ratio to busy':>15}")
         one = replace(SHAPES["multi_worker_mirrored"][0], num_workers=1)
         two = SHAPES["multi_worker_mirrored"][0]

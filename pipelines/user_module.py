@@ -92,12 +92,8 @@ def _check_run_fn(spec: PipelineSpec) -> None:
     """A `run_fn` reads, builds and fits by itself: what it would not hear of is refused, not ignored."""
     parameters = spec.trainer.parameters
     defaults = type(parameters)()
-    row = compatibility.strategy_named(compatibility.resolve(parameters.distribution)[0].strategy)
-    if not row.run_fn:
-        raise ConfigurationError(
-            f"trainer.parameters.strategy: a run_fn cannot train under {row.name!r} ({row.summary}); write build_model"
-        )
-    for name in ("num_evaluators", *(field.name for field in fields(Schedule))):
+    compatibility.check_run_fn(parameters.distribution)
+    for name in (field.name for field in fields(Schedule)):
         if name in ("train_steps", "eval_steps", "keras_version"):
             continue
         if getattr(parameters, name) != getattr(defaults, name):

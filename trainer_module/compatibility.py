@@ -32,6 +32,7 @@ class Strategy:
       not_keras_3: Why it cannot train a Keras 3 model; empty where it can.
       not_jit_compile: Why XLA cannot compile its steps; empty where it can.
       not_accumulated: Why it cannot sum the gradients of several batches; empty where it can.
+      not_float16: Why it cannot train in `mixed_float16`; empty where it can.
       run_fn: Whether a module that trains by itself can take it.
     """
 
@@ -46,6 +47,7 @@ class Strategy:
     not_keras_3: str = ""
     not_jit_compile: str = ""
     not_accumulated: str = ""
+    not_float16: str = ""
     run_fn: bool = True
 
 
@@ -80,6 +82,7 @@ STRATEGIES: dict[str, Strategy] = {
             not_keras_3="its optimizers lose steps on parameter servers",
             not_jit_compile="XLA cannot read variables of another process",
             not_accumulated="a worker applies the gradients of each batch by itself",
+            not_float16="Keras scales no losses there",
         ),
         Strategy(
             "central_storage",
@@ -87,12 +90,14 @@ STRATEGIES: dict[str, Strategy] = {
             named_devices=True,
             not_keras_3="its metrics are wrong there, without a word",
             not_jit_compile="XLA cannot read variables of another device",
+            not_float16="Keras scales no losses there",
         ),
         Strategy(
             "tpu",
             "tf.distribute.TPUStrategy: one process, all cores of a TPU",
             accelerators=("auto",),
             not_keras_3="it was not tried there",
+            not_float16="a TPU computes in bfloat16",
         ),
         Strategy(
             "model_parallel",
@@ -100,6 +105,7 @@ STRATEGIES: dict[str, Strategy] = {
             not_keras_3="Keras 3 knows no DTensor",
             not_jit_compile="DTensor places each operation by itself",
             not_accumulated="DTensor's loops do not carry gradients",
+            not_float16="Keras scales no losses there",
             run_fn=False,
         ),
     )
@@ -213,6 +219,19 @@ def check(distribution: Distribution, schedule: Schedule) -> None:
     _check_devices(distribution, row)
     _check_mesh(distribution, row)
     _check_schedule(distribution, row, schedule)
+
+
+def check_run_fn(distribution: Distribution) -> None:
+    """Refuses what a module that trains by itself cannot take.
+
+    Raises:
+      ConfigurationError: With a message that begins with the parameter's name.
+    """
+    row = strategy_named(resolve(distribution)[0].strategy)
+    if not row.run_fn:
+        raise ConfigurationError(f"strategy: a run_fn cannot train under {row.name!r} ({row.summary}); write build_model")
+    if distribution.num_evaluators:
+        raise ConfigurationError("num_evaluators: a run_fn evaluates by itself; write num_evaluators=0")
 
 
 def _check_processes(distribution: Distribution, row: Strategy) -> None:
@@ -332,9 +351,10 @@ def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedul
         raise ConfigurationError(
             "precision: mixed_float16 needs a GPU, but accelerator_type is 'cpu'; write precision=mixed_bfloat16"
         )
-    if schedule.precision == "mixed_float16" and row.name in ("tpu", "model_parallel"):
+    if schedule.precision == "mixed_float16" and row.not_float16:
         raise ConfigurationError(
-            f"precision: strategy {row.name!r} has no loss scale; write precision=mixed_bfloat16 or precision=float32"
+            f"precision: strategy {row.name!r} cannot train in mixed_float16: {row.not_float16}; write "
+            "precision=mixed_bfloat16 or precision=float32"
         )
     if schedule.train_steps and schedule.epochs:
         raise ConfigurationError(
@@ -347,7 +367,7 @@ def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedul
             f"keras_version: strategy {row.name!r} cannot train Keras 3 models: {row.not_keras_3}; write keras_version=2, "
             f"or a strategy of {', '.join(able)}"
         )
-    several = distribution.num_workers > 1 or distribution.accelerator_count > 1
+    several = max(distribution.num_workers, distribution.accelerator_count, len(device_names(distribution))) > 1
     if schedule.global_clipnorm and schedule.keras_version == 3 and several:
         raise ConfigurationError(CLIP_KERAS_3)
     if schedule.jit_compile and row.not_jit_compile:

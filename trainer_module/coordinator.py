@@ -26,11 +26,12 @@ class CoordinatorSteps(Steps):
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._num_workers = cluster_spec().num_tasks(WORKER)
         # The function that makes a worker's dataset is the same for all: each takes the next number.
-        self._numbers = tf.Variable(-1, dtype=tf.int64, trainable=False)
+        self._numbers = tf.Variable(0, dtype=tf.int64, trainable=False)
 
         def of_worker() -> tf.data.Dataset:
-            number = self._numbers.assign_add(1) % self._num_workers
-            return feed.train(tf.distribute.InputContext(self._num_workers, number))
+            # In one operation: two workers never get the same number.
+            number = tf.raw_ops.ResourceCountUpTo(resource=self._numbers.handle, limit=tf.int64.max, T=tf.int64)
+            return feed.train(tf.distribute.InputContext(self._num_workers, number % self._num_workers))
 
         self._training = iter(self._coordinator.create_per_worker_dataset(of_worker))
         self._evaluate_part_function = tf.function(self._evaluate_part)
@@ -53,7 +54,7 @@ class CoordinatorSteps(Steps):
         self._coordinator.join()
 
     def _evaluate_part(self, part: tf.Tensor, parts: int) -> None:
-        for batch in self._feed.evaluation_part(part, parts):
+        for batch in self._feed.evaluation_part(part, parts, self._feed.schedule.per_replica_batch_size):
             self._strategy.run(self._eval_step, args=(batch,))
 
 
@@ -73,8 +74,8 @@ def serve(task: Task, distribution: Distribution) -> None:
     # As many threads as may wait for each other: by default there are no more than cores.
     threads = max(4, cluster.num_tasks(WORKER) + 1, os.cpu_count() or 1)
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
-    if distribution.accelerator_type == "cpu" or not uses_accelerators(distribution, task):
-        config.device_count["GPU"] = 0
+    no_gpu = distribution.accelerator_type == "cpu" or not uses_accelerators(distribution, task)
+    config.device_count["GPU"] = 0 if no_gpu else 1
     server = tf.distribute.Server(cluster, job_name=task.role, task_index=task.index, protocol="grpc", config=config)
     chief = ChiefWatch(task)
     while not chief.has_gone():

@@ -43,7 +43,7 @@ class Feed:
         return train_dataset(self.data, self.features, context, self.schedule.per_replica_batch_size, self.schedule.seed)
 
     def eval_steps(self, num_replicas: int) -> int:
-        """Steps of one evaluation: the whole split, or as many as the schedule says."""
+        """Steps of one evaluation, of a global batch each: the whole split, or as many as the schedule says."""
         assert self.data.eval is not None
         batch = self.schedule.per_replica_batch_size
         whole = eval_steps(self.data.eval, self.readers, num_replicas // self.readers, batch)
@@ -52,20 +52,27 @@ class Feed:
     def evaluation(self, context: tf.distribute.InputContext, num_replicas: int) -> tf.data.Dataset:
         """This process's share of the eval split, again and again; see `eval_dataset`."""
         assert self.data.eval is not None
-        batches = self.eval_steps(num_replicas) * (num_replicas // self.readers)
-        return eval_dataset(self.data.eval, self.features, context, self.schedule.per_replica_batch_size, batches)
+        return eval_dataset(
+            self.data.eval,
+            self.features,
+            context,
+            self.schedule.per_replica_batch_size,
+            num_replicas // self.readers,
+            self.eval_steps(num_replicas),
+        )
 
     def of_global_batch(self, num_replicas: int) -> "Feed":
         """The same, but for one reader that divides batches among replicas by itself."""
         batch = self.schedule.per_replica_batch_size * num_replicas
         return replace(self, schedule=replace(self.schedule, per_replica_batch_size=batch))
 
-    def evaluation_part(self, part: Any, parts: int) -> tf.data.Dataset:
-        """One of several parts of the eval split, each of its examples once; see `eval_part`."""
+    def evaluation_part(self, part: Any, parts: int, global_batch_size: int) -> tf.data.Dataset:
+        """One of several parts of what is evaluated on, each of its examples once; the last batch may be smaller."""
         assert self.data.eval is not None
-        context = tf.distribute.InputContext(parts, part)
-        batches = eval_part(self.data.eval, self.features, context, self.schedule.per_replica_batch_size)
-        return batches.take(math.ceil(self.schedule.eval_steps / parts)) if self.schedule.eval_steps else batches
+        records = read_records(self.data.eval.file_patterns)
+        if self.schedule.eval_steps:
+            records = records.take(self.schedule.eval_steps * global_batch_size)
+        return records.shard(parts, part).batch(self.schedule.per_replica_batch_size).map(_parse(self.features))
 
     def zeros(self) -> Any:
         """A batch without content: features and label, as a training step gets them."""
@@ -73,9 +80,10 @@ class Feed:
         batch = self.schedule.per_replica_batch_size
 
         def empty(spec: tf.TypeSpec) -> Any:
-            if isinstance(spec, tf.SparseTensorSpec):
-                return tf.sparse.from_dense(tf.zeros([batch] + [0] * (len(spec.shape) - 1), spec.dtype))
-            return tf.zeros([batch, *spec.shape[1:]], spec.dtype)
+            if isinstance(spec, tf.RaggedTensorSpec):
+                return tf.RaggedTensor.from_row_lengths(tf.zeros([0], spec.dtype), tf.zeros([batch], spec.row_splits_dtype))
+            dense = tf.zeros([batch, *(size or 0 for size in spec.shape[1:])], spec.dtype)
+            return tf.sparse.from_dense(dense) if isinstance(spec, tf.SparseTensorSpec) else dense
 
         return tf.nest.map_structure(empty, self.train(context).element_spec)
 
@@ -140,34 +148,29 @@ def eval_dataset(
     features: Features,
     context: tf.distribute.InputContext,
     per_replica_batch_size: int,
-    num_batches: int,
+    num_replicas: int,
+    num_steps: int,
 ) -> tf.data.Dataset:
-    """This process's share of a split, each example once, in `num_batches` batches; and the same again without end.
+    """This process's share of a split, each example once, in `num_steps` batches for each replica; and again without end.
 
-    Where the examples are too few for so many batches, the last ones are empty: they weigh nothing in a loss or a metric,
-    and let all processes take the same number of steps.
+    The last step's examples are spread over the replicas. Where they are fewer than those, or other processes have one more,
+    batches are empty: they weigh nothing in a metric of Keras's, and let all processes take the same number of steps.
     """
-    batches = _records_of_part(split, context, per_replica_batch_size)
+    records = read_records(split.file_patterns).shard(context.num_input_pipelines, context.input_pipeline_id)
+    own = math.ceil((split.num_examples - context.input_pipeline_id) / context.num_input_pipelines)
+    whole = own - own % (num_replicas * per_replica_batch_size)
+    last = max(1, math.ceil((own - whole) / num_replicas))
     nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string)).repeat()
     return (
-        batches.concatenate(nothing)
-        .take(num_batches)
+        records.take(whole)
+        .batch(per_replica_batch_size)
+        .concatenate(records.skip(whole).batch(last))
+        .concatenate(nothing)
+        .take(num_steps * num_replicas)
         .repeat()
         .map(_parse(features), num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
     )
-
-
-def eval_part(
-    split: Split, features: Features, context: tf.distribute.InputContext, per_replica_batch_size: int
-) -> tf.data.Dataset:
-    """One part of a split, each of its examples once; the last batch may be smaller."""
-    return _records_of_part(split, context, per_replica_batch_size).map(_parse(features))
-
-
-def _records_of_part(split: Split, context: tf.distribute.InputContext, batch_size: int) -> tf.data.Dataset:
-    records = read_records(split.file_patterns)
-    return records.shard(context.num_input_pipelines, context.input_pipeline_id).batch(batch_size)
 
 
 def _parse(features: Features):  # type: ignore[no-untyped-def]  # TensorFlow's own types are not seen here

@@ -92,8 +92,8 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
     features = Features(data)
     replicas = compatibility.readers(job.distribution) * max(1, job.distribution.accelerator_count)
     plan = make_plan(job.schedule, data.train.num_examples, replicas)
-    feed = Feed(data, features, job.schedule, readers=1)
     evaluated = build.build(job, build.context(job, features, plan, is_chief=False))
+    feed = Feed(data, features.only(evaluated.reads(set(features.inputs()))), job.schedule, readers=1)
     evaluated.prepare(feed.zeros())
     checkpoint = tf.train.Checkpoint(model=evaluated.model)
     folder = _folder(job.outputs.model_run_dir)
@@ -114,7 +114,7 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
         except tf.errors.NotFoundError:
             continue  # a later one has come, and this one has gone
         evaluated.reset_metrics()
-        for batch in feed.evaluation_part(0, 1):
+        for batch in feed.evaluation_part(0, 1, plan.global_batch_size // job.schedule.gradient_accumulation_steps):
             step(batch)
         metrics = {name: float(value) for name, value in evaluated.metrics().items()}
         with writer.as_default(step=epoch):

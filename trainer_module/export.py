@@ -5,18 +5,21 @@ chief into a temporary folder that is gone afterwards.
 """
 
 import tempfile
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.features import Features, FeatureSpec
-from tfx_distribute.trainer_module.trainable import is_keras_3
+from tfx_distribute.trainer_module.trainable import input_names, is_keras_3
 
 
 def export(model: tf.keras.Model, features: Features, folder: str, is_chief: bool) -> None:
     """Saves the model for serving and evaluation.
 
     The SavedModel has the signature `serving_default`: a vector of serialized tf.Examples as the data's source gives
-    them, without the label, through the transform graph and the model to `outputs`; and, where there is a transform
+    them, without the label, through the transform graph and the model to `outputs`, or to the names of a model that
+    returns several (`output_0` and so on where they have none); and, where there is a transform
     graph, `transform_features`: the same examples to the transformed features, the label included, for Evaluator.
 
     Args:
@@ -48,13 +51,13 @@ def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    inputs = _input_names(model, features)
+    inputs = input_names(model, set(features.inputs()))
     request_spec = features.raw_needed_for(inputs)
     if features.transform is None:
 
         @tf.function(input_signature=[examples])
         def serve_examples(examples):  # type: ignore[no-untyped-def]
-            return {"outputs": model(tf.io.parse_example(examples, request_spec), training=False)}
+            return _named(model(tf.io.parse_example(examples, request_spec), training=False))
 
         return {"serving_default": serve_examples}
 
@@ -65,7 +68,7 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
     @tf.function(input_signature=[examples])
     def serve(examples):  # type: ignore[no-untyped-def]
         transformed = _transform(model.serving_transform_layer, examples, request_spec)
-        return {"outputs": model({name: transformed[name] for name in inputs}, training=False)}
+        return _named(model({name: transformed[name] for name in inputs}, training=False))
 
     @tf.function(input_signature=[examples])
     def transform_features(examples):  # type: ignore[no-untyped-def]
@@ -74,13 +77,15 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
     return {"serving_default": serve, "transform_features": transform_features}
 
 
+def _named(prediction: Any) -> dict[str, tf.Tensor]:
+    """What a model predicts as a signature returns it: by the names that the model gives, or else as `outputs`."""
+    if isinstance(prediction, Mapping):
+        return dict(prediction)
+    if isinstance(prediction, list | tuple):
+        return {f"output_{index}": value for index, value in enumerate(prediction)}
+    return {"outputs": prediction}
+
+
 @tf.autograph.experimental.do_not_convert  # nothing of the user's in it, and converting TFT's own code takes a second
 def _transform(layer: tf.keras.layers.Layer, examples: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
     return layer(tf.io.parse_example(examples, spec))
-
-
-def _input_names(model: tf.keras.Model, features: Features) -> set[str]:
-    """The features that the model reads: those its inputs are called after, or all where it does not say."""
-    available = set(features.inputs())
-    named = set(getattr(model, "input_names", None) or ())
-    return named if named and named <= available else available

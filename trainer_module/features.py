@@ -1,5 +1,6 @@
 """Which features an example has, before and after the transform, and which of them a model needs."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,13 @@ class Features:
     def inputs(self) -> FeatureSpec:
         """The features that a model may read: all but the label and the weight."""
         return {name: spec for name, spec in self.examples.items() if name not in (self.label, self.example_weight)}
+
+    def only(self, names: set[str]) -> "Features":
+        """The same, but for features that nobody reads: of the inputs, only `names` are parsed."""
+        fewer = copy.copy(self)
+        kept = {*names, self.label, self.example_weight}
+        fewer.examples = {name: spec for name, spec in self.examples.items() if name in kept}
+        return fewer
 
     def _check_is_in_every_example(self, argument: str, name: str) -> None:
         if name not in self.examples:

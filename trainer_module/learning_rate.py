@@ -11,8 +11,12 @@ import tensorflow as tf
 from tfx_distribute.trainer_module import optimize
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+SETTLE_STEPS = 100
 
-def scale(optimizer: tf.keras.optimizers.Optimizer, by: float, warmup_steps: int) -> Callable[[], None] | None:
+
+def scale(
+    optimizer: tf.keras.optimizers.Optimizer, by: float, warmup_steps: int, in_step: bool = True
+) -> Callable[[], None] | None:
     """Multiplies an optimizer's learning rate.
 
     Callbacks that set the learning rate keep working once the warm-up is over.
@@ -21,6 +25,8 @@ def scale(optimizer: tf.keras.optimizers.Optimizer, by: float, warmup_steps: int
       optimizer: The optimizer of a compiled model.
       by: The factor.
       warmup_steps: Training steps in which the learning rate rises, evenly, from nearly 0 to its value.
+      in_step: Whether one step is taken after the other. Workers that do not wait for each other may set the rate of a step
+        long past; so they set it for `SETTLE_STEPS` more, in which a callback cannot.
 
     Returns:
       What is to be done before each training step of the warm-up, in the graph; None without one.
@@ -46,9 +52,11 @@ def scale(optimizer: tf.keras.optimizers.Optimizer, by: float, warmup_steps: int
     if not warmup_steps:
         return None
 
+    last = warmup_steps if in_step else warmup_steps + SETTLE_STEPS
+
     def before_step() -> None:
         step = tf.cast(inner.iterations, tf.float32) + 1.0
-        if step <= float(warmup_steps):
-            inner.learning_rate.assign(peak * step / float(warmup_steps))
+        if step <= float(last):
+            inner.learning_rate.assign(peak * tf.minimum(step / float(warmup_steps), 1.0))
 
     return before_step

@@ -14,6 +14,7 @@ from tfx_distribute.trainer_module import build, compatibility, learning_rate, o
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.coordinator import CoordinatorSteps
 from tfx_distribute.trainer_module.data import Feed
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.evaluator import Handover
 from tfx_distribute.trainer_module.features import Features
 from tfx_distribute.trainer_module.job import Data, TrainingJob, TrainingResult
@@ -22,6 +23,7 @@ from tfx_distribute.trainer_module.plan import Plan, make_plan
 from tfx_distribute.trainer_module.profiler import Profiler
 from tfx_distribute.trainer_module.progress import Progress, Reporter
 from tfx_distribute.trainer_module.steps import Steps
+from tfx_distribute.trainer_module.trainable import is_keras_3
 
 CALL_SECONDS = 0.5  # how long one TensorFlow call of many steps aims to take: as often as progress is shown
 
@@ -53,12 +55,12 @@ def train(
     schedule, run_dir = job.schedule, job.outputs.model_run_dir
     plan = make_plan(schedule, data.train.num_examples, strategy.num_replicas_in_sync)
     readers = compatibility.readers(job.distribution)
-    feed = Feed(data, features, schedule, readers)
     progress = _Progress(reporter, plan, plan.global_batch_size // readers)
     profiler = Profiler(compatibility.profile_window(schedule), run_dir if is_chief else None)
     told = build.context(job, features, plan, is_chief)
     with strategy.scope():
         trained = build.build(job, told)
+        feed = Feed(data, features.only(trained.reads(set(features.inputs()))), schedule, readers)
         own_callbacks = module_lib.load_callbacks(job.module, told)
     callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
         own_callbacks + _tensorboard(job, is_chief),
@@ -70,13 +72,16 @@ def train(
     handover = Handover(trained.model, run_dir, is_chief) if job.distribution.num_evaluators else None
     start = time.monotonic()
     with strategy.scope():
+        in_step = not compatibility.strategy_named(job.distribution.strategy).parameter_servers
         by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, plan.num_replicas)
-        before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps)
+        before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, in_step)
+        if schedule.global_clipnorm and is_keras_3() and plan.num_replicas > 1:
+            raise ConfigurationError(compatibility.CLIP_KERAS_3)
         optimize.clip(trained.optimizer, schedule.global_clipnorm)
         steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
+        trained.model.stop_training = False
         callbacks.on_train_begin()
         progress.report()
-        trained.model.stop_training = False
         metrics: dict[str, float] = {}
         for epoch in range(plan.epochs):
             trained.reset_metrics()
@@ -89,7 +94,7 @@ def train(
                 callbacks.on_test_begin()
                 trained.reset_metrics()
                 steps.evaluate()
-                evaluated = _floats(steps.metrics())
+                evaluated = _floats(steps.metrics(evaluated=True))
                 callbacks.on_test_end(evaluated)
                 metrics |= _named_val(evaluated)
             callbacks.on_epoch_end(epoch, metrics)
@@ -140,7 +145,7 @@ def _train_epoch(
     wanted = steps_per_execution or 1
     done = 0
     while done < num_steps:
-        profiler.at(progress.step)
+        profiler.start_if_due(progress.step)
         count = min(wanted, num_steps - done, profiler.steps_until_end(progress.step) or num_steps)
         if hooks:
             callbacks.on_train_batch_begin(done)
@@ -149,13 +154,15 @@ def _train_epoch(
         took = time.monotonic() - began
         done += count
         progress.advance(count, loss)
+        profiler.stop_if_due(progress.step)
         if hooks:
             callbacks.on_train_batch_end(done - 1, {"loss": loss})
+            if steps.agree(float(callbacks.model.stop_training)) > 0:
+                break
         if adapt and done < num_steps:
             # The first call also traces the function: grow by steps, not at once.
             longest = min(10 * count, int(count * CALL_SECONDS / max(took, 1e-9)))
             wanted = max(1, int(steps.agree(longest)))
-    profiler.at(progress.step)
 
 
 def _wants_batches(callbacks: tf.keras.callbacks.CallbackList) -> bool:
@@ -165,11 +172,12 @@ def _wants_batches(callbacks: tf.keras.callbacks.CallbackList) -> bool:
         return keras_2_knows
     hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
     return any(
-        getattr(type(callback), hook) is not getattr(tf.keras.callbacks.Callback, hook)
+        # A LambdaCallback has functions of its own in their place.
+        getattr(getattr(callback, hook), "__func__", None) is not getattr(tf.keras.callbacks.Callback, hook)
         for callback in callbacks.callbacks
         for hook in hooks
-        # Two of Keras's own hear of batches, and do nothing with them as they are set.
-        if not isinstance(callback, tf.keras.callbacks.TensorBoard) and getattr(callback, "save_freq", "") != "epoch"
+        # Some of Keras's own hear of batches, and do nothing with them as they are set.
+        if "epoch" not in (getattr(callback, "save_freq", ""), getattr(callback, "update_freq", ""))
     )
 
 

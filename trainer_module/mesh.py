@@ -98,9 +98,9 @@ class MeshSteps(Steps):
         schedule: Schedule,
         before_step: Callable[[], None] | None = None,
     ):
-        strategy.check_rules(trainable.model)
         _lay_out_optimizer(trainable, strategy.mesh)
         super().__init__(trainable, strategy, feed, schedule, before_step)
+        strategy.check_rules(trainable.model)
         self._gradients_function = tf.function(self._gradients)
         self._apply_function = tf.function(self._apply)
         self._eval_step_function = tf.function(self._eval_step)
@@ -118,12 +118,12 @@ class MeshSteps(Steps):
 
     @override
     def evaluate(self) -> None:
-        for batch in self._feed.evaluation_part(0, 1):
+        for batch in self._feed.evaluation_part(0, 1, self._feed.schedule.per_replica_batch_size):
             self._eval_step_function(self._spread(batch))
 
     @override
-    def metrics(self) -> dict[str, tf.Tensor]:
-        return {name: _value(value) for name, value in super().metrics().items()}
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
+        return {name: _value(value) for name, value in super().metrics(evaluated).items()}
 
     def _open(self, feed: Feed) -> None:
         self._feed = feed.of_global_batch(self._strategy.num_replicas_in_sync)
@@ -141,13 +141,18 @@ class MeshSteps(Steps):
     def _spread(self, batch: Any) -> Any:
         """Divides a batch along the mesh's batch; whole on every device where it cannot be divided evenly."""
 
-        def spread(value: tf.Tensor) -> tf.Tensor:
+        def spread(value: Any) -> tf.Tensor:
+            if not isinstance(value, tf.Tensor) or value.dtype == tf.string:
+                raise ConfigurationError(
+                    "module: DTensor cannot divide features that are text, sparse or ragged, and the model reads one; make "
+                    "it numbers in preprocessing_fn, or use another strategy"
+                )
             even = int(value.shape[0]) % self._strategy.num_replicas_in_sync == 0
             rest = [dtensor.UNSHARDED] * (len(value.shape) - 1)
             to = [layout.BATCH if even else dtensor.UNSHARDED, *rest]
             return self._strategy.spread(value, dtensor.Layout(to, self._strategy.mesh))
 
-        return tf.nest.map_structure(spread, batch)
+        return tf.nest.map_structure(spread, batch, expand_composites=False)
 
 
 @contextlib.contextmanager

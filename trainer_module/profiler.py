@@ -20,14 +20,15 @@ class Profiler:
         self._folder = folder
         self._running = False
 
-    def at(self, step: int) -> None:
-        """Starts or stops, after so many steps."""
-        if not self._ends or self._folder is None:
-            return
-        if step == self._ends[0]:
+    def start_if_due(self, step: int) -> None:
+        """Starts, after so many steps."""
+        if self._folder is not None and self._ends and step == self._ends[0]:
             tf.profiler.experimental.start(self._folder)
             self._running = True
-        elif step >= self._ends[1]:
+
+    def stop_if_due(self, step: int) -> None:
+        """Stops, after so many steps."""
+        if self._ends and step >= self._ends[1]:
             self.stop()
 
     def stop(self) -> None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module import strategy as strategy_lib
+from tfx_distribute.trainer_module.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import RunFn, TrainingJob, TrainingResult
 
@@ -43,12 +44,12 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
         fn_args.eval_model_dir = f"{job.outputs.model_run_dir}/eval" if is_chief else f"{nowhere}/eval"
         fn_args.model_run_dir = job.outputs.model_run_dir if is_chief else f"{nowhere}/run"
         function(fn_args)
-        if not tf.io.gfile.exists(fn_args.serving_model_dir):
+        if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):
             raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")
-    if job.distribution.num_workers > 1 and not strategy_lib.was_asked_for():
+    if sum(replicas_of_roles(job.distribution).values()) > 1 and not strategy_lib.was_asked_for():
         raise ConfigurationError(
-            f"module: {job.module.function} trained {job.distribution.num_workers} separate models, since it did not take "
-            "the strategy made for it; call tfx_distribute.trainer_module.get_strategy() and build the model in its scope()"
+            f"module: {job.module.function} did not train one model with all processes of the cluster, since it did not "
+            "take the strategy made for it; call tfx_distribute.trainer_module.get_strategy() and build the model in its scope()"
         )
     return TrainingResult(
         num_replicas=strategy.num_replicas_in_sync,

@@ -14,7 +14,7 @@ from tfx_distribute.trainer_module import optimize
 from tfx_distribute.trainer_module.data import Feed
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Schedule
-from tfx_distribute.trainer_module.trainable import Trainable
+from tfx_distribute.trainer_module.trainable import Trainable, is_keras_3
 
 Iterator = Any  # tf.data's or tf.distribute's
 
@@ -47,11 +47,14 @@ class Steps:
         self._strategy = strategy
         self._before_step = before_step
         self._accumulated = schedule.gradient_accumulation_steps
-        self._variables = trainable.model.trainable_variables
-        self._with_gradient: list[int] = []  # which of the variables the loss depends on; known once traced
         trainable.prepare(feed.zeros())
+        self._variables = trainable.model.trainable_variables
+        if not self._variables:
+            raise ConfigurationError("module: the model has no trainable variables")
+        self._with_gradient: list[int] = []  # which of the variables the loss depends on; known once traced
         self._compute = self._gradients
-        if schedule.jit_compile or getattr(trainable.model, "jit_compile", None) is True:
+        # Keras 3 says yes by itself where it sees a GPU.
+        if schedule.jit_compile or (not is_keras_3() and trainable.model.jit_compile):
             # Without the update of the weights: replicas meet there, which no compiled function can do.
             self._compute = tf.function(self._gradients, jit_compile=True, reduce_retracing=True)
         if trainable.steps_alone and (self._accumulated > 1 or schedule.global_clipnorm):
@@ -64,7 +67,8 @@ class Steps:
         eagerly = trainable.model.run_eagerly
         self._train_function = self._train if eagerly else tf.function(self._train)
         self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
-        self._metrics_function = tf.function(trainable.metrics)
+        # Two, since what there is to tell may differ.
+        self._metrics_function, self._eval_metrics_function = tf.function(trainable.metrics), tf.function(trainable.metrics)
         self._open(feed)
 
     def train(self, num_steps: int) -> float:
@@ -79,9 +83,13 @@ class Steps:
         """Evaluates on the whole eval split, into the metrics."""
         self._evaluate_function(self._evaluation, tf.constant(self._eval_steps))
 
-    def metrics(self) -> dict[str, tf.Tensor]:
-        """The values of the metrics over all replicas. Every process of the cluster has to ask."""
-        return self._metrics_function()
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
+        """The values of the metrics over all replicas. Every process of the cluster has to ask.
+
+        Args:
+          evaluated: Whether they are those of an evaluation, or of training steps.
+        """
+        return self._eval_metrics_function() if evaluated else self._metrics_function()
 
     def agree(self, value: float) -> float:
         """The mean of a number over all processes, the same on each: for what they have to do alike.
@@ -151,6 +159,10 @@ class Steps:
             self._variables,
             self._share(),
         )
+        if len(self._trainable.model.trainable_variables) != len(self._variables):
+            raise ConfigurationError(
+                "module: train_step made variables that it would not train; make all of the model's in build_model"
+            )
         self._with_gradient = [index for index, gradient in enumerate(gradients) if gradient is not None]
         return loss, [gradients[index] for index in self._with_gradient]
 

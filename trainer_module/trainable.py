@@ -25,12 +25,19 @@ class Trainable:
     optimizer: Any
     steps_alone = False
 
+    def reads(self, available: set[str]) -> set[str]:
+        """Which of the features the steps read; all, where it cannot be told."""
+        return available
+
     def prepare(self, batch: Any) -> None:
-        """Creates what Keras would create in the first step.
+        """Creates the variables that Keras would create in the first step. To be called in the strategy's scope.
 
         Args:
           batch: Features and label of a batch of zeros.
         """
+        if not all(layer.built for layer in self.model._flatten_layers()):
+            # Traced, and not computed: replicas have nothing to compute yet.
+            tf.function(lambda features: self.model(features, training=False)).get_concrete_function(batch[0])
 
     def train_step(self, *batch: Any) -> tf.Tensor:
         """Updates the metrics from one replica's batch and returns its mean loss, a scalar."""
@@ -52,6 +59,8 @@ class Trainable:
 class CompiledModel(Trainable):
     """A compiled Keras 2 model: its losses, regularisers and metrics, or its own `train_step` and `test_step`."""
 
+    _said_loss = False  # whether the step that was traced last, one of the user's own, returned a loss
+
     def __init__(self, model: tf.keras.Model):
         self.model = model
         self.optimizer = model.optimizer
@@ -59,12 +68,17 @@ class CompiledModel(Trainable):
         own_metrics = kind.compute_metrics is not keras_model.compute_metrics
         self.steps_alone = kind.train_step is not keras_model.train_step or own_metrics
         self._tests_alone = kind.test_step is not keras_model.test_step or own_metrics
+        self._own_loss = tf.keras.metrics.Mean("loss")  # what steps of the user's own say, where Keras keeps no such metric
+
+    @override
+    def reads(self, available: set[str]) -> set[str]:
+        own = self.steps_alone or self._tests_alone
+        return available if own else input_names(self.model, available)
 
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:
         if self.steps_alone:
-            logs = self.model.train_step(batch)
-            return tf.reduce_mean(tf.cast(logs.get("loss", 0.0), tf.float32))
+            return self._keep_loss(self.model.train_step(batch), batch)
         # What `tf.keras.Model.train_step` does, but for reading the metrics after it.
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=True)
@@ -77,7 +91,7 @@ class CompiledModel(Trainable):
     @override
     def eval_step(self, *batch: Any) -> None:
         if self._tests_alone:
-            self.model.test_step(batch)
+            self._keep_loss(self.model.test_step(batch), batch)
             return
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=False)
@@ -86,11 +100,26 @@ class CompiledModel(Trainable):
 
     @override
     def metrics(self) -> dict[str, tf.Tensor]:
-        return self.model.get_metrics_result()
+        results = dict(self.model.get_metrics_result())
+        if self._said_loss:
+            results["loss"] = self._loss_of_step(results)
+        return results
 
     @override
     def reset_metrics(self) -> None:
         self.model.reset_metrics()
+        self._own_loss.reset_state()
+
+    def _keep_loss(self, logs: dict[str, Any], batch: Any) -> tf.Tensor:
+        """The loss that a step of the user's own returns; 0 where it returns none."""
+        self._said_loss = "loss" in logs
+        loss = tf.reduce_mean(tf.cast(logs.get("loss", 0.0), tf.float32))
+        self._own_loss.update_state(_or_zero(loss, batch[1]), sample_weight=_size(batch[1]))
+        return loss
+
+    def _loss_of_step(self, results: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Keras's own metric of the loss where the step keeps it, or else what the step returned."""
+        return results.get("loss", self._own_loss.result())
 
     def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any) -> tf.Tensor | None:
         loss = self.model.compute_loss(x, y, prediction, sample_weight)
@@ -115,6 +144,12 @@ class CompiledKeras3Model(CompiledModel):
         self.model._loss_tracker.update_state(_or_zero(replica_loss, y), sample_weight=_size(y))
         return replica_loss
 
+    @override
+    def _loss_of_step(self, results: dict[str, tf.Tensor]) -> tf.Tensor:
+        kept = tf.convert_to_tensor(self.model._loss_tracker.count) > 0
+        return tf.where(kept, results["loss"], self._own_loss.result())
+
+    @override
     def _update_metrics(self, y: Any, prediction: Any, sample_weight: Any) -> None:
         if self.model._compile_metrics is not None:
             self.model._compile_metrics.update_state(y, prediction, sample_weight)
@@ -129,7 +164,7 @@ class OwnTask(Trainable):
         self._loss = tf.keras.metrics.Mean("loss")
         if not getattr(task.model, "optimizer", None):
             # Callbacks look for the optimizer at the model; Keras wraps it where the precision needs a loss scale.
-            task.model.compile(optimizer=task.optimizer)
+            task.model.compile(optimizer=task.optimizer, jit_compile=False)
             self.optimizer = task.model.optimizer
         else:
             self.optimizer = task.optimizer
@@ -197,6 +232,15 @@ def make(returned: Any, function: str) -> Trainable:
             f"{type(returned).__name__}.__init__"
         )
     return OwnTask(returned)
+
+
+def input_names(model: tf.keras.Model, available: set[str]) -> set[str]:
+    """The features that a model reads: those that its inputs are called after, or all where it does not say."""
+    if is_keras_3():
+        named = {tensor.name for tensor in getattr(model, "inputs", None) or ()}
+    else:
+        named = set(getattr(model, "input_names", None) or ())
+    return named if named and named <= available else available
 
 
 def is_keras_3() -> bool:

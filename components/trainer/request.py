@@ -76,6 +76,8 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
     if reason:
         logging.info("strategy auto is %s: %s", distribution.strategy, reason)
     module, kind = user_module(exec_properties, work_dir)
+    if kind == "run_fn":
+        compatibility.check_run_fn(distribution)
     hyperparameters = _hyperparameters(inputs)
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     job = TrainingJob(

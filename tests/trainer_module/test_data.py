@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module import data as data_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.features import Features
-from tfx_distribute.trainer_module.job import Data, Split
+from tfx_distribute.trainer_module.job import Data, Schedule, Split
 
 SCHEMA = 'feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n' + (
     'feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }'
@@ -94,11 +94,31 @@ def test_evaluation_sees_each_example_once_in_as_many_steps_for_all(numbers, exa
     steps = data_lib.eval_steps(data.train, readers, 1, batch)
     seen: collections.Counter[int] = collections.Counter()
     for index in range(readers):
-        dataset = data_lib.eval_dataset(data.train, features, reader(index, readers), batch, num_batches=steps)
+        dataset = data_lib.eval_dataset(data.train, features, reader(index, readers), batch, 1, steps)
         batches = values(dataset.take(2 * steps))
         assert batches[:steps] == batches[steps:], "the same each time round"
         seen.update(number for numbers_of_batch in batches[:steps] for number in numbers_of_batch)
     assert seen == collections.Counter(range(examples))
+
+
+def test_last_examples_of_an_evaluation_are_spread_over_replicas(numbers):
+    """11 examples for two replicas of 4: one whole step, then 2 and 1, instead of 3 and none."""
+    data = numbers(11)
+    assert data_lib.eval_steps(data.train, 1, 2, 4) == 2
+    dataset = data_lib.eval_dataset(data.train, Features(data), reader(0, 1), 4, 2, 2)
+    assert [len(batch) for batch in values(dataset.take(4))] == [4, 4, 2, 1]
+
+
+def test_evaluation_of_some_steps_is_the_same_in_parts(numbers):
+    """Two steps of a global batch of 4, whoever divides them."""
+    data = numbers(24)
+    schedule = Schedule(per_replica_batch_size=2, eval_steps=2)
+    feed = data_lib.Feed(Data(data.train, data.train, data.label, None, data.schema), Features(data), schedule, readers=1)
+    inline = values(feed.evaluation(reader(0, 1), num_replicas=2).take(4))
+    parts = [batch for part in range(3) for batch in values(feed.evaluation_part(part, 3, global_batch_size=4))]
+    seen = [sorted(number for batch in batches for number in batch) for batches in (inline, parts)]
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 8
 
 
 def test_label_with_gaps_is_refused(numbers, tmp_path):

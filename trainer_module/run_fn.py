@@ -48,8 +48,8 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
             raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")
     if sum(replicas_of_roles(job.distribution).values()) > 1 and not strategy_lib.was_asked_for():
         raise ConfigurationError(
-            f"module: {job.module.function} did not train one model with all processes of the cluster, since it did not "
-            "take the strategy made for it; call tfx_distribute.trainer_module.get_strategy() and build the model in its scope()"
+            f"module: {job.module.function} did not train one model with all processes of the cluster: it did not take "
+            "the strategy made for it; call tfx_distribute.trainer_module.get_strategy() and build the model in its scope()"
         )
     return TrainingResult(
         num_replicas=strategy.num_replicas_in_sync,

@@ -196,5 +196,5 @@ def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp
 @pytest.mark.e2e
 def test_run_fn_that_leaves_the_strategy_is_refused(run_fn_job, cluster):
     cluster.job = run_fn_job(False)
-    with pytest.raises(TrainingError, match="did not train one model with all processes of the cluster, since it did not "):
+    with pytest.raises(TrainingError, match="did not train one model with all processes of the cluster: it did not take"):
         cluster.train()

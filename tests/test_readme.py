@@ -66,6 +66,16 @@ def test_table_of_what_goes_with_what_is_the_codes(request):
     assert shown == made
 
 
+def test_parameters_that_a_document_shows_are_valid(request):
+    import yaml
+
+    from tfx_distribute.pipelines.spec import Parameters
+
+    (shown,) = blocks((request.config.rootpath / "docs" / "strategies.md").read_text(), "yaml")
+    parameters = Parameters.model_validate(yaml.safe_load(shown)["parameters"])
+    assert parameters.mesh == "2x4"
+
+
 def test_documents_show_the_task_example_as_it_is(request):
     root = request.config.rootpath
     text = (root / "docs" / "writing-a-module.md").read_text()

@@ -71,13 +71,19 @@ def _devices(distribution: Distribution) -> list[str]:
             )
         return list(named)
     if kind == "gpu" or (kind == "auto" and gpus):
-        if len(gpus) < max(count, 1):
-            asked = f"mesh: {distribution.mesh} is" if distribution.mesh else "accelerator_count:"
+        if not gpus:
             raise ConfigurationError(
-                f"{asked} {max(count, 1)} GPUs are asked for, but this process sees {len(gpus)}; "
-                f"write accelerator_count={len(gpus)}"
-                if gpus
-                else "accelerator_type: GPUs are asked for, but this process sees none; write accelerator_type=cpu"
+                "accelerator_type: GPUs are asked for, but this process sees none; write accelerator_type=cpu"
+            )
+        if len(gpus) < count and distribution.mesh:
+            raise ConfigurationError(
+                f"mesh: {distribution.mesh} is {count} devices, but this process sees {_gpus(len(gpus))}; write a mesh of "
+                f"{len(gpus)}, such as mesh=1x{len(gpus)}"
+            )
+        if len(gpus) < count:
+            raise ConfigurationError(
+                f"accelerator_count: {count} GPUs are asked for, but this process sees {_gpus(len(gpus))}; write "
+                f"accelerator_count={len(gpus)}"
             )
         used = gpus[: (count or len(gpus)) if all_devices else 1]
         tf.config.set_visible_devices(used, "GPU")

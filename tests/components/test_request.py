@@ -171,11 +171,11 @@ def run_fn(fn_args: FnArgs):
 
 @pytest.fixture
 def run_fn_job(inputs, outputs, tmp_path):
-    def make(takes_the_strategy: bool) -> TrainingJob:
+    def make(takes_the_strategy: bool, strategy: str = "multi_worker_mirrored") -> TrainingJob:
         (tmp_path / "own_run_fn.py").write_text(RUN_FN % takes_the_strategy)
         properties = {
             "module_file": str(tmp_path / "own_run_fn.py"),
-            "strategy": "multi_worker_mirrored",
+            "strategy": strategy,
             "num_workers": 2,
             "accelerator_type": "cpu",
             "train_steps": 6,
@@ -187,9 +187,10 @@ def run_fn_job(inputs, outputs, tmp_path):
 
 
 @pytest.mark.e2e
-def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp_path):
-    cluster.job = run_fn_job(True)
-    assert cluster.train().num_replicas == 2
+@pytest.mark.parametrize(("strategy", "replicas"), [("multi_worker_mirrored", 2), ("parameter_server", 1)])
+def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp_path, strategy, replicas):
+    cluster.job = run_fn_job(True, strategy)
+    assert cluster.train().num_replicas == replicas
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
 
 

@@ -145,8 +145,15 @@ def training_line(tasks: dict[Task, Progress]) -> str:
     if rate:
         parts.append(f"{rate:,.0f} examples/s")
     if len(tasks) > 1:
-        parts.append(" ".join(f"{task}: {progress.step}" for task, progress in tasks.items()))
+        parts.append(" ".join(f"{task}: {_place(progress)}" for task, progress in tasks.items()))
     return "  ".join(parts)
+
+
+def _place(progress: Progress) -> str:
+    """Where one process is: which step it has taken, if it takes any."""
+    if progress.phase == "serve":
+        return "serves"
+    return f"epoch {progress.step}" if progress.phase == "evaluate" else str(progress.step)
 
 
 def header(spec: PipelineSpec) -> Text:

@@ -50,6 +50,7 @@ def run(job: TrainingJob) -> None:
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
     reporter.report(Progress("start"))
     if serves(job.distribution, task):
+        reporter.report(Progress("serve"))
         coordinator.serve(task, job.distribution)
         return
     if task.role == EVALUATOR:

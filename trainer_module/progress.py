@@ -19,8 +19,8 @@ class Progress:
     """Where a training process is.
 
     Attributes:
-      phase: `start`, `train`, `export` or `done`.
-      step: Training steps taken.
+      phase: `start`, `train`, `export` or `done`; `serve` of a process that a coordinator uses, `evaluate` of an evaluator.
+      step: Training steps taken; of an evaluator, the epoch that it has evaluated, from 1.
       train_steps: Training steps in all; 0 where unknown.
       examples_per_second: Examples that this process's replicas trained on per second, lately.
       num_replicas: Replicas that train in step, over all processes.

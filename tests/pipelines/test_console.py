@@ -21,6 +21,15 @@ def test_line_of_a_cluster_adds_up_examples_and_names_each_process():
     assert console.training_line(tasks) == "step 30/440  2,500 examples/s  chief: 30 worker 0: 28"
 
 
+def test_line_of_processes_that_take_no_steps():
+    tasks = {
+        CHIEF_TASK: Progress("train", 30, 440),
+        Task("ps", 0): Progress("serve"),
+        Task("evaluator", 0): Progress("evaluate", 2),
+    }
+    assert console.training_line(tasks) == "step 30/440  chief: 30 ps 0: serves evaluator: epoch 2"
+
+
 def test_line_before_and_after():
     assert console.training_line({CHIEF_TASK: Progress("start"), Task("worker", 0): Progress("start")}) == (
         "starting chief, worker 0"

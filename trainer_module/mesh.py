@@ -135,6 +135,10 @@ class MeshSteps(Steps):
         pairs = zip(gradients, variables, strict=True)
         super()._apply([dtensor.relayout(gradient, variable.layout) for gradient, variable in pairs])
 
+    def _gradients(self, batch: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = super()._gradients(batch)
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]  # an embedding's is a list of rows
+
     def _share(self) -> float:
         return 1.0  # the loss is that of the global batch
 
@@ -160,6 +164,9 @@ def _unknown_operations_named() -> Iterator[None]:
     try:
         yield
     except tf.errors.UnknownError as error:
+        refused = re.search(r"DTensor does not support [^\n]+", str(error))
+        if refused:
+            raise ConfigurationError(f"layout_rules: {refused[0].strip()}; write another rule") from error
         found = re.search(r"'tf\.(\w+)' op (?:does not implement layout propagation|ComputeLayout\w+ error)", str(error))
         if not found:
             raise
@@ -186,10 +193,12 @@ def _lay_out_optimizer(trainable: Trainable, mesh: dtensor.Mesh) -> None:
         raise ConfigurationError(
             f"module: model_parallel cannot use the optimizer {kind}; use one of tf.keras.optimizers, not a legacy one"
         )
-    if isinstance(optimizer, tf.keras.optimizers.SGD) and not optimizer.momentum:
-        # Seen on TensorFlow 2.16: the process dies in the first step on a divided variable.
+    plain = isinstance(optimizer, tf.keras.optimizers.SGD) and not optimizer.momentum
+    if plain or isinstance(optimizer, tf.keras.optimizers.Ftrl):
+        # Seen on TensorFlow 2.16: "Incompatible shapes" in the first step on a divided variable.
         raise ConfigurationError(
-            "module: model_parallel cannot use SGD without momentum; write SGD(..., momentum=0.9), or another optimizer"
+            f"module: model_parallel cannot use {'SGD without momentum' if plain else kind}; write SGD(..., momentum=0.9), "
+            "or another optimizer"
         )
     optimizer._mesh = mesh
     optimizer.jit_compile = False

@@ -168,6 +168,32 @@ def test_any_layout_trains_the_same_model(cluster, mesh, rules):
     assert cluster.train(divided, Schedule(per_replica, epochs=3)).metrics == pytest.approx(alone.metrics, rel=1e-3)
 
 
+EMBEDDING = """
+import tensorflow as tf
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    rows = tf.keras.layers.Embedding(20, 8, name="table")(tf.cast(pixels * 16.0, tf.int32))
+    digits = tf.keras.layers.Dense(10, activation="softmax")(tf.keras.layers.Flatten()(rows))
+    model = tf.keras.Model({"pixels": pixels}, digits)
+    model.compile(tf.keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+def test_embedding_is_divided_by_columns(cluster):
+    (cluster.folder / "embedding.py").write_text(EMBEDDING)
+    module = UserModule("embedding.build_model", (str(cluster.folder),))
+    alone = cluster.train(SHAPES["one_device"][0], Schedule(64, epochs=2), module=module)
+    columns = replace(SHAPES["model_parallel"][0], layout_rules="table/embeddings = unsharded, model")
+    assert cluster.train(columns, Schedule(32, epochs=2), module=module).metrics == pytest.approx(alone.metrics, rel=1e-3)
+    rows = replace(columns, layout_rules="table/embeddings = model, unsharded")
+    with pytest.raises(
+        TrainingError, match="^layout_rules: DTensor does not support sharded 0th dimension.*; write another rule"
+    ):
+        cluster.train(rows, module=module)
+
+
 @pytest.mark.parametrize(
     ("rules", "message"),
     [

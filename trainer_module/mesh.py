@@ -6,6 +6,7 @@ whole one.
 """
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -99,10 +100,14 @@ class MeshSteps(Steps):
         before_step: Callable[[], None] | None = None,
     ):
         _lay_out_optimizer(trainable, strategy.mesh)
+        # In one function with others, DTensor gets the norm of divided gradients wrong; see `_clip_factor`.
+        self._global_clipnorm, trainable.optimizer.global_clipnorm = trainable.optimizer.global_clipnorm, None
         super().__init__(trainable, strategy, feed, schedule, before_step)
         strategy.check_rules(trainable.model)
         self._gradients_function = tf.function(self._gradients)
         self._apply_function = tf.function(self._apply)
+        self._apply_clipped_function = tf.function(self._apply_clipped)
+        self._square_sum_function = tf.function(lambda gradient: tf.reduce_sum(gradient * gradient))
         self._eval_step_function = tf.function(self._eval_step)
         self._before_step_function = tf.function(before_step) if before_step else None
 
@@ -113,7 +118,10 @@ class MeshSteps(Steps):
                 self._before_step_function()
             with _unknown_operations_named():
                 loss, gradients = self._gradients_function(self._spread(next(self._training)))
-                self._apply_function(gradients)
+                if self._global_clipnorm:
+                    self._apply_clipped_function(gradients, self._clip_factor(gradients))
+                else:
+                    self._apply_function(gradients)
         return float(_value(loss))
 
     @override
@@ -133,7 +141,17 @@ class MeshSteps(Steps):
         # A gradient comes out laid out as its computation left it, and optimizers do not look.
         variables = [self._variables[index] for index in self._with_gradient]
         pairs = zip(gradients, variables, strict=True)
-        super()._apply([dtensor.relayout(gradient, variable.layout) for gradient, variable in pairs])
+        gradients = [dtensor.relayout(gradient, variable.layout) for gradient, variable in pairs]
+        super()._apply(gradients)
+
+    def _apply_clipped(self, gradients: list[tf.Tensor], by: tf.Tensor) -> None:
+        self._apply([gradient * by for gradient in gradients])
+
+    def _clip_factor(self, gradients: list[tf.Tensor]) -> tf.Tensor:
+        """What gradients are multiplied by so that their norm is at most the one that is asked for."""
+        squares = [float(_value(self._square_sum_function(gradient))) for gradient in gradients]
+        norm = math.sqrt(sum(squares))
+        return tf.constant(self._global_clipnorm / max(norm, self._global_clipnorm))
 
     def _gradients(self, batch: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
         loss, gradients = super()._gradients(batch)

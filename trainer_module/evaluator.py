@@ -19,6 +19,7 @@ from tfx_distribute.trainer_module.job import Data, TrainingJob
 from tfx_distribute.trainer_module.peers import ChiefWatch
 from tfx_distribute.trainer_module.plan import make_plan
 from tfx_distribute.trainer_module.progress import Progress, Reporter
+from tfx_distribute.trainer_module.trainable import as_floats
 
 POLL_SECONDS = 0.5
 KEEP = 3  # checkpoints; an evaluator that is slower than training skips to the latest
@@ -116,7 +117,7 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
         evaluated.reset_metrics()
         for batch in feed.evaluation_part(0, 1, plan.global_batch_size // job.schedule.gradient_accumulation_steps):
             step(batch)
-        metrics = {name: float(value) for name, value in evaluated.metrics().items()}
+        metrics = as_floats(evaluated.metrics())
         with writer.as_default(step=epoch):
             for name, value in metrics.items():
                 tf.summary.scalar(f"epoch_{name}", value)

@@ -6,7 +6,6 @@ from epoch to epoch, instead of being opened anew.
 """
 
 import time
-from typing import Any
 
 import tensorflow as tf
 
@@ -23,7 +22,7 @@ from tfx_distribute.trainer_module.plan import Plan, make_plan
 from tfx_distribute.trainer_module.profiler import Profiler
 from tfx_distribute.trainer_module.progress import Progress, Reporter
 from tfx_distribute.trainer_module.steps import Steps
-from tfx_distribute.trainer_module.trainable import is_keras_3
+from tfx_distribute.trainer_module.trainable import as_floats, is_keras_3
 
 CALL_SECONDS = 0.5  # how long one TensorFlow call of many steps aims to take: as often as progress is shown
 
@@ -87,14 +86,14 @@ def train(
             trained.reset_metrics()
             callbacks.on_epoch_begin(epoch)
             _train_epoch(steps, plan.steps_per_epoch, schedule.steps_per_execution, callbacks, progress, profiler)
-            metrics = _floats(steps.metrics())
+            metrics = as_floats(steps.metrics())
             if handover:
                 handover.save(epoch)
             elif feed.has_evaluation:
                 callbacks.on_test_begin()
                 trained.reset_metrics()
                 steps.evaluate()
-                evaluated = _floats(steps.metrics(evaluated=True))
+                evaluated = as_floats(steps.metrics(evaluated=True))
                 callbacks.on_test_end(evaluated)
                 metrics |= _named_val(evaluated)
             callbacks.on_epoch_end(epoch, metrics)
@@ -183,16 +182,6 @@ def _wants_batches(callbacks: tf.keras.callbacks.CallbackList) -> bool:
 
 def _named_val(metrics: dict[str, float]) -> dict[str, float]:
     return {f"val_{name}": value for name, value in metrics.items()}
-
-
-def _floats(metrics: dict[str, Any]) -> dict[str, float]:
-    """Metrics as numbers; one that has several values, such as one for each class, as so many metrics."""
-    floats: dict[str, float] = {}
-    for name, value in metrics.items():
-        values = tf.reshape(tf.cast(value, tf.float64), [-1]).numpy()
-        names = [name] if len(values) == 1 else [f"{name}_{index}" for index in range(len(values))]
-        floats.update(zip(names, map(float, values), strict=True))
-    return floats
 
 
 class _Progress:

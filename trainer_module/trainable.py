@@ -243,6 +243,16 @@ def input_names(model: tf.keras.Model, available: set[str]) -> set[str]:
     return named if named and named <= available else available
 
 
+def as_floats(metrics: dict[str, Any]) -> dict[str, float]:
+    """Metrics as numbers; one that has several values, such as one for each class, as so many metrics."""
+    floats: dict[str, float] = {}
+    for name, value in metrics.items():
+        values = tf.reshape(tf.cast(value, tf.float64), [-1]).numpy()
+        names = [name] if len(values) == 1 else [f"{name}_{index}" for index in range(len(values))]
+        floats.update(zip(names, map(float, values), strict=True))
+    return floats
+
+
 def is_keras_3() -> bool:
     """Whether `tf.keras` is Keras 3 in this process."""
     return tf.keras.Model.__module__.startswith("keras.")  # Keras 2 is tf_keras

@@ -387,10 +387,14 @@ class PerDigit(tf.keras.metrics.MeanTensor):
 """
 
 
-def test_metric_of_several_values(cluster, tmp_path):
+@pytest.mark.parametrize("num_evaluators", [0, 1])
+def test_metric_of_several_values(cluster, tmp_path, num_evaluators):
     (tmp_path / "own_metric.py").write_text(SEVERAL_VALUES)
-    metrics = cluster.train(module=UserModule("own_metric.build_model", (str(tmp_path),))).metrics
-    assert [f"mean_probability_{digit}" for digit in range(10)] == [name for name in metrics if name.startswith("mean")]
+    workers = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=num_evaluators, accelerator_type="cpu")
+    metrics = cluster.train(workers, module=UserModule("own_metric.build_model", (str(tmp_path),))).metrics
+    for prefix in ("mean", "val_mean"):
+        named = [f"{prefix}_probability_{digit}" for digit in range(10)]
+        assert [name for name in metrics if name.startswith(prefix)] == named
     assert sum(metrics[f"val_mean_probability_{digit}"] for digit in range(10)) == pytest.approx(1.0, rel=1e-4)
 
 

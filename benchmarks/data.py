@@ -218,7 +218,7 @@ def run(job: str, folder: Path, output: Path, argument: object = "") -> dict[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--examples", type=int, default=1_000_000, help="examples to write, and to read")
+    parser.add_argument("--examples", type=int, default=1_600_000, help="examples to write, and to read")
     parser.add_argument("--pairs", type=int, default=3, help="runs of each")
     for hidden in ("--job", "--folder", "--output", "--argument"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)

@@ -163,6 +163,9 @@ class _Read(beam.DoFn):
     def process(self, part: Part) -> Iterator[pa.RecordBatch]:
         compression = "GZIP" if is_gzipped(part.file) else ""
         records = tf.data.TFRecordDataset(part.file, compression_type=compression, buffer_size=1 << 20)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # there is nothing to tune, and seconds pass until its thread has ended
+        records = records.with_options(options)
         try:
             lengths = [len(record) for record in records.take(SAMPLED).as_numpy_iterator()]
             if not lengths:

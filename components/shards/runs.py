@@ -5,13 +5,13 @@ random, and the same whatever process handled which of them. A run is a file of 
 range of keys lies together in it. A bucket is a range of keys: all those with the same first bits.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
 
 BUCKET_BITS = 12
 BUCKETS = 1 << BUCKET_BITS
@@ -54,65 +54,77 @@ def _mix(value: Keys) -> Keys:
 class Run:
     """A file of examples of one split, sorted by key.
 
+    Each bucket that is not empty is a block of it: how many examples, their keys, their sizes, themselves. So consecutive
+    buckets are one read, of not a byte too many.
+
     Attributes:
-      path: The file: keys, then where each example begins and the last one ends, then the examples.
+      path: The file.
       split: Number of the split.
       counts: Examples in each bucket.
+      ends: Where in the file each bucket ends.
       num_bytes: Bytes of the examples.
     """
 
     path: str
     split: int
-    counts: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.uint32]
+    ends: npt.NDArray[np.uint32]
     num_bytes: int
 
 
 def write(path: str, split: int, of: Keys, examples: Sequence[bytes]) -> Run:
-    """Sorts examples by key and writes them."""
+    """Sorts examples by key and writes them: less than 4 GiB."""
     order = np.argsort(of)
-    ordered = [examples[index] for index in order.tolist()]
-    begins = np.zeros(len(examples) + 1, np.int64)
-    np.cumsum([len(example) for example in ordered], out=begins[1:])
-    with tf.io.gfile.GFile(path, "wb") as file:
-        file.write(of[order].tobytes())
-        file.write(begins.tobytes())
-        file.write(b"".join(ordered))
-    return Run(path, split, np.bincount(_buckets(of), minlength=BUCKETS), int(begins[-1]))
+    ordered, sorted_keys = [examples[index] for index in order.tolist()], of[order]
+    counts = np.bincount((of >> np.uint64(64 - BUCKET_BITS)).astype(np.int64), minlength=BUCKETS)
+    ends, last, position, num_bytes = [], 0, 0, 0
+    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        for count in counts.tolist():
+            if count:
+                first, last = last, last + count
+                lengths = np.fromiter(map(len, ordered[first:last]), np.uint64, count)
+                header = np.concatenate([np.array([count], np.uint64), sorted_keys[first:last], lengths])
+                file.write(b"".join([header.tobytes(), *ordered[first:last]]))
+                num_bytes += int(lengths.sum())
+                position += header.nbytes + int(lengths.sum())
+            ends.append(position)
+    return Run(path, split, counts.astype(np.uint32), np.array(ends, np.uint32), num_bytes)
 
 
-def _buckets(of: Keys) -> Positions:
-    return (of >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
-
-
-def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[Keys, list[bytes]]:
+def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list[bytes]]:
     """The examples of some consecutive buckets of a run, and their keys."""
-    total = int(run.counts.sum())
-    first, end = int(run.counts[:first_bucket].sum()), int(run.counts[:end_bucket].sum())
-    if first == end:
-        return np.empty(0, np.uint64), []
-    with tf.io.gfile.GFile(run.path, "rb") as file:
-        file.seek(8 * first)
-        of = np.frombuffer(file.read(8 * (end - first)), np.uint64)
-        file.seek(8 * (total + first))
-        begins = np.frombuffer(file.read(8 * (end - first + 1)), np.int64)
-        file.seek(8 * (2 * total + 1) + int(begins[0]))
-        content = file.read(int(begins[-1] - begins[0]))
-    offsets = (begins - begins[0]).tolist()
-    return of, [content[begin:stop] for begin, stop in itertools.pairwise(offsets)]
+    begin, end = int(run.ends[first_bucket - 1]) if first_bucket else 0, int(run.ends[end_bucket - 1])
+    if begin == end:
+        return [], []
+    with FileSystems.open(run.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        file.seek(begin)
+        content = file.read(end - begin)
+    of, examples, position = [], [], 0
+    while position < len(content):
+        count = int(np.frombuffer(content, np.uint64, 1, position)[0])
+        of.append(np.frombuffer(content, np.uint64, count, position + 8))
+        begins = position + 8 * (2 * count + 1)
+        offsets = np.cumsum(np.frombuffer(content, np.uint64, count, position + 8 * (count + 1))) + np.uint64(begins)
+        for stop in offsets.tolist():
+            examples.append(content[begins:stop])
+            begins = stop
+        position = begins
+    return of, examples
 
 
 def merged(runs: Sequence[Run], first: int, count: int, at_once: int) -> Iterator[list[bytes]]:
     """The `count` examples from number `first` on in the order of all runs' keys, about `at_once` at a time."""
-    totals = np.sum([run.counts for run in runs], axis=0)
+    totals = np.sum([run.counts for run in runs], axis=0, dtype=np.int64)
     before = np.concatenate([[0], np.cumsum(totals)])  # examples before each bucket
     bucket = int(np.searchsorted(before, first, side="right")) - 1
     end = first + count
     while before[bucket] < end:
         after = max(bucket + 1, int(np.searchsorted(before, before[bucket] + at_once, side="right")) - 1)
-        of, examples = [], []
+        of: list[Keys] = []
+        examples: list[bytes] = []
         for run in runs:
             of_run, examples_of_run = read(run, bucket, after)
-            of.append(of_run)
+            of += of_run
             examples += examples_of_run
         order = np.argsort(np.concatenate(of))[max(0, first - before[bucket]) : end - before[bucket]]
         yield [examples[index] for index in order.tolist()]

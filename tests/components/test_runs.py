@@ -31,6 +31,17 @@ def test_little_is_held_at_a_time(made):
     assert max(len(part) for part in runs.merged(of_run, 0, 158, at_once=20)) <= 20
 
 
+def test_buckets_that_lie_together_are_one_read(made, monkeypatch):
+    (run, *_), _ = made
+    opened = []
+    open_file = runs.FileSystems.open
+    monkeypatch.setattr(runs.FileSystems, "open", lambda path, **how: opened.append(path) or open_file(path, **how))
+    _, examples = runs.read(run, 0, runs.BUCKETS)
+    assert opened == [run.path]
+    assert len(examples) == 100
+    assert sum(map(len, examples)) == run.num_bytes
+
+
 def test_no_two_examples_have_the_same_key():
     positions = np.concatenate([runs.positions(split, file, 0, 1000) for split in (0, 1) for file in (0, 5)])
     assert len(set(runs.keys(positions, 0).tolist())) == len(set(runs.keys(positions, 1).tolist())) == 4000

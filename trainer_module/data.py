@@ -59,8 +59,13 @@ class Feed:
             diagnosis.explain(error, [file for split in splits for file in split.files], self.features.examples)
             raise
 
-    def train(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
+    def train(self, context: tf.distribute.InputContext, first_step: int = 0) -> tf.data.Dataset:
         """This process's share of the training examples, shuffled anew each time round, without end.
+
+        Args:
+          context: Which of the processes this one is.
+          first_step: Training steps whose examples are left out: the next one's come first. They are exactly those that it
+            would have had; about those, where processes do not train in step.
 
         Returns:
           Pairs, for one replica each. First a batch: features (name -> tensor whose first dimension is the batch), label,
@@ -68,25 +73,34 @@ class Feed:
           a float32 scalar: batches of one step may differ by an example, and each example counts the same.
         """
         split, reader, readers = self.data.train, context.input_pipeline_id, context.num_input_pipelines
-        blocks = reading_lib.shuffled(split, reader, readers, self.schedule.seed, self.reading)
         batch = self.schedule.per_replica_batch_size
+        own = reading_lib.examples_of(split.num_examples, reader, readers)
+
+        def blocks(first_pass: Any, skipped: Any) -> tf.data.Dataset:
+            return reading_lib.shuffled(split, reader, readers, self.schedule.seed, self.reading, first_pass, skipped)
+
+        def batches(sizes: tf.Tensor, done: Any) -> tf.data.Dataset:
+            """Batches of these sizes, which are those of one time round, after the first `done` batches."""
+            in_pass = done % tf.size(sizes, tf.int64)
+            skipped = tf.reduce_sum(sizes[:in_pass]) if first_step else 0
+            return blocks(done // tf.size(sizes, tf.int64), skipped).rebatch(tf.roll(sizes, -in_pass, 0))
+
         if not self.batches:
-            own = reading_lib.examples_of(split.num_examples, reader, readers)
             sizes = reading_lib.step_sizes(own, (own + batch - 1) // batch, 0, 1, 1)
-            return self._parsed(blocks.rebatch(sizes), lambda number, size: 1.0)
+            return self._parsed(batches(sizes, first_step // readers), lambda number, size: 1.0)
         if self.plan.fixed_batches:
-            return self._parsed(
-                blocks.rebatch(batch, drop_remainder=True), lambda number, size: 1.0 / (self.batches * readers)
-            )
+            done = first_step * self.batches * batch
+            fixed = blocks(done // own, done % own).rebatch(batch, drop_remainder=True)
+            return self._parsed(fixed, lambda number, size: 1.0 / (self.batches * readers))
         steps = self.plan.steps_per_pass
         ends = reading_lib.step_ends(split.num_examples, steps)
         sizes = reading_lib.step_sizes(split.num_examples, steps, reader, readers, self.batches)
 
         def share(number: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-            step = number // self.batches % steps
+            step = (first_step + number // self.batches) % steps
             return tf.cast(size, tf.float32) / tf.cast(ends[step + 1] - ends[step], tf.float32)
 
-        return self._parsed(blocks.rebatch(sizes), share)
+        return self._parsed(batches(sizes, first_step * self.batches), share)
 
     def eval_steps(self, num_replicas: int) -> int:
         """Steps of one evaluation, of a global batch each: the whole split, or as many as the schedule says."""

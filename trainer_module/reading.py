@@ -23,7 +23,9 @@ SHARING_BLOCK = 512  # records that processes which share a file divide at a tim
 Number = Any  # an int or, where workers of parameter servers take the same function, an int64 scalar
 
 
-def shuffled(split: Split, reader: Number, readers: int, seed: int, reading: Reading) -> tf.data.Dataset:
+def shuffled(
+    split: Split, reader: Number, readers: int, seed: int, reading: Reading, first_pass: Number = 0, skipped: Number = 0
+) -> tf.data.Dataset:
     """A process's share of a split, again and again without end, in blocks, shuffled anew each time round.
 
     Args:
@@ -33,6 +35,8 @@ def shuffled(split: Split, reader: Number, readers: int, seed: int, reading: Rea
       seed: Seed of the order. With the same, the order over all processes is the same, however many there are, as long as
         none has more shards than `reading.cycle_length`.
       reading: How it is read.
+      first_pass: How many times round are left out at the beginning. The others have the order that they had anyway.
+      skipped: How many examples of the first time round that is read are left out.
 
     Returns:
       Vectors of serialized examples, of varying length.
@@ -54,10 +58,16 @@ def shuffled(split: Split, reader: Number, readers: int, seed: int, reading: Rea
         return tf.data.Dataset.from_tensor_slices(names).flat_map(lambda name: open_files(name).batch(block))
 
     def lane(shards: tf.Tensor) -> tf.data.Dataset:
-        blocks = tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(files), shards)).flat_map(blocks_of)
+        blocks = tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(files), shards)).flat_map(blocks_of).enumerate()
         if cached:
             blocks = blocks.cache()
-        return blocks.repeat().enumerate().map(lambda number, records: _shuffle(records, [seed, shards[0] * 2**32 + number]))
+
+        def next_block(of_pass: tf.Tensor, block: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+            number, records = block
+            of_pass += tf.cast(number == 0, tf.int64)
+            return of_pass, _shuffle(records, [seed, shards[0] * 2**44 + of_pass * 2**24 + number])
+
+        return blocks.repeat().scan(tf.cast(first_pass, tf.int64) - 1, next_block)
 
     blocks = tf.data.Dataset.from_tensor_slices(of_lane).interleave(
         lane,
@@ -70,7 +80,7 @@ def shuffled(split: Split, reader: Number, readers: int, seed: int, reading: Rea
         blocks = blocks.ragged_batch(lanes).map(_in_turn, num_parallel_calls=calls)
     if share.sharing > 1:
         blocks = _shared(blocks, reader // groups, share.sharing, examples_of(split.num_examples, reader % groups, groups))
-    return blocks
+    return _without_first(blocks, skipped)
 
 
 def in_order(split: Split, reader: Number, readers: int, reading: Reading) -> tf.data.Dataset:
@@ -158,6 +168,18 @@ def _shared(blocks: tf.data.Dataset, number: Number, of: int, num_examples: Numb
         return tf.boolean_mask(records, position % of == number)
 
     return blocks.rebatch(SHARING_BLOCK, drop_remainder=True).enumerate().map(own)
+
+
+def _without_first(blocks: tf.data.Dataset, skipped: Number) -> tf.data.Dataset:
+    """Blocks without their first `skipped` examples, which are read but not passed on."""
+    if isinstance(skipped, int) and not skipped:
+        return blocks
+
+    def rest(left: tf.Tensor, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        without = tf.minimum(left, tf.size(records, tf.int64))
+        return left - without, records[without:]
+
+    return blocks.scan(tf.cast(skipped, tf.int64), rest).filter(lambda records: tf.size(records) > 0)
 
 
 def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:

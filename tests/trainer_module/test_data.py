@@ -149,6 +149,20 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
 
 
+@pytest.mark.parametrize("first_step", [1, 6, 25])
+@pytest.mark.parametrize(("fixed", "cache"), [(False, "none"), (False, "memory"), (True, "none")])
+@pytest.mark.parametrize(("shards", "readers"), [(0, 1), (0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
+def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, first_step):
+    """The same batches and shares as if it had never stopped, in the middle of a time round or behind several."""
+    schedule = Schedule(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
+    fed = feed(numbers(101, shards), schedule, readers, shuffle_buffer_size=16, cycle_length=5, cache=cache)
+    for index in range(readers):
+        whole = list(fed.train(reader(index, readers)).take((first_step + 20) * fed.batches))
+        rest = list(fed.train(reader(index, readers), first_step).take(20 * fed.batches))
+        assert trained(rest) == trained(whole)[first_step * fed.batches :]
+        assert [float(share) for _, share in rest] == [float(share) for _, share in whole[first_step * fed.batches :]]
+
+
 def test_workers_of_parameter_servers_go_round_by_themselves(numbers):
     """Their number is a tensor, since all take the same function."""
     data = numbers(50, shards=4)

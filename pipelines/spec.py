@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from tfx_distribute.pipelines.beam import Beam
 from tfx_distribute.pipelines.models import Model, Scalar
 from tfx_distribute.trainer_module import compatibility
-from tfx_distribute.trainer_module.job import Distribution, Reading, Schedule
+from tfx_distribute.trainer_module.job import Distribution, Reading, Recovery, Schedule
 
 BASE_DIR = "base_dir"  # key of the validation context: the folder that input paths are relative to
 
@@ -185,10 +185,18 @@ class Parameters(Model):
     """Whether a process keeps what it has read in memory; `auto` where that is at most 512 MiB."""
     max_corrupt_records: int = Field(Reading.max_corrupt_records, ge=0)
     """Records that cannot be read and are left out, at most."""
+    save_checkpoints_secs: int = Field(Recovery.save_checkpoints_secs, ge=0)
+    """Seconds between two saves of the training state; 0 saves by `save_checkpoints_steps` alone."""
+    save_checkpoints_steps: int = Field(Recovery.save_checkpoints_steps, ge=0)
+    """Training steps between two saves of the training state; 0 saves by `save_checkpoints_secs` alone."""
+    heartbeat_timeout_secs: int = Field(Recovery.heartbeat_timeout_secs, ge=1)
+    """Seconds without a sign of life after which a training process counts as lost."""
+    max_restarts: int = Field(Recovery.max_restarts, ge=0)
+    """How often a cluster that lost a process is started again."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> "Parameters":
-        compatibility.check(self.distribution, self.schedule, self.reading)
+        compatibility.check(self.distribution, self.schedule, self.reading, self.recovery)
         return self
 
     @property
@@ -205,6 +213,11 @@ class Parameters(Model):
     def reading(self) -> Reading:
         """The parameters that say how examples are read."""
         return Reading(**{field.name: getattr(self, field.name) for field in fields(Reading)})
+
+    @property
+    def recovery(self) -> Recovery:
+        """The parameters that say what is done against the loss of a process."""
+        return Recovery(**{field.name: getattr(self, field.name) for field in fields(Recovery)})
 
 
 class Trainer(Model):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tfx_distribute.trainer_module import layout
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import Distribution, Reading, Schedule
+from tfx_distribute.trainer_module.job import Distribution, Reading, Recovery, Schedule
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def device_names(distribution: Distribution) -> tuple[str, ...]:
     return tuple(name.strip().upper() for name in distribution.devices.split(",") if name.strip())
 
 
-def check(distribution: Distribution, schedule: Schedule, reading: Reading) -> None:
+def check(distribution: Distribution, schedule: Schedule, reading: Reading, recovery: Recovery) -> None:
     """Refuses combinations that cannot train, each with the reason and what to write instead.
 
     Raises:
@@ -224,6 +224,10 @@ def check(distribution: Distribution, schedule: Schedule, reading: Reading) -> N
         ("num_parallel_calls", reading.num_parallel_calls, 0),
         ("prefetch_buffer_size", reading.prefetch_buffer_size, 0),
         ("max_corrupt_records", reading.max_corrupt_records, 0),
+        ("save_checkpoints_secs", recovery.save_checkpoints_secs, 0),
+        ("save_checkpoints_steps", recovery.save_checkpoints_steps, 0),
+        ("heartbeat_timeout_secs", recovery.heartbeat_timeout_secs, 1),
+        ("max_restarts", recovery.max_restarts, 0),
     ):
         if value < least:
             raise ConfigurationError(f"{name}: {value} is too small; write {least} or more")

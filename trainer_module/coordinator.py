@@ -10,7 +10,6 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_distribute.trainer_module.cluster import WORKER, Task, uses_accelerators
-from tfx_distribute.trainer_module.data import Feed
 from tfx_distribute.trainer_module.job import Distribution
 from tfx_distribute.trainer_module.peers import ChiefWatch, cluster_spec
 from tfx_distribute.trainer_module.steps import Steps
@@ -21,17 +20,16 @@ CALLS_PER_WORKER = 4  # of the steps that are asked for at once: a worker that i
 class CoordinatorSteps(Steps):
     """`Steps` that workers take when they are free: asynchronously, though all of a call's are done when it returns."""
 
-    def _open(self, feed: Feed) -> None:
-        self._feed = feed
+    @override
+    def open(self, first_step: int) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._num_workers = cluster_spec().num_tasks(WORKER)
-        # The function that makes a worker's dataset is the same for all: each takes the next number.
-        self._numbers = tf.Variable(0, dtype=tf.int64, trainable=False)
 
         def of_worker() -> tf.data.Dataset:
-            # In one operation: two workers never get the same number.
-            number = tf.raw_ops.ResourceCountUpTo(resource=self._numbers.handle, limit=tf.int64.max, T=tf.int64)
-            return feed.train(tf.distribute.InputContext(self._num_workers, number % self._num_workers))
+            # Of a worker that comes back, too: it takes up its own share again.
+            number = tf.distribute.coordinator.experimental_get_current_worker_index()
+            context = tf.distribute.InputContext(self._num_workers, tf.cast(number, tf.int64))
+            return self._feed.train(context, first_step)
 
         self._training = iter(self._coordinator.create_per_worker_dataset(of_worker))
         self._evaluate_part_function = tf.function(self._evaluate_part)

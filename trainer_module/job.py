@@ -161,7 +161,24 @@ class Reading:
     max_corrupt_records: int = 0
 
 
-PARAMETERS = (Distribution, Schedule, Reading)  # whose fields are the Trainer's pipeline parameters
+@dataclass(frozen=True)
+class Recovery:
+    """What is done so that little is lost when a process dies; the pipeline parameters of the same names.
+
+    Attributes:
+      save_checkpoints_secs: Seconds between two saves of the training state; 0 saves by `save_checkpoints_steps` alone.
+      save_checkpoints_steps: Training steps between two saves; 0 saves by `save_checkpoints_secs` alone.
+      heartbeat_timeout_secs: Seconds without a sign of life after which a process counts as lost.
+      max_restarts: How often a cluster that lost a process is started again.
+    """
+
+    save_checkpoints_secs: int = 60
+    save_checkpoints_steps: int = 0
+    heartbeat_timeout_secs: int = 10
+    max_restarts: int = 3
+
+
+PARAMETERS = (Distribution, Schedule, Reading, Recovery)  # whose fields are the Trainer's pipeline parameters
 
 
 @dataclass(frozen=True)
@@ -187,11 +204,13 @@ class Outputs:
       serving_model_dir: Folder of the SavedModel.
       model_run_dir: Folder for TensorBoard logs and the like.
       result_file: JSON of a `TrainingResult`.
+      checkpoint_dir: Folder of the training state, the same for each try with the same inputs; empty to save none.
     """
 
     serving_model_dir: str
     model_run_dir: str
     result_file: str
+    checkpoint_dir: str = ""
 
 
 @dataclass(frozen=True)
@@ -206,6 +225,7 @@ class TrainingJob:
       outputs: Where results go.
       hparams: The user's own hyperparameters.
       reading: How examples are read.
+      recovery: What is done against the loss of a process.
       run_fn: What a `run_fn` gets; None for `build_model`.
     """
 
@@ -216,6 +236,7 @@ class TrainingJob:
     outputs: Outputs
     hparams: Mapping[str, Any] = field(default_factory=dict)
     reading: Reading = Reading()
+    recovery: Recovery = Recovery()
     run_fn: RunFn | None = None
 
     def to_json(self) -> str:

@@ -6,13 +6,16 @@ from epoch to epoch, instead of being opened anew.
 """
 
 import time
+from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import build, compatibility, learning_rate, optimize
+from tfx_distribute.trainer_module import build, compatibility, learning_rate, optimize, preemption
 from tfx_distribute.trainer_module import module as module_lib
+from tfx_distribute.trainer_module.checkpoint import Checkpoints
 from tfx_distribute.trainer_module.coordinator import CoordinatorSteps
 from tfx_distribute.trainer_module.data import Feed
+from tfx_distribute.trainer_module.epoch import Epochs, StepCounter
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.evaluator import Handover
 from tfx_distribute.trainer_module.features import Features
@@ -20,11 +23,9 @@ from tfx_distribute.trainer_module.job import Data, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.mesh import MeshSteps, MeshStrategy
 from tfx_distribute.trainer_module.plan import Plan, make_plan
 from tfx_distribute.trainer_module.profiler import Profiler
-from tfx_distribute.trainer_module.progress import Progress, Reporter
+from tfx_distribute.trainer_module.progress import Reporter
 from tfx_distribute.trainer_module.steps import Steps
 from tfx_distribute.trainer_module.trainable import as_floats, is_keras_3
-
-CALL_SECONDS = 0.5  # how long one TensorFlow call of many steps aims to take: as often as progress is shown
 
 
 def train(
@@ -61,7 +62,7 @@ def train(
             f"num_workers: {processes} workers read, but the train split has {data.train.num_examples} examples; write "
             f"num_workers={data.train.num_examples} or less"
         )
-    progress = _Progress(reporter, plan, plan.global_batch_size // readers)
+    counter = StepCounter(reporter, plan, plan.global_batch_size // readers)
     profiler = Profiler(compatibility.profile_window(schedule), run_dir if is_chief else None)
     told = build.context(job, features, plan, is_chief)
     with strategy.scope():
@@ -85,7 +86,7 @@ def train(
     )
     handover = Handover(trained.model, run_dir, is_chief) if job.distribution.num_evaluators else None
     start = time.monotonic()
-    with strategy.scope(), feed.explained():
+    with strategy.scope(), feed.explained(), preemption.saves_first():
         by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, plan.num_replicas)
         before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, not row.parameter_servers)
         if schedule.global_clipnorm and is_keras_3() and plan.num_replicas > 1:
@@ -94,12 +95,25 @@ def train(
         steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
         trained.model.stop_training = False
         callbacks.on_train_begin()
-        progress.report()
+        checkpoints = Checkpoints(
+            job.outputs.checkpoint_dir, job.recovery, _made_with(job, plan), is_chief, trained, own_callbacks
+        )
+        begin = checkpoints.restore()
+        if any(mean != own for mean, own in zip(steps.agree(begin.step), [begin.step], strict=True)):
+            raise ConfigurationError(
+                f"checkpoint_dir: not all processes find the same saved state in {job.outputs.checkpoint_dir}; write a "
+                "folder that all machines share"
+            )
+        steps.open(begin.step)
+        counter.begin(begin.step, checkpoints.remark)
+        epochs = Epochs(steps, schedule.steps_per_execution, callbacks, counter, profiler, checkpoints)
         metrics: dict[str, float] = {}
-        for epoch in range(plan.epochs):
-            trained.reset_metrics()
+        for epoch in range(begin.epoch, plan.epochs):
+            first = begin.step_of_epoch if epoch == begin.epoch else 0
+            if not first:
+                trained.reset_metrics()
             callbacks.on_epoch_begin(epoch)
-            _train_epoch(steps, plan.steps_per_epoch, schedule.steps_per_execution, callbacks, progress, profiler)
+            epochs.run(epoch, first, plan.steps_per_epoch)
             metrics = as_floats(steps.metrics())
             if handover:
                 handover.save(epoch)
@@ -111,22 +125,36 @@ def train(
                 callbacks.on_test_end(evaluated)
                 metrics |= _named_val(evaluated)
             callbacks.on_epoch_end(epoch, metrics)
-            progress.report_if_due(metrics)
-            if steps.agree(float(trained.model.stop_training)) > 0:
+            counter.report_if_due(metrics)
+            if steps.agree(trained.model.stop_training)[0] > 0:
                 break
         profiler.stop()
         seconds = time.monotonic() - start
         if handover:
             metrics |= _named_val(handover.finish())
-        progress.report(metrics)
+        counter.report(metrics)
         callbacks.on_train_end(metrics)
     return trained.model, TrainingResult(
         num_replicas=plan.num_replicas,
         global_batch_size=plan.global_batch_size,
-        train_steps=progress.step,
+        train_steps=counter.step,
         seconds=seconds,
         metrics=metrics,
     )
+
+
+def _made_with(job: TrainingJob, plan: Plan) -> dict[str, Any]:
+    """What a saved state depends on beside the run's inputs: another strategy may take it up where these are the same."""
+    row = compatibility.strategy_named(job.distribution.strategy)
+    divided: dict[str, Any] = {"mesh": job.distribution.mesh} if row.name == "model_parallel" else {}
+    if row.parameter_servers and job.distribution.partition_min_bytes:
+        divided = {"partition_min_bytes": job.distribution.partition_min_bytes}
+    return {
+        "strategy": row.name if divided or row.name == "model_parallel" else "any that keeps variables whole",
+        "global_batch_size": plan.global_batch_size,
+        "steps_per_epoch": plan.steps_per_epoch,
+        **divided,
+    }
 
 
 def _kind_of_steps(strategy: tf.distribute.Strategy) -> type[Steps]:
@@ -143,93 +171,5 @@ def _tensorboard(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Ca
     return [tf.keras.callbacks.TensorBoard(job.outputs.model_run_dir, write_graph=False, profile_batch=0)]
 
 
-def _train_epoch(
-    steps: Steps,
-    num_steps: int,
-    steps_per_execution: int,
-    callbacks: tf.keras.callbacks.CallbackList,
-    progress: "_Progress",
-    profiler: Profiler,
-) -> None:
-    """Takes the training steps of one epoch, in as few calls as progress reports allow or as many as are asked for."""
-    # Whether some callback, of whichever process, wants to hear of each batch; as in `fit`, of each execution.
-    hooks = steps.agree(float(_wants_batches(callbacks))) > 0
-    adapt = not (steps_per_execution or hooks)
-    wanted = steps_per_execution or 1
-    done = 0
-    while done < num_steps:
-        profiler.start_if_due(progress.step)
-        count = min(wanted, num_steps - done, profiler.steps_until_end(progress.step) or num_steps)
-        if hooks:
-            callbacks.on_train_batch_begin(done)
-        began = time.monotonic()
-        loss = steps.train(count)
-        took = time.monotonic() - began
-        done += count
-        progress.advance(count, loss)
-        profiler.stop_if_due(progress.step)
-        if hooks:
-            callbacks.on_train_batch_end(done - 1, {"loss": loss})
-            if steps.agree(float(callbacks.model.stop_training)) > 0:
-                break
-        if adapt and done < num_steps:
-            # The first call also traces the function: grow by steps, not at once.
-            longest = min(10 * count, int(count * CALL_SECONDS / max(took, 1e-9)))
-            wanted = max(1, int(steps.agree(longest)))
-
-
-def _wants_batches(callbacks: tf.keras.callbacks.CallbackList) -> bool:
-    """Whether some callback has something to do before or after a batch."""
-    keras_2_knows: bool | None = getattr(callbacks, "_should_call_train_batch_hooks", None)
-    if keras_2_knows is not None:
-        return keras_2_knows
-    hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
-    return any(
-        # A LambdaCallback has functions of its own in their place.
-        getattr(getattr(callback, hook), "__func__", None) is not getattr(tf.keras.callbacks.Callback, hook)
-        for callback in callbacks.callbacks
-        for hook in hooks
-        # Some of Keras's own hear of batches, and do nothing with them as they are set.
-        if "epoch" not in (getattr(callback, "save_freq", ""), getattr(callback, "update_freq", ""))
-    )
-
-
 def _named_val(metrics: dict[str, float]) -> dict[str, float]:
     return {f"val_{name}": value for name, value in metrics.items()}
-
-
-class _Progress:
-    """Counts steps, and reports them at most once an interval."""
-
-    def __init__(self, reporter: Reporter, plan: Plan, examples_per_step: int):
-        self.step = 0
-        self._reporter = reporter
-        self._plan = plan
-        self._examples_per_step = examples_per_step
-        self._reported_step = 0
-        self._reported_at = time.monotonic()
-
-    def advance(self, count: int, loss: float) -> None:
-        self.step += count
-        self.report_if_due({"loss": loss})
-
-    def report_if_due(self, metrics: dict[str, float]) -> None:
-        if self._reporter.due():
-            self.report(metrics)
-
-    def report(self, metrics: dict[str, float] | None = None) -> None:
-        now = time.monotonic()
-        examples = (self.step - self._reported_step) * self._examples_per_step
-        rate = examples / max(now - self._reported_at, 1e-9)
-        self._reported_step, self._reported_at = self.step, now
-        self._reporter.report(
-            Progress(
-                phase="train",
-                step=self.step,
-                train_steps=self._plan.train_steps,
-                examples_per_second=rate,
-                num_replicas=self._plan.num_replicas,
-                global_batch_size=self._plan.global_batch_size,
-                metrics=metrics,
-            )
-        )

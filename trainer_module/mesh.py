@@ -134,9 +134,10 @@ class MeshSteps(Steps):
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
         return {name: _value(value) for name, value in super().metrics(evaluated).items()}
 
-    def _open(self, feed: Feed) -> None:
-        self._feed = feed.of_global_batch(self._strategy.num_replicas_in_sync)
-        self._training = iter(self._feed.train(tf.distribute.InputContext()))
+    @override
+    def open(self, first_step: int) -> None:
+        self._feed = self._feed.of_global_batch(self._strategy.num_replicas_in_sync)
+        self._training = iter(self._feed.train(tf.distribute.InputContext(), first_step))
 
     def _apply(self, gradients: list[tf.Tensor]) -> None:
         # A gradient comes out laid out as its computation left it, and optimizers do not look.

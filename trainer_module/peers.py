@@ -1,12 +1,14 @@
-"""Whether the chief is still there, seen from a process that is not in step with it."""
+"""Whether other processes of the cluster are still there."""
 
+import os
+import re
 import socket
 import time
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.cluster import CHIEF, Task
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.cluster import CHIEF, Task, task_from_environment
+from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
 
 # How long a process waits for the chief to come, and to come back.
 COME_SECONDS = 3600.0
@@ -16,6 +18,28 @@ GONE_SECONDS = 30.0
 def cluster_spec() -> tf.train.ClusterSpec:
     """The cluster of this process's TF_CONFIG."""
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+
+
+EXIT_CODE = 138  # what the Training Operator leaves to programs that want another try (128 + SIGUSR1)
+
+
+def lost(error: BaseException) -> PeerLostError | None:
+    """What an error means that TensorFlow raised since another process is gone; None of any other error.
+
+    TensorFlow names the process in the error's text, but not always.
+    """
+    text = str(error)
+    gone = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
+    coordination = isinstance(error, tf.errors.OpError | RuntimeError) and re.search(
+        r"[Cc]oordination service|heartbeat|Collective ops is aborted|Socket closed|Connection reset by peer", text
+    )
+    if not (gone or coordination) or not cluster_spec().jobs:
+        return None
+    own = task_from_environment(os.environ)
+    named = [Task(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)]
+    others = sorted({task for task in named if task not in (own, Task(own.role, own.index))})
+    who = " and ".join(map(str, others)) or "another process of the cluster"
+    return PeerLostError(f"{own} has lost {who}: {text.strip().splitlines()[0]}")
 
 
 class ChiefWatch:

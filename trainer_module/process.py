@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import autograph, coordinator, evaluator, export, loop, run_fn
+from tfx_distribute.trainer_module import autograph, coordinator, evaluator, export, loop, peers, preemption, run_fn
 from tfx_distribute.trainer_module import strategy as strategy_lib
 from tfx_distribute.trainer_module.cluster import (
     CHIEF_TASK,
@@ -18,10 +18,12 @@ from tfx_distribute.trainer_module.cluster import (
     task_from_environment,
     without_evaluator,
 )
-from tfx_distribute.trainer_module.errors import TfxDistributeError
+from tfx_distribute.trainer_module.errors import PeerLostError, PreemptedError, TfxDistributeError
 from tfx_distribute.trainer_module.features import Features
 from tfx_distribute.trainer_module.job import TrainingJob
 from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress, Reporter
+
+OUT_OF_MEMORY = 137  # as of a process that the kernel killed for it
 
 
 def main(job_file: str) -> int:
@@ -31,14 +33,28 @@ def main(job_file: str) -> int:
       job_file: Path of a `TrainingJob` document.
 
     Returns:
-      The exit code: 0 when this process's part is done, 1 when it failed. What failed is on standard error.
+      The exit code: 0 when this process's part is done; 1 when it failed, and would again; of 128 and more when another try
+      may do better. What failed is on standard error.
     """
+    preemption.watch()
     try:
         run(TrainingJob.from_json(Path(job_file).read_bytes()))
     except BaseException as error:  # a module that calls sys.exit() has not trained either
+        error = peers.lost(error) or error
         _tell(error)
-        return 1
+        return _exit_code(error)
     return 0
+
+
+def _exit_code(error: BaseException) -> int:
+    """As the Training Operator (`restartPolicy: ExitCode`) has it: 1 to 127 are final, 128 and more are tried again."""
+    if isinstance(error, PreemptedError):
+        return preemption.EXIT_CODE
+    if isinstance(error, PeerLostError):
+        return peers.EXIT_CODE
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
+        return OUT_OF_MEMORY
+    return 1
 
 
 def run(job: TrainingJob) -> None:

@@ -26,6 +26,7 @@ class Progress:
       num_replicas: Replicas that train in step, over all processes.
       global_batch_size: Examples per training step, over all processes.
       metrics: Running values of the loss and the metrics.
+      message: What a person should know, once.
     """
 
     phase: str
@@ -35,6 +36,7 @@ class Progress:
     num_replicas: int = 0
     global_batch_size: int = 0
     metrics: Mapping[str, float] | None = None
+    message: str = ""
 
     @staticmethod
     def from_json(line: str) -> "Progress":

@@ -69,7 +69,21 @@ class Steps:
         self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
         # Two, since what there is to tell may differ.
         self._metrics_function, self._eval_metrics_function = tf.function(trainable.metrics), tf.function(trainable.metrics)
-        self._open(feed)
+        self._feed = feed
+
+    def open(self, first_step: int) -> None:
+        """Begins to read, at the examples of a training step; once all that was saved is restored."""
+        self._training = iter(
+            self._strategy.distribute_datasets_from_function(lambda context: self._feed.train(context, first_step))
+        )
+        self._evaluation = None
+        if self._feed.has_evaluation:
+            replicas = self._strategy.num_replicas_in_sync
+            self._eval_steps = self._feed.eval_steps(replicas)
+            self._evaluation = iter(
+                self._strategy.distribute_datasets_from_function(lambda context: self._feed.evaluation(context, replicas))
+            )
+        _open_iterators.extend((self._training, self._evaluation))
 
     def train(self, num_steps: int) -> float:
         """Takes `num_steps` training steps; returns the last one's mean loss on this process's replicas."""
@@ -91,32 +105,20 @@ class Steps:
         """
         return self._eval_metrics_function() if evaluated else self._metrics_function()
 
-    def agree(self, value: float) -> float:
-        """The mean of a number over all processes, the same on each: for what they have to do alike.
+    def agree(self, *values: float) -> list[float]:
+        """The means of numbers over all processes, the same on each: for what they have to do alike.
 
         Collective operations of a graph are known by their place in it, the round of a loop included. Processes that
         divided the same steps into calls of different length would wait for each other without end.
         """
         if not isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return value
-        return float(self._mean(tf.constant(value, tf.float64)))
+            return list(values)
+        return [float(mean) for mean in self._mean(tf.constant(values, tf.float64))]
 
     @tf.function
-    def _mean(self, value: tf.Tensor) -> tf.Tensor:
-        here = self._strategy.run(lambda own: own, args=(value,))
+    def _mean(self, values: tf.Tensor) -> tf.Tensor:
+        here = self._strategy.run(lambda own: own, args=(values,))
         return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, here, axis=None)
-
-    def _open(self, feed: Feed) -> None:
-        """Begins to read."""
-        self._training = iter(self._strategy.distribute_datasets_from_function(feed.train))
-        self._evaluation = None
-        if feed.has_evaluation:
-            replicas = self._strategy.num_replicas_in_sync
-            self._eval_steps = feed.eval_steps(replicas)
-            self._evaluation = iter(
-                self._strategy.distribute_datasets_from_function(lambda context: feed.evaluation(context, replicas))
-            )
-        _open_iterators.extend((self._training, self._evaluation))
 
     def _train(self, iterator: Iterator, num_steps: tf.Tensor) -> tf.Tensor:
         losses = self._zero_losses()

@@ -55,6 +55,10 @@ class Trainable:
         """Begins to count anew."""
         raise NotImplementedError
 
+    def state(self) -> dict[str, Any]:
+        """All that training changes, as `tf.train.Checkpoint` takes it; the same in every process."""
+        raise NotImplementedError
+
 
 class CompiledModel(Trainable):
     """A compiled Keras 2 model: its losses, regularisers and metrics, or its own `train_step` and `test_step`."""
@@ -69,6 +73,21 @@ class CompiledModel(Trainable):
         self.steps_alone = kind.train_step is not keras_model.train_step or own_metrics
         self._tests_alone = kind.test_step is not keras_model.test_step or own_metrics
         self._own_loss = tf.keras.metrics.Mean("loss")  # what steps of the user's own say, where Keras keeps no such metric
+
+    @override
+    def prepare(self, batch: Any) -> None:
+        if self.steps_alone or self._tests_alone:
+            super().prepare(batch)
+            return
+
+        def build(features: Any, label: Any) -> None:
+            prediction = self.model(features, training=False)
+            # In the first step is too late: what was saved of metrics is restored before it.
+            if self.model.compiled_loss is not None:
+                self.model.compiled_loss.build(prediction)
+            self.model.compiled_metrics.build(prediction, label)
+
+        tf.function(build).get_concrete_function(*batch[:2])
 
     @override
     def reads(self, available: set[str]) -> set[str]:
@@ -109,6 +128,10 @@ class CompiledModel(Trainable):
     def reset_metrics(self) -> None:
         self.model.reset_metrics()
         self._own_loss.reset_state()
+
+    @override
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model, "optimizer": self.optimizer, "metrics": [self._own_loss, *self.model.metrics]}
 
     def _keep_loss(self, logs: dict[str, Any], batch: Any) -> tf.Tensor:
         """The loss that a step of the user's own returns; 0 where it returns none."""
@@ -193,6 +216,11 @@ class OwnTask(Trainable):
     def reset_metrics(self) -> None:
         for metric in self._all_metrics():
             metric.reset_state()
+
+    @override
+    def state(self) -> dict[str, Any]:
+        own = {"task": self._task} if isinstance(self._task, tf.Module) else {}
+        return {"model": self.model, "optimizer": self.optimizer, "metrics": self._all_metrics(), **own}
 
     def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
         return [self._loss, *getattr(self._task, "metrics", ())]

@@ -30,6 +30,7 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
         "label": component_spec.ExecutionParameter(type=str, optional=True),
         "example_weight": component_spec.ExecutionParameter(type=str, optional=True),
         "hparams": component_spec.ExecutionParameter(type=str, optional=True),
+        "checkpoint_dir": component_spec.ExecutionParameter(type=str, optional=True),
         **{
             field.name: component_spec.ExecutionParameter(type=request.property_type(field), optional=True)
             for dataclass in PARAMETERS
@@ -118,6 +119,11 @@ class Trainer(base_component.BaseComponent):
         prefetch_buffer_size: Number | None = None,
         cache: Text | None = None,
         max_corrupt_records: Number | None = None,
+        save_checkpoints_secs: Number | None = None,
+        save_checkpoints_steps: Number | None = None,
+        heartbeat_timeout_secs: Number | None = None,
+        max_restarts: Number | None = None,
+        checkpoint_dir: Text | None = None,
     ):
         """Constructs a Trainer component.
 
@@ -188,6 +194,13 @@ class Trainer(base_component.BaseComponent):
           cache: Whether a process keeps what it has read in memory: `memory`, `none`, or `auto` for `memory` where that is
             at most 512 MiB. Default `auto`.
           max_corrupt_records: Records that cannot be read and are left out, at most. Default 0.
+          save_checkpoints_secs: Seconds between two saves of the training state of `build_model`; 0 saves by
+            `save_checkpoints_steps` alone. Default 60.
+          save_checkpoints_steps: Training steps between two saves; 0 saves by `save_checkpoints_secs` alone. Default 0.
+          heartbeat_timeout_secs: Seconds without a sign of life after which a process counts as lost. Default 10.
+          max_restarts: How often a cluster that lost a process is started again, from the last save. Default 3.
+          checkpoint_dir: Folder of training states, which all machines of the cluster share. Each run has a folder in it,
+            called after its inputs, until it has ended well. Default: `.checkpoints` beside the component's outputs.
 
         Raises:
           ConfigurationError: The arguments contradict each other, as far as they are values; what a RuntimeParameter
@@ -235,6 +248,10 @@ class Trainer(base_component.BaseComponent):
             "prefetch_buffer_size": prefetch_buffer_size,
             "cache": cache,
             "max_corrupt_records": max_corrupt_records,
+            "save_checkpoints_secs": save_checkpoints_secs,
+            "save_checkpoints_steps": save_checkpoints_steps,
+            "heartbeat_timeout_secs": heartbeat_timeout_secs,
+            "max_restarts": max_restarts,
         }
         parameters = {name: int(value) if isinstance(value, bool) else value for name, value in parameters.items()}
         _check(parameters)
@@ -254,6 +271,7 @@ class Trainer(base_component.BaseComponent):
             example_weight=example_weight,
             custom_config=_as_json(custom_config),
             hparams=_as_json(hparams or {}),
+            checkpoint_dir=checkpoint_dir,
             model=types.Channel(type=standard_artifacts.Model),
             model_run=types.Channel(type=standard_artifacts.ModelRun),
             **parameters,

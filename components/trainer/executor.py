@@ -45,6 +45,8 @@ class Executor(base_executor.BaseExecutor):
             result = local.launch(job, work_dir)
         if not fileio.exists(job.outputs.serving_model_dir):
             raise TrainingError(f"training ended without a model in {job.outputs.serving_model_dir}")
+        if job.outputs.checkpoint_dir:
+            fileio.rmtree(job.outputs.checkpoint_dir)
         record(artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY]), job, result)
         logging.info("Trained %s: %s", job.outputs.serving_model_dir, result)
 

@@ -16,7 +16,7 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
 
-from tfx_distribute.components.trainer import examples
+from tfx_distribute.components.trainer import examples, identity
 from tfx_distribute.trainer_module import compatibility, shards
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -25,6 +25,7 @@ from tfx_distribute.trainer_module.job import (
     Distribution,
     Outputs,
     Reading,
+    Recovery,
     RunFn,
     Schedule,
     TrainingJob,
@@ -34,6 +35,7 @@ from tfx_distribute.trainer_module.job import (
 Artifacts = dict[str, list[types.Artifact]]
 
 RESULT_FILE = "training_result.json"
+CHECKPOINTS = ".checkpoints"  # beside the folders of the component's outputs
 
 
 def property_type(field: Field[Any]) -> type:
@@ -41,14 +43,14 @@ def property_type(field: Field[Any]) -> type:
     return int if field.type is bool else field.type  # type: ignore[return-value]  # the annotation is a type
 
 
-def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, Schedule, Reading]:
+def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, Schedule, Reading, Recovery]:
     """The Trainer's parameters, with defaults where a value is missing or None."""
 
     def pick(dataclass: type) -> Any:
         given = [field for field in fields(dataclass) if parameters.get(field.name) is not None]
         return dataclass(**{field.name: field.type(parameters[field.name]) for field in given})  # type: ignore[operator]
 
-    return pick(Distribution), pick(Schedule), pick(Reading)
+    return pick(Distribution), pick(Schedule), pick(Reading), pick(Recovery)
 
 
 def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[str, Any], work_dir: str) -> TrainingJob:
@@ -63,7 +65,7 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
     Raises:
       ConfigurationError: What is asked for cannot be trained.
     """
-    distribution, schedule, reading = training_parameters(exec_properties)
+    distribution, schedule, reading, recovery = training_parameters(exec_properties)
     train_args = _proto(exec_properties, standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs())
     eval_args = _proto(exec_properties, standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs())
     schedule = replace(
@@ -71,7 +73,7 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
         train_steps=schedule.train_steps or (0 if schedule.epochs else train_args.num_steps),
         eval_steps=schedule.eval_steps or eval_args.num_steps,
     )
-    compatibility.check(distribution, schedule, reading)
+    compatibility.check(distribution, schedule, reading, recovery)
     distribution, reason = compatibility.resolve(distribution)
     if reason:
         logging.info("strategy auto is %s: %s", distribution.strategy, reason)
@@ -91,6 +93,7 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
             result_file=os.path.join(work_dir, RESULT_FILE),
         ),
         reading=reading,
+        recovery=recovery,
         hparams={**json.loads(exec_properties.get("hparams") or "{}"), **(hyperparameters or {}).get("values", {})},
     )
     if kind == "build_model":
@@ -100,7 +103,12 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
         data = _data(inputs, splits, exec_properties, train_args, eval_args)
         processes = compatibility.reading_processes(distribution)
         logging.info("%d examples to train on: %s", data.train.num_examples, shards.told(data.train, processes))
-        return replace(job, data=data)
+        job = replace(job, data=data)
+        root = exec_properties.get("checkpoint_dir") or os.path.join(
+            os.path.dirname(os.path.dirname(model_dir)), CHECKPOINTS
+        )
+        found = identity.checkpoint_dir(root, identity.parts(job, inputs[standard_component_specs.EXAMPLES_KEY]))
+        return replace(job, outputs=replace(job.outputs, checkpoint_dir=found))
     train_args.num_steps = schedule.train_steps
     eval_args.num_steps = schedule.eval_steps
     return replace(

@@ -4,12 +4,12 @@ import pytest
 
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import Distribution, Reading, Schedule
+from tfx_distribute.trainer_module.job import Distribution, Reading, Recovery, Schedule
 
 
 @pytest.mark.parametrize("strategy", compatibility.NAMES)
 def test_each_built_strategy_runs_with_its_defaults(strategy):
-    compatibility.check(Distribution(strategy=strategy), Schedule(), Reading())
+    compatibility.check(Distribution(strategy=strategy), Schedule(), Reading(), Recovery())
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_auto_is_chosen_from_workers_and_devices(asked, chosen):
     resolved, reason = compatibility.resolve(asked)
     assert resolved == replace(asked, strategy=chosen)
     assert reason
-    compatibility.check(asked, Schedule(), Reading())
+    compatibility.check(asked, Schedule(), Reading(), Recovery())
 
 
 def test_a_named_strategy_is_left_alone():
@@ -127,4 +127,6 @@ def test_what_cannot_train_is_refused_with_the_fix(changes, message):
     of_schedule = {name: value for name, value in changes.items() if hasattr(Schedule, name)}
     of_distribution = {name: value for name, value in changes.items() if name not in of_schedule}
     with pytest.raises(ConfigurationError, match=f"^{message}"):
-        compatibility.check(replace(Distribution(), **of_distribution), replace(Schedule(), **of_schedule), Reading())
+        compatibility.check(
+            replace(Distribution(), **of_distribution), replace(Schedule(), **of_schedule), Reading(), Recovery()
+        )

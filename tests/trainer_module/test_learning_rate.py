@@ -18,7 +18,7 @@ class Ones(Feed):
         data = Data(Split((), 2), None, "y", None, None)
         super().__init__(data, None, schedule, Reading(), make_plan(schedule, 2, 1), readers=1, batches=1)
 
-    def train(self, context):
+    def train(self, context, first_step=0):
         return tf.data.Dataset.from_tensors(((tf.ones([2, 1]), tf.ones([2, 1])), 1.0)).repeat()
 
 
@@ -45,6 +45,7 @@ def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
     model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
     before_step = learning_rate.scale(model.optimizer, 2.0, 4)
     steps = Steps(trainable.make(model, "f"), tf.distribute.get_strategy(), Ones(), Schedule(2), before_step)
+    steps.open(0)
     seen = []
     for _ in range(5):
         steps.train(1)

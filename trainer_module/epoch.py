@@ -1,0 +1,160 @@
+"""The training steps of one epoch, divided into TensorFlow calls."""
+
+import time
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import preemption
+from tfx_distribute.trainer_module.checkpoint import Checkpoints, Position
+from tfx_distribute.trainer_module.errors import PreemptedError
+from tfx_distribute.trainer_module.plan import Plan
+from tfx_distribute.trainer_module.profiler import Profiler
+from tfx_distribute.trainer_module.progress import Progress, Reporter
+from tfx_distribute.trainer_module.steps import Steps
+
+CALL_SECONDS = 0.5  # how long one TensorFlow call of many steps aims to take: as often as progress is shown
+
+
+class Epochs:
+    """Takes training steps, as many in a call as progress reports allow or as are asked for.
+
+    Between calls, callbacks that want to hear of batches do, state is saved when that is due, and a process that is told to
+    leave leaves; all processes in step do the same at the same step.
+
+    Args:
+      steps: What takes them.
+      steps_per_execution: Steps of a call; 0 for as many as take `CALL_SECONDS`.
+      callbacks: The callbacks of all epochs.
+      counter: Counts the steps.
+      profiler: Watches some of them.
+      checkpoints: Saves the state.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        steps_per_execution: int,
+        callbacks: tf.keras.callbacks.CallbackList,
+        counter: "StepCounter",
+        profiler: Profiler,
+        checkpoints: Checkpoints,
+    ):
+        self._steps = steps
+        self._each = steps_per_execution
+        self._callbacks = callbacks
+        self._counter = counter
+        self._profiler = profiler
+        self._checkpoints = checkpoints
+
+    def run(self, epoch: int, first: int, num_steps: int) -> None:
+        """Takes the steps of an epoch, or of what is left of it.
+
+        Args:
+          epoch: Number of the epoch, from 0.
+          first: Steps of it that were taken already.
+          num_steps: Steps of the epoch in all.
+
+        Raises:
+          PreemptedError: A process was told to leave; the state is saved.
+        """
+        # Whether some callback, of whichever process, wants to hear of each batch; as in `fit`, of each execution.
+        hooks = self._steps.agree(_wants_batches(self._callbacks))[0] > 0
+        each = self._each or 1
+        stretch = each  # steps until the processes agree again on what to do
+        done = first
+        while done < num_steps:
+            until = min(done + stretch, done + self._checkpoints.steps_until_due(self._counter.step), num_steps)
+            count, began = until - done, time.monotonic()
+            while done < until:
+                done += self._call(done, until - done if not (self._each or hooks) else min(each, until - done), hooks)
+            took = time.monotonic() - began
+            # The first call also traces the function: grow by steps, not at once.
+            longest = min(10 * count, int(count * CALL_SECONDS / max(took, 1e-9)))
+            agreed, due, leaves, stops = self._steps.agree(
+                longest,
+                self._checkpoints.due(self._counter.step),
+                preemption.asked(),
+                hooks and self._callbacks.model.stop_training,
+            )
+            if due or leaves:
+                self._checkpoints.save(Position(epoch, done, self._counter.step))
+            if leaves:
+                raise PreemptedError(f"told to leave after training step {self._counter.step}")
+            if stops:
+                break
+            stretch = each if hooks else max(each, int(agreed))
+
+    def _call(self, done: int, most: int, hooks: bool) -> int:
+        """One TensorFlow call, of at most so many steps; returns how many it was."""
+        self._profiler.start_if_due(self._counter.step)
+        count = min(most, self._profiler.steps_until_end(self._counter.step) or most)
+        if hooks:
+            self._callbacks.on_train_batch_begin(done)
+        loss = self._steps.train(count)
+        self._counter.advance(count, loss)
+        self._profiler.stop_if_due(self._counter.step)
+        if hooks:
+            self._callbacks.on_train_batch_end(done + count - 1, {"loss": loss})
+        return count
+
+
+def _wants_batches(callbacks: tf.keras.callbacks.CallbackList) -> bool:
+    """Whether some callback has something to do before or after a batch."""
+    keras_2_knows: bool | None = getattr(callbacks, "_should_call_train_batch_hooks", None)
+    if keras_2_knows is not None:
+        return keras_2_knows
+    hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+    return any(
+        # A LambdaCallback has functions of its own in their place.
+        getattr(getattr(callback, hook), "__func__", None) is not getattr(tf.keras.callbacks.Callback, hook)
+        for callback in callbacks.callbacks
+        for hook in hooks
+        # Some of Keras's own hear of batches, and do nothing with them as they are set.
+        if "epoch" not in (getattr(callback, "save_freq", ""), getattr(callback, "update_freq", ""))
+    )
+
+
+class StepCounter:
+    """Counts training steps, and reports them at most once an interval."""
+
+    def __init__(self, reporter: Reporter, plan: Plan, examples_per_step: int):
+        self.step = 0
+        self._reporter = reporter
+        self._plan = plan
+        self._examples_per_step = examples_per_step
+        self._reported_step = 0
+        self._reported_at = time.monotonic()
+
+    def begin(self, step: int, remark: str) -> None:
+        """Begins to count, after so many steps of an earlier try."""
+        self.step = self._reported_step = step
+        self.report(message=remark or (f"continues after training step {step}" if step else ""))
+
+    def advance(self, count: int, loss: float) -> None:
+        """So many steps were taken."""
+        self.step += count
+        self.report_if_due({"loss": loss})
+
+    def report_if_due(self, metrics: dict[str, float]) -> None:
+        """Reports, if the last report is old enough."""
+        if self._reporter.due():
+            self.report(metrics)
+
+    def report(self, metrics: dict[str, float] | None = None, message: str = "") -> None:
+        """Reports."""
+        now = time.monotonic()
+        examples = (self.step - self._reported_step) * self._examples_per_step
+        rate = examples / max(now - self._reported_at, 1e-9)
+        self._reported_step, self._reported_at = self.step, now
+        self._reporter.report(
+            Progress(
+                phase="train",
+                step=self.step,
+                train_steps=self._plan.train_steps,
+                examples_per_second=rate,
+                num_replicas=self._plan.num_replicas,
+                global_batch_size=self._plan.global_batch_size,
+                metrics=metrics,
+                message=message,
+            )
+        )

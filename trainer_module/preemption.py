@@ -1,0 +1,53 @@
+"""SIGTERM: this process is about to be taken away.
+
+While it trains, it saves its state and leaves; at any other time it leaves at once. Either way its exit code is that of a
+process that SIGTERM ended, which the Training Operator (`restartPolicy: ExitCode`: 128 and more) and Vertex AI try again.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+EXIT_CODE = 128 + signal.SIGTERM
+LEAVE_SECONDS = 22.0  # for saving; Kubernetes and Vertex AI kill after 30
+
+_asked = threading.Event()
+_can_save = threading.Event()
+
+
+def watch() -> None:
+    """Begins to listen for SIGTERM. To be called in the main thread."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    # Python's own handlers wait until TensorFlow returns, which may take longer than there is time. This pipe does not.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_listen, args=(reader,), daemon=True, name="preemption").start()
+
+
+def asked() -> bool:
+    """Whether this process is to save and leave."""
+    return _asked.is_set()
+
+
+@contextlib.contextmanager
+def saves_first() -> Iterator[None]:
+    """Within the block, whoever runs it looks at `asked` and leaves by itself."""
+    _can_save.set()
+    try:
+        yield
+    finally:
+        _can_save.clear()
+
+
+def _listen(reader: int) -> None:
+    while signal.SIGTERM not in os.read(reader, 64):
+        pass
+    _asked.set()
+    if _can_save.is_set():
+        threading.Event().wait(LEAVE_SECONDS)
+        print(f"told to leave, and not done with saving within {LEAVE_SECONDS:g} s", file=sys.stderr, flush=True)
+    os._exit(EXIT_CODE)

@@ -115,6 +115,8 @@ class RunView:
         if before and not progress.metrics:
             progress = Progress(**{**vars(progress), "metrics": before.metrics})
         self._tasks[task] = progress
+        if progress.message and task == CHIEF_TASK:
+            self._console.print(Text(f"    {progress.message}"))
         self._show()
         now = time.monotonic()
         if not self._live and task == CHIEF_TASK and now - self._printed >= PLAIN_SECONDS and progress.phase == "train":

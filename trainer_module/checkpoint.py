@@ -95,7 +95,7 @@ class Checkpoints:
             return Position()
         path = f"{self._folder}/{document['checkpoint']}"
         try:
-            self._checkpoint().restore(path).assert_existing_objects_matched()
+            self._checkpoint().read(path).assert_existing_objects_matched()
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
                 arrays = dict(np.load(io.BytesIO(file.read()), allow_pickle=False))
         except (tf.errors.OpError, ValueError, AssertionError, OSError) as error:

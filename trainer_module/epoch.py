@@ -79,7 +79,7 @@ class Epochs:
             if due or leaves:
                 self._checkpoints.save(Position(epoch, done, self._counter.step))
             if leaves:
-                raise PreemptedError(f"told to leave after training step {self._counter.step}")
+                raise PreemptedError(f"told to leave; saved after training step {self._counter.step}")
             if stops:
                 break
             stretch = each if hooks else max(each, int(agreed))

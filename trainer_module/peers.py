@@ -20,9 +20,6 @@ def cluster_spec() -> tf.train.ClusterSpec:
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
 
 
-EXIT_CODE = 138  # what the Training Operator leaves to programs that want another try (128 + SIGUSR1)
-
-
 def lost(error: BaseException) -> PeerLostError | None:
     """What an error means that TensorFlow raised since another process is gone; None of any other error.
 

@@ -11,7 +11,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
-EXIT_CODE = 128 + signal.SIGTERM
+from tfx_distribute.trainer_module import exit_codes
+
 LEAVE_SECONDS = 22.0  # for saving; Kubernetes and Vertex AI kill after 30
 
 _asked = threading.Event()
@@ -50,4 +51,4 @@ def _listen(reader: int) -> None:
     if _can_save.is_set():
         threading.Event().wait(LEAVE_SECONDS)
         print(f"told to leave, and not done with saving within {LEAVE_SECONDS:g} s", file=sys.stderr, flush=True)
-    os._exit(EXIT_CODE)
+    os._exit(exit_codes.PREEMPTED)

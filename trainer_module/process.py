@@ -9,7 +9,17 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import autograph, coordinator, evaluator, export, loop, peers, preemption, run_fn
+from tfx_distribute.trainer_module import (
+    autograph,
+    coordinator,
+    evaluator,
+    exit_codes,
+    export,
+    loop,
+    peers,
+    preemption,
+    run_fn,
+)
 from tfx_distribute.trainer_module import strategy as strategy_lib
 from tfx_distribute.trainer_module.cluster import (
     CHIEF_TASK,
@@ -23,8 +33,6 @@ from tfx_distribute.trainer_module.features import Features
 from tfx_distribute.trainer_module.job import TrainingJob
 from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress, Reporter
 
-OUT_OF_MEMORY = 137  # as of a process that the kernel killed for it
-
 
 def main(job_file: str) -> int:
     """Runs the job of a document as the task that TF_CONFIG names.
@@ -33,8 +41,7 @@ def main(job_file: str) -> int:
       job_file: Path of a `TrainingJob` document.
 
     Returns:
-      The exit code: 0 when this process's part is done; 1 when it failed, and would again; of 128 and more when another try
-      may do better. What failed is on standard error.
+      The exit code: 0 when this process's part is done, else one of `exit_codes`. What failed is on standard error.
     """
     preemption.watch()
     try:
@@ -47,14 +54,13 @@ def main(job_file: str) -> int:
 
 
 def _exit_code(error: BaseException) -> int:
-    """As the Training Operator (`restartPolicy: ExitCode`) has it: 1 to 127 are final, 128 and more are tried again."""
     if isinstance(error, PreemptedError):
-        return preemption.EXIT_CODE
+        return exit_codes.PREEMPTED
     if isinstance(error, PeerLostError):
-        return peers.EXIT_CODE
+        return exit_codes.PEER_LOST
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
-        return OUT_OF_MEMORY
-    return 1
+        return exit_codes.OUT_OF_MEMORY
+    return exit_codes.FAILED
 
 
 def run(job: TrainingJob) -> None:
@@ -64,6 +70,7 @@ def run(job: TrainingJob) -> None:
     is_chief = task == CHIEF_TASK
     os.environ.update(without_evaluator(os.environ))
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
+    reporter.give_signs_of_life()
     reporter.report(Progress("start"))
     if serves(job.distribution, task):
         reporter.report(Progress("serve"))
@@ -73,7 +80,7 @@ def run(job: TrainingJob) -> None:
         assert job.data is not None, "a run_fn has no evaluator"
         evaluator.run(job, job.data, task, reporter)
         return
-    strategy = strategy_lib.create(job.distribution)
+    strategy = strategy_lib.create(job.distribution, job.recovery.heartbeat_timeout_secs)
     if job.run_fn is not None:
         result = run_fn.run(job, job.run_fn, strategy, is_chief)
     else:

@@ -4,7 +4,9 @@ A launcher on the same machine reads the file as it grows. Elsewhere the chief's
 """
 
 import json
+import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -55,7 +57,13 @@ class Reporter:
 
     def __init__(self, path: str | None):
         self._file: TextIO = open(path, "a", encoding="utf-8") if path else sys.stdout  # noqa: SIM115
+        self._path = path
         self._last = 0.0
+
+    def give_signs_of_life(self) -> None:
+        """From now on, touches the file once a second for as long as this process is able to."""
+        if self._path:
+            threading.Thread(target=_touch, args=(self._path,), daemon=True, name="signs-of-life").start()
 
     def due(self) -> bool:
         """Whether the phase `train` may report again."""
@@ -66,3 +74,9 @@ class Reporter:
         self._last = time.monotonic()
         self._file.write(json.dumps(asdict(progress)) + "\n")
         self._file.flush()
+
+
+def _touch(path: str) -> None:
+    while True:
+        os.utime(path)
+        time.sleep(1.0)

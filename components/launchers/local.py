@@ -1,22 +1,21 @@
 """The local launcher: a training cluster as processes on this machine's loopback."""
 
 import contextlib
-import json
-import queue
 import signal
 import socket
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from absl import logging
 
 from tfx_distribute.components.launchers import gpus
 from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.components.launchers.processes import LostError, Process, Processes, ProgressListener
+from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.cluster import (
-    CHIEF_TASK,
     TF_CONFIG,
     Cluster,
     Task,
@@ -26,15 +25,10 @@ from tfx_distribute.trainer_module.cluster import (
 )
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress
+from tfx_distribute.trainer_module.progress import Progress
 
-POLL_SECONDS = 0.1
-# After one process failed, what the others are given to fail by themselves, then to end when asked to.
-PEERS_SECONDS = 3.0
-TERM_SECONDS = 3.0
-LAST_LINES = 20
-
-ProgressListener = Callable[[Task, Progress], None]
+# Heartbeats that a process may miss before it is ended here. Its peers have given it up then, where they train in step.
+SILENCES = 3
 
 
 def _log_progress(task: Task, progress: Progress) -> None:
@@ -75,7 +69,7 @@ def settings(new: LocalSettings) -> Iterator[None]:
 
 
 def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
-    """Trains a job on this machine.
+    """Trains a job on this machine; again and again from the last save, where processes die of themselves.
 
     Args:
       job: What to train.
@@ -90,21 +84,82 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     """
     log_dir = _settings.log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
-    cluster = local_cluster(replicas_of_roles(job.distribution))
     job_file = Path(work_dir) / "job.json"
+    job_file.touch(mode=0o600)
     job_file.write_text(job.to_json(), encoding="utf-8")
-    job_file.chmod(0o600)
     with contextlib.ExitStack() as stack:
         server = _settings.server
         if server is None or server.keras_version != job.schedule.keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.schedule.keras_version))
         server.wait_ready()
-        processes = [_Process(task, Path(work_dir), log_dir, serves(job.distribution, task)) for task in cluster.tasks]
-        stack.callback(_end_all, server, processes)
-        for process in processes:
-            server.start(process.task.file_name, job_file, process.log, process.environment(job, cluster))
-        _follow(server, processes)
-    return TrainingResult.read(job.outputs.result_file)
+        stack.enter_context(_terminable())
+        restarts = Restarts(job.recovery.max_restarts, _settings.on_progress)
+        while True:
+            try:
+                _train(job, job_file, log_dir, server, restarts)
+                return TrainingResult.read(job.outputs.result_file)
+            except LostError as lost:
+                if not restarts.allow(lost.failure):
+                    raise TrainingError(restarts.told(lost.failure)) from lost
+
+
+def _train(job: TrainingJob, job_file: Path, log_dir: Path, server: ForkServer, restarts: Restarts) -> None:
+    """One try."""
+    cluster = local_cluster(replicas_of_roles(job.distribution))
+    processes = Processes(
+        server,
+        [
+            Process(
+                task, job_file, _environment(job, cluster, task), job_file.parent, log_dir, serves(job.distribution, task)
+            )
+            for task in cluster.tasks
+        ],
+        restarts.listen,
+        SILENCES * job.recovery.heartbeat_timeout_secs,
+    )
+    try:
+        processes.start()
+        processes.follow(restarts.allow)
+    except KeyboardInterrupt:
+        processes.save_and_end()
+        raise
+    finally:
+        processes.end()
+
+
+def _environment(job: TrainingJob, cluster: Cluster, task: Task) -> dict[str, str]:
+    """What a process is told beside its job: who it is, and which GPUs it has."""
+    available = gpus.visible() if _settings.gpus is None else list(_settings.gpus)
+    # Always set: one that this process has is of another cluster.
+    environment = {TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}"}
+    users = [user for user in cluster.tasks if uses_accelerators(job.distribution, user)]
+    share: list[str] | None = []
+    if task in users:
+        share = gpus.share(job.distribution, users.index(task), len(users), available)
+    if share is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)
+    return environment
+
+
+class TerminatedError(KeyboardInterrupt):
+    """The launcher was told by SIGTERM to end; its processes have saved what they had."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Within the block, SIGTERM ends training as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are another's to handle
+        return
+
+    def terminate(*_: object) -> None:
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def local_cluster(roles: dict[str, int]) -> Cluster:
@@ -130,126 +185,3 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
                 ) from error
             ports.append(probe.getsockname()[1])
     return Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))
-
-
-@dataclass
-class _Process:
-    """One process of the cluster, as the launcher sees it.
-
-    Attributes:
-      task: Who it is in the cluster.
-      work_dir: Where it reports.
-      log_dir: Where it prints.
-      serves: Whether it goes on for as long as the coordinator does, and is ended then.
-      pid: Its process id, once it has started.
-      status: Exit code, or minus the number of the signal that ended it; None while it runs.
-    """
-
-    task: Task
-    work_dir: Path
-    log_dir: Path
-    serves: bool = False
-    pid: int = 0
-    status: int | None = None
-    _read: int = field(default=0)
-
-    @property
-    def log(self) -> Path:
-        return self.log_dir / f"{self.task.file_name}.log"
-
-    @property
-    def _progress(self) -> Path:
-        return self.work_dir / f"{self.task.file_name}.progress"
-
-    @property
-    def _error(self) -> Path:
-        return self.work_dir / f"{self.task.file_name}.error"
-
-    def environment(self, job: TrainingJob, cluster: Cluster) -> dict[str, str]:
-        """What the process is told beside its job: who it is, where it reports, and which GPUs it has."""
-        available = gpus.visible() if _settings.gpus is None else list(_settings.gpus)
-        # Always set: one that this process has is of another cluster.
-        tf_config = cluster.tf_config(self.task) if len(cluster.tasks) > 1 else "{}"
-        environment = {PROGRESS_FILE: str(self._progress), ERROR_FILE: str(self._error), TF_CONFIG: tf_config}
-        users = [task for task in cluster.tasks if uses_accelerators(job.distribution, task)]
-        share: list[str] | None = []
-        if self.task in users:
-            share = gpus.share(job.distribution, users.index(self.task), len(users), available)
-        if share is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)
-        return environment
-
-    def new_progress(self) -> list[Progress]:
-        """The reports since the last call."""
-        if not self._progress.exists():
-            return []
-        with self._progress.open("rb") as file:
-            file.seek(self._read)
-            complete, _, _ = file.read().rpartition(b"\n")
-        if not complete:
-            return []
-        self._read += len(complete) + 1
-        return [Progress.from_json(line.decode()) for line in complete.splitlines()]
-
-    def failure(self) -> str:
-        """Why the process failed, in the words a person needs, with the end of what it printed where it died."""
-        assert self.status is not None
-        if self._error.exists():
-            error = json.loads(self._error.read_text(encoding="utf-8"))
-            if error["expected"]:
-                return str(error["message"])
-        how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
-        lines = self.log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines() if self.log.exists() else []
-        return "\n".join(
-            [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
-            + [f"  {line}" for line in lines[-LAST_LINES:]]
-        )
-
-
-def _follow(server: ForkServer, processes: list[_Process]) -> None:
-    """Passes on progress until all processes have ended well.
-
-    Raises:
-      TrainingError: One has not.
-    """
-    failed: _Process | None = None
-    deadline = 0.0
-    while any(process.status is None for process in processes if not process.serves):
-        _hear(server, processes)
-        for process in processes:
-            for progress in process.new_progress():
-                _settings.on_progress(process.task, progress)
-        # The first to fail is the one to name: the others fail because their peer is gone.
-        failed = failed or next((process for process in processes if process.status), None)
-        if failed and not deadline:
-            deadline = time.monotonic() + PEERS_SECONDS
-        if failed and time.monotonic() > deadline:
-            break
-    if failed:
-        raise TrainingError(failed.failure())
-    assert any(process.task == CHIEF_TASK for process in processes), "every cluster has a chief"
-
-
-def _hear(server: ForkServer, processes: list[_Process], timeout: float = POLL_SECONDS) -> None:
-    """Takes in the server's next answer, if one comes in time."""
-    with contextlib.suppress(queue.Empty):
-        answer = server.next_answer(timeout)
-        for process in processes:
-            if process.task.file_name == answer.get("started"):
-                process.pid = answer["pid"]
-            elif process.pid == answer.get("pid"):
-                process.status = answer["status"]
-
-
-def _end_all(server: ForkServer, processes: list[_Process]) -> None:
-    """Ends what still runs, first asking."""
-    for number, patience in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, TERM_SECONDS)):
-        running = [process for process in processes if process.status is None]
-        for process in running:
-            server.signal(process.task.file_name, number)
-        deadline = time.monotonic() + patience
-        while any(process.status is None for process in running) and time.monotonic() < deadline:
-            try:
-                _hear(server, processes)
-            except TrainingError:
-                return  # the server is gone, and took its processes along

@@ -13,7 +13,7 @@ from absl import logging
 from tfx import types
 
 from tfx_distribute.trainer_module import manifest
-from tfx_distribute.trainer_module.job import TrainingJob
+from tfx_distribute.trainer_module.job import Data, TrainingJob
 
 IDENTITY_FILE = "identity.json"
 
@@ -21,27 +21,25 @@ IDENTITY_FILE = "identity.json"
 _NO_MATTER = ("steps_per_execution", "profile_steps", "jit_compile")
 
 
-def parts(job: TrainingJob, examples: list[types.Artifact]) -> dict[str, str]:
+def parts(job: TrainingJob, data: Data, examples: list[types.Artifact]) -> dict[str, str]:
     """What a training is of, part by part: name -> fingerprint.
 
     Workers, devices and strategy are no part of it: one strategy may take up what another one saved.
 
     Args:
       job: The training.
+      data: Its data.
       examples: The examples that it is given.
     """
-    assert job.data is not None, "a run_fn saves its own state"
     schedule = {name: value for name, value in asdict(job.schedule).items() if name not in _NO_MATTER}
-    data = {
-        **asdict(job.data),
-        "train": asdict(job.data.train) if not all(map(_checksums, examples)) else None,
-        "eval": asdict(job.data.eval) if job.data.eval and not all(map(_checksums, examples)) else None,
-        "transform_graph": None,  # the same where it writes the same examples
-        "schema": None,
-    }
+    shards = [_checksums(artifact) for artifact in examples]
+    read = asdict(data)
+    # Where the bytes are known, it is no matter where they lie; nor what made them, where it makes the same.
+    for name in ("transform_graph", "schema", *(("train", "eval") if all(shards) else ())):
+        del read[name]
     return {
         "module": _fingerprint({"function": job.module.function, "files": _module_files(job)}),
-        "data": _fingerprint({"data": data, "shards": [_checksums(artifact) for artifact in examples]}),
+        "data": _fingerprint({"read": read, "shards": shards}),
         "hparams": _fingerprint(dict(job.hparams)),
         "parameters": _fingerprint(schedule),
     }

@@ -1,0 +1,241 @@
+"""The processes of a local training cluster, as their launcher sees them: starts, follows and ends them."""
+
+import contextlib
+import json
+import queue
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.trainer_module import exit_codes
+from tfx_distribute.trainer_module.cluster import WORKER, Task
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress
+
+POLL_SECONDS = 0.1
+# After one process failed, what the others are given to fail by themselves, then to end when asked to.
+PEERS_SECONDS = 3.0
+TERM_SECONDS = 3.0
+SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
+LAST_LINES = 20
+
+ProgressListener = Callable[[Task, Progress], None]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cluster failed.
+
+    Attributes:
+      message: The words that a person needs.
+      final: Whether another try would fail too.
+      out_of_memory: Whether it was for want of memory.
+    """
+
+    message: str
+    final: bool
+    out_of_memory: bool = False
+
+
+class LostError(TrainingError):
+    """A cluster failed, and another try may do better.
+
+    Attributes:
+      failure: Why.
+    """
+
+    def __init__(self, failure: Failure):
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass
+class Process:
+    """One process of the cluster.
+
+    Attributes:
+      task: Who it is in the cluster.
+      job_file: What it is to do.
+      environment: What it is told beside.
+      work_dir: Where it reports.
+      log_dir: Where it prints.
+      serves: Whether it goes on for as long as the coordinator does, and is ended then.
+      pid: Its process id, once it has started.
+      status: Exit code, or minus the number of the signal that ended it; None while it runs.
+      hung: Whether it was ended since it gave no sign of life.
+    """
+
+    task: Task
+    job_file: Path
+    environment: Mapping[str, str]
+    work_dir: Path
+    log_dir: Path
+    serves: bool = False
+    pid: int = 0
+    status: int | None = None
+    hung: bool = False
+    _read: int = field(default=0)
+    _sign: tuple[int, float] = field(default=(0, 0.0))  # the last sign of life, and when it was seen
+
+    @property
+    def log(self) -> Path:
+        """File of what it prints."""
+        return self.log_dir / f"{self.task.file_name}.log"
+
+    @property
+    def _progress(self) -> Path:
+        return self.work_dir / f"{self.task.file_name}.progress"
+
+    @property
+    def _error(self) -> Path:
+        return self.work_dir / f"{self.task.file_name}.error"
+
+    def start(self, server: ForkServer) -> None:
+        """Starts it; for the first time, or again."""
+        for file in (self._progress, self._error):
+            file.unlink(missing_ok=True)
+        self.pid, self.status, self.hung, self._read, self._sign = 0, None, False, 0, (0, time.monotonic())
+        told = {**self.environment, PROGRESS_FILE: str(self._progress), ERROR_FILE: str(self._error)}
+        server.start(self.task.file_name, self.job_file, self.log, told)
+
+    def new_progress(self) -> list[Progress]:
+        """The reports since the last call."""
+        if not self._progress.exists():
+            return []
+        with self._progress.open("rb") as file:
+            file.seek(self._read)
+            complete, _, _ = file.read().rpartition(b"\n")
+        if not complete:
+            return []
+        self._read += len(complete) + 1
+        return [Progress.from_json(line.decode()) for line in complete.splitlines()]
+
+    def silent_seconds(self) -> float:
+        """For how long it has given no sign of life, which is that it touches its file of reports."""
+        now = time.monotonic()
+        with contextlib.suppress(FileNotFoundError):
+            sign = self._progress.stat().st_mtime_ns
+            if sign != self._sign[0]:
+                self._sign = (sign, now)
+        return now - self._sign[1]
+
+    def failure(self) -> Failure:
+        """Why it failed, with the end of what it printed where it died."""
+        assert self.status is not None
+        final = exit_codes.is_final(self.status)
+        out_of_memory = self.status == exit_codes.OUT_OF_MEMORY
+        if self._error.exists():
+            error = json.loads(self._error.read_text(encoding="utf-8"))
+            if error["expected"]:
+                return Failure(str(error["message"]), final, out_of_memory)
+        how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
+        if self.hung:
+            how = "it gave no sign of life"
+        lines = self.log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines() if self.log.exists() else []
+        message = "\n".join(
+            [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
+            + [f"  {line}" for line in lines[-LAST_LINES:]]
+        )
+        return Failure(message, final, out_of_memory)
+
+
+class Processes:
+    """All processes of one try.
+
+    Args:
+      server: What starts them.
+      processes: The processes.
+      on_progress: Called with each report of each of them.
+      patience: Seconds without a sign of life after which a process is ended.
+    """
+
+    def __init__(self, server: ForkServer, processes: list[Process], on_progress: ProgressListener, patience: float):
+        self._server = server
+        self._all = processes
+        self._on_progress = on_progress
+        self._patience = patience
+
+    def start(self) -> None:
+        """Starts all of them."""
+        for process in self._all:
+            process.start(self._server)
+
+    def follow(self, may_restart: Callable[[Failure], bool]) -> None:
+        """Passes on progress until all that train have ended well.
+
+        Args:
+          may_restart: Asked, when a worker that only serves a coordinator has died, whether to start it again.
+
+        Raises:
+          LostError: One has not, and another try may do better.
+          TrainingError: One has not, and another would not either.
+        """
+        deadline: float | None = None
+        while any(process.status is None for process in self._all if not process.serves):
+            self._hear()
+            self._pass_on()
+            failed = [process for process in self._all if process.status]
+            for process in failed:
+                # Training goes on without it, and has its share read again once it is back.
+                lone = process.serves and process.task.role == WORKER and len(failed) == 1 and deadline is None
+                if lone and not process.failure().final and may_restart(process.failure()):
+                    process.start(self._server)
+                elif deadline is None:
+                    deadline = time.monotonic() + PEERS_SECONDS
+            if deadline is not None and time.monotonic() > deadline:
+                break
+        failures = [(process.status, process.failure()) for process in self._all if process.status]
+        if not failures:
+            return
+        # Those that only lost the one that died are not the ones to name, if there is another.
+        aftermath = (exit_codes.PEER_LOST, exit_codes.PREEMPTED)
+        _, told = min(failures, key=lambda of: (not of[1].final, of[0] in aftermath))
+        if told.final:
+            raise TrainingError(told.message)
+        raise LostError(told)
+
+    def save_and_end(self) -> None:
+        """Has them save what they have, and ends them."""
+        training = [process for process in self._all if not process.serves]
+        try:
+            self._signal(training, signal.SIGTERM, SAVE_SECONDS)
+        finally:  # a second Ctrl-C does not wait
+            self.end()
+
+    def end(self) -> None:
+        """Ends what still runs, first asking."""
+        self._signal(self._all, signal.SIGTERM, TERM_SECONDS)
+        self._signal(self._all, signal.SIGKILL, TERM_SECONDS)
+
+    def _signal(self, processes: list[Process], number: int, patience: float) -> None:
+        running = [process for process in processes if process.status is None]
+        deadline = time.monotonic() + patience
+        try:
+            for process in running:
+                self._server.signal(process.task.file_name, number)
+            while any(process.status is None for process in running) and time.monotonic() < deadline:
+                self._hear()
+                self._pass_on()
+        except TrainingError:
+            pass  # the server is gone, and took its processes along
+
+    def _pass_on(self) -> None:
+        for process in self._all:
+            for progress in process.new_progress():
+                self._on_progress(process.task, progress)
+            if process.pid and process.status is None and process.silent_seconds() > self._patience:
+                process.hung = True
+                self._server.signal(process.task.file_name, signal.SIGKILL)
+
+    def _hear(self) -> None:
+        """Takes in the server's next answer, if one comes in time."""
+        with contextlib.suppress(queue.Empty):
+            answer = self._server.next_answer(POLL_SECONDS)
+            for process in self._all:
+                if process.task.file_name == answer.get("started"):
+                    process.pid = answer["pid"]
+                elif process.pid and process.pid == answer.get("pid"):
+                    process.status = answer["status"]

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 # As in every training process: the Keras that TFX, TFT and TFMA use. Read when TensorFlow is imported.
@@ -12,60 +12,18 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
+from training import TrainingCluster, digits_cluster, write_digits
 
-from tfx_distribute.trainer_module.cluster import Task
-from tfx_distribute.trainer_module.job import (
-    Data,
-    Distribution,
-    Outputs,
-    Schedule,
-    Split,
-    TrainingJob,
-    TrainingResult,
-    UserModule,
-)
-from tfx_distribute.trainer_module.progress import Progress
+from tfx_distribute.trainer_module.job import Data
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = REPOSITORY / "examples"
 
-DIGITS_SCHEMA = """
-feature { name: "pixels" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 64 } } }
-feature { name: "digit" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
-"""
-
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    """The digits that scikit-learn carries as TFRecords, 1,400 to train on and 397 held out, with a schema."""
-    import numpy as np
-    import tensorflow as tf
-    from sklearn.datasets import load_digits
-
-    folder = tmp_path_factory.mktemp("digits")
-    digits = load_digits()
-    # They come in the order of their writers.
-    order = np.random.default_rng(0).permutation(len(digits.target))
-
-    def write(name: str, rows: np.ndarray) -> Split:
-        with tf.io.TFRecordWriter(str(folder / f"{name}.gz"), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
-            for pixels, digit in zip(digits.data[rows] / 16.0, digits.target[rows], strict=True):
-                features = {
-                    "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=pixels)),
-                    "digit": tf.train.Feature(int64_list=tf.train.Int64List(value=[digit])),
-                }
-                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-        return Split((str(folder / f"{name}.gz"),), len(rows))
-
-    schema = folder / "schema.pbtxt"
-    schema.write_text(DIGITS_SCHEMA)
-    return Data(
-        train=write("train", order[:1400]),
-        eval=write("eval", order[1400:]),
-        label="digit",
-        transform_graph=None,
-        schema=str(schema),
-    )
+    """The digits that scikit-learn carries as TFRecords."""
+    return write_digits(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture(scope="session")
@@ -86,73 +44,10 @@ def keras_3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]
         yield server
 
 
-@dataclass
-class TrainingCluster:
-    """Trains jobs as processes on loopback, as the Trainer does.
-
-    Attributes:
-      job: The job that is trained, but for what a call changes.
-      reports: What the processes of the last training said of themselves.
-    """
-
-    job: TrainingJob
-    folder: Path
-    server: object
-    reports: list[tuple[Task, Progress]] = field(default_factory=list)
-
-    def train(
-        self,
-        distribution: Distribution | None = None,
-        schedule: Schedule | None = None,
-        on_progress: Callable[[Task, Progress], None] | None = None,
-        base_port: int = 0,
-        **changes: object,
-    ) -> TrainingResult:
-        from tfx_distribute.components.launchers import local
-
-        self.reports.clear()
-        job = replace(
-            self.job,
-            distribution=distribution or self.job.distribution,
-            schedule=schedule or self.job.schedule,
-            **changes,  # type: ignore[arg-type]
-        )
-
-        def listen(task: Task, progress: Progress) -> None:
-            self.reports.append((task, progress))
-            if on_progress:
-                on_progress(task, progress)
-
-        settings = local.LocalSettings(
-            log_dir=self.logs,
-            base_port=base_port,
-            on_progress=listen,
-            server=self.server,  # type: ignore[arg-type]
-        )
-        with local.settings(settings):
-            return local.launch(job, str(self.folder))
-
-    @property
-    def logs(self) -> Path:
-        return self.folder / "logs"
-
-    @property
-    def model(self) -> Path:
-        return Path(self.job.outputs.serving_model_dir)
-
-
 @pytest.fixture
 def cluster(tmp_path: Path, digits: Data, fork_server: object) -> TrainingCluster:
     """A training cluster on the digits with the example's model."""
-    job = TrainingJob(
-        module=UserModule("model.build_model", (str(EXAMPLES / "digits"),)),
-        data=digits,
-        distribution=Distribution(accelerator_type="cpu"),
-        schedule=Schedule(per_replica_batch_size=64, epochs=2),
-        outputs=Outputs(str(tmp_path / "model"), str(tmp_path / "run"), str(tmp_path / "result.json")),
-        hparams={"hidden_units": 64, "learning_rate": 0.002},
-    )
-    return TrainingCluster(job, tmp_path, fork_server)
+    return digits_cluster(tmp_path, digits, fork_server)
 
 
 @dataclass(frozen=True)

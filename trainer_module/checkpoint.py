@@ -52,7 +52,7 @@ class Checkpoints:
       callbacks: Callbacks that remember something.
 
     Attributes:
-      remark: What a person should know of the state that was found.
+      remark: What a person should know of the state that was found, or of the last save.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Checkpoints:
             self._checkpoint().read(path).assert_existing_objects_matched()
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
                 arrays = dict(np.load(io.BytesIO(file.read()), allow_pickle=False))
-        except (tf.errors.OpError, ValueError, AssertionError, OSError) as error:
+        except (tf.errors.OpError, ValueError, AssertionError, IndexError, OSError) as error:
             raise TrainingError(
                 f"the saved state {path} cannot be taken up ({str(error).strip().splitlines()[0]}); remove the folder "
                 f"{self._folder} to start afresh"
@@ -129,8 +129,11 @@ class Checkpoints:
         if not self._folder:
             return
         if self._is_chief:
-            tf.io.gfile.makedirs(self._folder)
-            self._save(position)
+            try:
+                self._save(position)
+                self.remark = ""
+            except (tf.errors.OpError, OSError) as error:  # no room; hours of training are worth more than a save
+                self.remark = f"cannot save the training state, and goes on: {str(error).strip().splitlines()[0]}"
         else:  # saving takes part of all processes in step
             with tempfile.TemporaryDirectory(prefix="tfx-distribute-checkpoint-") as nowhere:
                 self._checkpoint().write(f"{nowhere}/state")
@@ -139,6 +142,7 @@ class Checkpoints:
     def _save(self, position: Position) -> None:
         name = f"{PREFIX}{position.step}"
         folder = self._folder
+        tf.io.gfile.makedirs(folder)
         self._checkpoint().write(f"{folder}/{name}")
         values: dict[str, dict[str, Any]] = {}
         arrays: dict[str, np.ndarray] = {}
@@ -169,7 +173,7 @@ class Checkpoints:
         try:
             with tf.io.gfile.GFile(f"{self._folder}/{STATE_FILE}") as file:
                 return dict(json.loads(file.read()))
-        except tf.errors.NotFoundError:
+        except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):  # the latter: a file lies where a folder should
             return None
 
     def _write(self, document: dict[str, Any]) -> None:

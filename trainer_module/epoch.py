@@ -1,6 +1,8 @@
 """The training steps of one epoch, divided into TensorFlow calls."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -78,8 +80,12 @@ class Epochs:
             )
             if due or leaves:
                 self._checkpoints.save(Position(epoch, done, self._counter.step))
+                if self._checkpoints.remark:
+                    self._counter.report(message=self._checkpoints.remark)
             if leaves:
-                raise PreemptedError(f"told to leave; saved after training step {self._counter.step}")
+                told = f"saved after training step {self._counter.step}"
+                self._counter.report(message=told)
+                raise PreemptedError(f"told to leave; {told}")
             if stops:
                 break
             stretch = each if hooks else max(each, int(agreed))
@@ -129,6 +135,15 @@ class StepCounter:
         """Begins to count, after so many steps of an earlier try."""
         self.step = self._reported_step = step
         self.report(message=remark or (f"continues after training step {step}" if step else ""))
+
+    @contextlib.contextmanager
+    def tells_where(self) -> Iterator[None]:
+        """Has an error within the block be preceded by a report of the training step that it happened after."""
+        try:
+            yield
+        except BaseException:
+            self.report()
+            raise
 
     def advance(self, count: int, loss: float) -> None:
         """So many steps were taken."""

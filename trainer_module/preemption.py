@@ -20,12 +20,17 @@ _can_save = threading.Event()
 
 
 def watch() -> None:
-    """Begins to listen for SIGTERM. To be called in the main thread."""
+    """Begins to listen for SIGTERM. To be called in the main thread.
+
+    Again when the strategy is made: TensorFlow's coordination service then takes the signal for itself.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     # Python's own handlers wait until TensorFlow returns, which may take longer than there is time. This pipe does not.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    replaced = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    if replaced >= 0:
+        os.close(replaced)  # its listener finds the end of the pipe
     threading.Thread(target=_listen, args=(reader,), daemon=True, name="preemption").start()
 
 
@@ -45,8 +50,9 @@ def saves_first() -> Iterator[None]:
 
 
 def _listen(reader: int) -> None:
-    while signal.SIGTERM not in os.read(reader, 64):
-        pass
+    while signal.SIGTERM not in (signals := os.read(reader, 64)):
+        if not signals:
+            return
     _asked.set()
     if _can_save.is_set():
         threading.Event().wait(LEAVE_SECONDS)

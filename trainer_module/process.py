@@ -81,6 +81,7 @@ def run(job: TrainingJob) -> None:
         evaluator.run(job, job.data, task, reporter)
         return
     strategy = strategy_lib.create(job.distribution, job.recovery.heartbeat_timeout_secs)
+    preemption.watch()
     if job.run_fn is not None:
         result = run_fn.run(job, job.run_fn, strategy, is_chief)
     else:

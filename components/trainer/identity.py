@@ -35,8 +35,9 @@ def parts(job: TrainingJob, data: Data, examples: list[types.Artifact]) -> dict[
     shards = [_checksums(artifact) for artifact in examples]
     read = asdict(data)
     # Where the bytes are known, it is no matter where they lie; nor what made them, where it makes the same.
-    for name in ("transform_graph", "schema", *(("train", "eval") if all(shards) else ())):
-        del read[name]
+    if shards and all(shards):
+        read["train"], read["eval"] = data.train.num_examples, data.eval and data.eval.num_examples
+        del read["transform_graph"], read["schema"]
     return {
         "module": _fingerprint({"function": job.module.function, "files": _module_files(job)}),
         "data": _fingerprint({"read": read, "shards": shards}),

@@ -6,9 +6,9 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from processes import children, is_running, wait_until
 
 from tfx_distribute.components.launchers import local
 from tfx_distribute.components.launchers.fork_server import ForkServer
@@ -17,27 +17,6 @@ from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
 
 TWO_WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
 LONG = Schedule(32, train_steps=1_000_000)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def children(pid: int) -> list[int]:
-    """The running processes that a process has started."""
-    out = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout  # noqa: S607
-    return [child for child in map(int, out.split()) if is_running(child)]
-
-
-def wait_until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_addresses_are_free_ports_on_loopback():

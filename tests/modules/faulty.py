@@ -1,6 +1,7 @@
 """The digits model, and a callback that strikes one process of its cluster, once, at a training step or in a save.
 
-hparams: `fault`, one of FAULTS; `fault_task`, such as `worker-0`; `fault_step`; `fault_file`, which tells that it has struck.
+hparams: `fault`, one of FAULTS; `fault_task`, such as `worker-0`; `fault_step` or `fault_save`, when; `fault_file`, a file
+that tells that it has struck; `fault_always`, so that it strikes again.
 """
 
 import json

@@ -1,0 +1,62 @@
+"""Training that is struck by a fault, and what came of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import tensorflow as tf
+from training import EXAMPLES, TrainingCluster
+
+from tfx_distribute.trainer_module.job import Distribution, Recovery, Schedule, UserModule
+
+EVERY = 10  # training steps between two saves
+STRATEGIES = {
+    "default": Distribution(accelerator_type="cpu"),
+    "mirrored": Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
+    "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+    "parameter_server": Distribution("parameter_server", num_workers=2, accelerator_type="cpu"),
+    "central_storage": Distribution("central_storage", accelerator_type="cpu", accelerator_count=2),
+    "model_parallel": Distribution("model_parallel", accelerator_type="cpu", mesh="2x1"),
+}
+TASKS = {
+    "multi_worker_mirrored": ("chief-0", "worker-0"),
+    "parameter_server": ("chief-0", "worker-0", "worker-1", "ps-0"),
+}
+
+
+def fault(cluster: TrainingCluster, kind: str, task: str = "chief-0", **more: object) -> dict[str, object]:
+    """hparams of a training in which one process is struck; see `faulty.py`."""
+    return {**cluster.job.hparams, "fault": kind, "fault_task": task, "fault_file": str(cluster.folder / "struck"), **more}
+
+
+def can_be_struck(cluster: TrainingCluster) -> TrainingCluster:
+    """The cluster with a module that plays fate, which saves every ten training steps of two epochs."""
+    outputs = replace(cluster.job.outputs, checkpoint_dir=str(cluster.folder / "checkpoints"))
+    cluster.job = replace(
+        cluster.job,
+        module=UserModule("faulty.build_model", (str(Path(__file__).parent), str(EXAMPLES / "digits"))),
+        schedule=Schedule(32, epochs=2),
+        outputs=outputs,
+        recovery=Recovery(save_checkpoints_steps=EVERY, heartbeat_timeout_secs=3),
+    )
+    return cluster
+
+
+def weights(cluster: TrainingCluster) -> list:
+    """All variables of the exported model."""
+    return [variable.numpy() for variable in tf.saved_model.load(str(cluster.model)).variables]
+
+
+def messages(cluster: TrainingCluster) -> list[str]:
+    """What was said of the last training."""
+    return [progress.message for task, progress in cluster.reports if progress.message and task.role == "chief"]
+
+
+def continued(cluster: TrainingCluster) -> list[int]:
+    """After which training steps tries went on."""
+    return [int(message.rpartition(" ")[2]) for message in messages(cluster) if message.startswith("continues after")]
+
+
+def struck(cluster: TrainingCluster) -> dict[str, float]:
+    """At which training step the fault struck, and when."""
+    return dict(json.loads((cluster.folder / "struck").read_text()))

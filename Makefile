@@ -1,4 +1,4 @@
-.PHONY: env demo test lint unit e2e bench lock schema
+.PHONY: env demo test lint unit e2e soak bench lock schema
 
 # Everything below needs the environment; making it again takes no time when nothing has changed.
 env:
@@ -26,6 +26,11 @@ bench: env
 	.venv/bin/python benchmarks/training_speed.py
 	.venv/bin/python benchmarks/strategies.py
 	.venv/bin/python benchmarks/data.py
+	.venv/bin/python benchmarks/recovery.py
+
+# Thirty random faults on real clusters, one after the other.
+soak: env
+	.venv/bin/python tests/soak.py
 
 # Newer versions of everything; commit the result.
 lock: env

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 FAILED = 1
 INVALID = 2  # click's own code for a wrong command line
 NOT_BLESSED = 3
+INTERRUPTED, TERMINATED = 130, 143  # as shells have it: 128 and the signal
 
 PARAMETER = click.option(
     "-p",
@@ -85,7 +86,8 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
     """Runs a pipeline on this machine.
 
     Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed. 2: the pipeline cannot be run as it
-    is written. 3: the pipeline ran, but its model did not meet its thresholds and was not pushed.
+    is written. 3: the pipeline ran, but its model did not meet its thresholds and was not pushed. 130, 143: it was ended by
+    Ctrl-C or SIGTERM, and training has saved its state.
     """
     spec, module = _load(pipeline, given)
     from tfx_distribute.pipelines import console as console_lib
@@ -101,9 +103,11 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID
-        except KeyboardInterrupt:
-            console.print("Interrupted. The same command continues from the last node that was done.")
-            code = 130
+        except KeyboardInterrupt as interrupt:
+            from tfx_distribute.components.launchers.local import TerminatedError
+
+            console.print("Interrupted. The same command goes on after the last node that was done and the last saved step.")
+            code = TERMINATED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
             console.print(f"log      {places.log}")
     sys.exit(code)

@@ -54,7 +54,10 @@ PROPERTIES = {
 
 def test_the_whole_document(inputs, outputs, tmp_path):
     train, held_out = (f"{tmp_path}/examples/Split-{split}/part.gz" for split in ("train", "eval"))
-    assert request.training_job(inputs, outputs, PROPERTIES, "/work") == TrainingJob(
+    job = request.training_job(inputs, outputs, PROPERTIES, "/work")
+    state = job.outputs.checkpoint_dir
+    assert os.path.dirname(state) == f"{tmp_path.parent}/.checkpoints", "beside the folders of all executions"
+    assert job == TrainingJob(
         module=UserModule("m.build_model"),
         data=Data(
             train=Split((train,), 1400, os.path.getsize(train)),
@@ -65,7 +68,7 @@ def test_the_whole_document(inputs, outputs, tmp_path):
         ),
         distribution=Distribution("mirrored"),
         schedule=Schedule(epochs=2),
-        outputs=Outputs(f"{tmp_path}/model/Format-Serving", f"{tmp_path}/model_run", "/work/training_result.json"),
+        outputs=Outputs(f"{tmp_path}/model/Format-Serving", f"{tmp_path}/model_run", "/work/training_result.json", state),
         hparams={"units": 3},
     )
 

@@ -47,7 +47,7 @@ def test_each_parameter_takes_a_runtime_parameter():
 def test_a_flag_is_a_number_where_tfx_knows_no_other():
     trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", epochs=1, jit_compile=True)
     assert trainer.spec.exec_properties["jit_compile"] == 1
-    _, schedule, _ = request.training_parameters(trainer.spec.exec_properties)
+    _, schedule, *_ = request.training_parameters(trainer.spec.exec_properties)
     assert schedule.jit_compile is True
 
 

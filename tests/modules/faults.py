@@ -1,13 +1,18 @@
 """Training that is struck by a fault, and what came of it."""
 
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import tensorflow as tf
+from processes import children
 from training import EXAMPLES, TrainingCluster
 
+from tfx_distribute.trainer_module.cluster import Task
 from tfx_distribute.trainer_module.job import Distribution, Recovery, Schedule, UserModule
+from tfx_distribute.trainer_module.progress import Progress
 
 EVERY = 10  # training steps between two saves
 STRATEGIES = {
@@ -60,3 +65,25 @@ def continued(cluster: TrainingCluster) -> list[int]:
 def struck(cluster: TrainingCluster) -> dict[str, float]:
     """At which training step the fault struck, and when."""
     return dict(json.loads((cluster.folder / "struck").read_text()))
+
+
+class Strike:
+    """Sends a signal, once, to some of a cluster's processes when its chief is past a training step.
+
+    Args:
+      cluster: The cluster.
+      number: The signal.
+      step: The training step.
+      which: Numbers of the processes in the order of their start: chief, workers, parameter servers. Default: all.
+    """
+
+    def __init__(self, cluster: TrainingCluster, number: int, step: int, which: Sequence[int] | None = None):
+        self._cluster, self._number, self._step, self._which = cluster, number, step, which
+        self.pids: list[int] = []
+
+    def __call__(self, task: Task, progress: Progress) -> None:
+        if not self.pids and progress.step > self._step and not progress.message:
+            running = sorted(children(self._cluster.server.pid))
+            self.pids = [running[index] for index in self._which] if self._which is not None else running
+            for pid in self.pids:
+                os.kill(pid, self._number)

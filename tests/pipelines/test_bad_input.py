@@ -207,7 +207,8 @@ def test_port_that_is_taken(project, command):
 
 
 @pytest.mark.e2e
-def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(project, command):
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, command, number, code):
     import os
     import re
     import signal
@@ -215,7 +216,7 @@ def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(project, command)
     import sys
     import time
 
-    (project / "pipeline.yaml").write_text(PIPELINE.replace("epochs: 1", "train_steps: 100000000"))
+    (project / "pipeline.yaml").write_text(PIPELINE.replace("epochs: 1", "train_steps: 60000"))
     arguments = [sys.executable, "-m", "tfx_distribute.pipelines", "run", str(project / "pipeline.yaml")]
     with subprocess.Popen(
         arguments,
@@ -242,11 +243,16 @@ def test_ctrl_c_leaves_no_process_and_the_same_command_goes_on(project, command)
         parents = dict(zip(map(int, children[::2]), map(int, children[1::2]), strict=True))
         started = [pid for pid, parent in parents.items() if run.pid in (parent, parents.get(parent))]
         assert len(started) == 2
-        os.kill(run.pid, signal.SIGINT)
+        os.kill(run.pid, getattr(signal, number))
         rest, _ = run.communicate(timeout=60)
-    assert run.returncode == 130, rest
-    assert "Interrupted. The same command continues from the last node that was done." in rest
+    assert run.returncode == code, rest
+    saved = re.search(r"saved after training step (\d+)", rest)[1]
+    assert "Interrupted. The same command goes on after the last node that was done and the last saved step." in rest
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
-    again = command("run", project / "pipeline.yaml", "-p", "train_steps=5")
-    assert again.code == 0, again.output
-    assert "StatisticsGen           cached" in again.output
+    if number == "SIGINT":
+        again = subprocess.run(arguments, cwd=project, capture_output=True, text=True, check=False, timeout=250).stdout
+        assert "StatisticsGen           cached" in again
+        assert f"continues after training step {saved}" in again
+        assert "60000 steps" in again
+        (states,) = project.glob("runs/*/artifacts/Trainer/.checkpoints")
+        assert list(states.iterdir()) == []

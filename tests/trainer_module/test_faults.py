@@ -1,6 +1,5 @@
 """Processes of real clusters die, hang, or are told to leave: no more is lost than a save interval, nothing stays behind."""
 
-import os
 import shutil
 import signal
 import tempfile
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults import EVERY, STRATEGIES, can_be_struck, continued, fault, messages, struck, weights
+from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, messages, struck, weights
 from processes import children
 
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -104,20 +103,13 @@ def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
 
-@pytest.mark.parametrize("kind", ["kill", "stop"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("role", ["worker", "ps"])
-def test_loss_of_a_process_that_serves(faulty, role, kind):
+def test_loss_of_a_process_that_serves(faulty, role, number):
     """Without a worker training goes on; without a parameter server it goes on from the last save."""
-    hit = []
-
-    def strike(task, progress):
-        if not hit and progress.step > 200:
-            # The chief, the workers and the parameter server were started in this order.
-            hit.append(sorted(children(faulty.server.pid))[{"worker": 1, "ps": 3}[role]])
-            os.kill(hit[0], signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
-
+    strike = Strike(faulty, number, step=200, which=[{"worker": 1, "ps": 3}[role]])
     result = faulty.train(STRATEGIES["parameter_server"], **LONG, on_progress=strike)
-    assert hit
+    assert strike.pids
     assert result.train_steps == 60 * 44
     assert result.metrics["val_accuracy"] > 0.9
     assert len(continued(faulty)) == (1 if role == "ps" else 0)
@@ -133,16 +125,9 @@ def test_loss_of_the_coordinator(faulty):
 
 
 def test_all_processes_killed(faulty):
-    hit = []
-
-    def strike(task, progress):
-        if not hit and progress.step > 200:
-            hit.extend(children(faulty.server.pid))
-            for pid in hit:
-                os.kill(pid, signal.SIGKILL)
-
+    strike = Strike(faulty, signal.SIGKILL, step=200)
     result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG, on_progress=strike)
-    assert len(hit) == 2
+    assert len(strike.pids) == 2
     assert len(continued(faulty)) == 1
     assert result.train_steps == 60 * 22
 

@@ -1,0 +1,115 @@
+"""Strikes trainings at random, one after the other, and shows what came of each.
+
+    python tests/soak.py [--faults N] [--seed N]
+
+Each is a real cluster on the digits that saves every ten training steps: one process, or all, is killed, stopped as a hung
+one is, or told to leave, while it trains or in the middle of a save. Ends with 1 if one of them did not end as the same
+training ends undisturbed: so many steps, one model, no process and no temporary file left, and no more training steps lost
+than lie between two saves.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+sys.path.insert(0, str(Path(__file__).parent / "modules"))
+
+from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, struck
+from processes import children
+from training import digits_cluster, write_digits
+
+from tfx_distribute.components.launchers.fork_server import ForkServer
+
+KINDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
+TASKS = {
+    "multi_worker_mirrored": ["chief-0", "worker-0", "all"],
+    "parameter_server": ["chief-0", "worker-0", "worker-1", "ps-0", "all"],
+}
+OUTSIDE = {"worker-0": [1], "worker-1": [2], "ps-0": [3], "all": None}  # struck by their launcher's side
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=int, default=30, help="trainings that are struck")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6, help="of what strikes where and when")
+    given = parser.parse_args()
+    choose = random.Random(given.seed)  # noqa: S311 (no secret)
+    print(f"{given.faults} faults, seed {given.seed}\n")
+    print("strategy               process   fault      at step  went on after  lost  seconds  outcome", flush=True)
+    failed = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _temporary_folder(Path(folder) / "tmp"),
+        ForkServer(Path(folder) / "log") as server,
+    ):
+        digits = write_digits(Path(folder))
+        for number in range(given.faults):
+            own = Path(folder) / str(number)
+            own.mkdir()
+            failed += not _strike(can_be_struck(digits_cluster(own, digits, server)), choose)
+            shutil.rmtree(own)
+    print(f"\n{given.faults - failed} of {given.faults} ended as if nothing had been")
+    return 1 if failed else 0
+
+
+@contextlib.contextmanager
+def _temporary_folder(folder: Path) -> Iterator[None]:
+    """Whatever training leaves behind lies in a folder that nobody else writes to."""
+    folder.mkdir()
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    yield
+    tempfile.tempdir = None
+    del os.environ["TMPDIR"]
+
+
+def _strike(cluster, choose: random.Random) -> bool:
+    strategy = choose.choice(list(STRATEGIES))
+    task = choose.choice(TASKS.get(strategy, ["chief-0"]))
+    kind = choose.choice(list(KINDS))
+    in_save = task == "chief-0" and choose.random() < 0.25
+    step = choose.randrange(5, 40)
+    replicas = 1 if strategy in ("default", "parameter_server") else 2
+    began, wrong, on_progress, hparams = time.monotonic(), [], None, None
+    if task == "all" or (strategy == "parameter_server" and task != "chief-0"):
+        on_progress, in_save = Strike(cluster, KINDS[kind], step, OUTSIDE[task]), False
+        hparams = fault(cluster, "mistake", "nobody", fault_step=0)  # has it go step by step
+    else:
+        hparams = fault(cluster, kind, task, **({"fault_save": step // EVERY + 1} if in_save else {"fault_step": step}))
+    try:
+        result = cluster.train(STRATEGIES[strategy], hparams=hparams, on_progress=on_progress)
+        if result.train_steps != 88 // replicas:
+            wrong.append(f"{result.train_steps} steps")
+        if not (cluster.model / "saved_model.pb").exists():
+            wrong.append("no model")
+    except Exception as error:
+        wrong.append(str(error).splitlines()[0])
+    at = struck(cluster)["step"] if (cluster.folder / "struck").exists() else None
+    after = continued(cluster)
+    lost = at - (after[0] if after else 0) if at and kind != "terminate" else 0
+    if lost > EVERY:
+        wrong.append("too many steps lost")
+    if children(cluster.server.pid):
+        wrong.append("processes are left")
+    if any(Path(tempfile.gettempdir()).iterdir()):
+        wrong.append("temporary files are left")
+    where = f"{task}{' save' if in_save else ''}"
+    print(
+        f"{strategy:22} {where:<12} {kind:<9} {at if at else f'>{step}':>5} {after[0] if after else '-':>14} {lost:>5} "
+        f"{time.monotonic() - began:>8.1f}  {'; '.join(wrong) or 'as if nothing had been'}",
+        flush=True,
+    )
+    return not wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,7 +6,7 @@ The three folders of the repository's top level are mapped below one import name
 
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 # `components/` -> `tfx_distribute.components`, and so on for every package below them.
 MAPPED = ("components", "pipelines", "trainer_module")
@@ -28,6 +28,15 @@ setup(
         **{f"tfx_distribute.{top}": top for top in MAPPED},
     },
     package_data={"tfx_distribute": ["py.typed"]},
+    # No Python module, but a library that is loaded into training processes; they do without where it cannot be built.
+    ext_modules=[
+        Extension(
+            "tfx_distribute.components.launchers._loopback",
+            ["components/launchers/_loopback.c"],
+            libraries=["dl"],
+            optional=True,
+        )
+    ],
     install_requires=[
         "tfx==1.16.0",
         # tensorflow-metadata 1.16 forces protobuf 3.20.3.

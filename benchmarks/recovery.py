@@ -3,8 +3,8 @@
     python benchmarks/recovery.py [--pairs N]
 
 The first table: seconds of training with many saves and without, of the examples' own pipelines; from them what a save
-takes, and what part of training time that is at the default interval. The second: seconds from the start of a launcher to the first
-training step that it reports (a cold start), and from the kill of a process to the first new step that is reported.
+takes, and what part of training time that is at the default interval. The second: seconds from the start of a launcher to
+the first training step that it reports (a cold start), and from the kill of a process to the first new step reported.
 """
 
 import argparse

@@ -25,7 +25,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.path.insert(0, str(Path(__file__).parent / "modules"))
 
 from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, struck
-from processes import children
+from running import children
 from training import digits_cluster, write_digits
 
 from tfx_distribute.components.launchers.fork_server import ForkServer

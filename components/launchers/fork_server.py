@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tfx_distribute.components.launchers import loopback
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import keras_environment
 
@@ -35,7 +36,7 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**os.environ, **keras_environment(keras_version)},
+                env={**os.environ, **keras_environment(keras_version), **loopback.environment(os.environ)},
                 start_new_session=True,  # a Ctrl-C at the terminal is for the launcher
             )
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()

@@ -8,12 +8,12 @@ import sys
 import time
 
 import pytest
-from processes import children, is_running, wait_until
+from running import children, is_running, listening, wait_until
 
-from tfx_distribute.components.launchers import local
+from tfx_distribute.components.launchers import local, processes
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
+from tfx_distribute.trainer_module.job import Distribution, Recovery, Schedule, UserModule
 
 TWO_WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
 LONG = Schedule(32, train_steps=1_000_000)
@@ -47,7 +47,7 @@ def test_killed_worker_is_named_and_nobody_stays(cluster):
 
     began = time.monotonic()
     with pytest.raises(TrainingError, match=r"training process worker 0 failed \(killed by SIGKILL\)"):
-        cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker)
+        cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker, recovery=Recovery(max_restarts=0))
     assert time.monotonic() - began < 60
     assert children(cluster.server.pid) == []
     assert not cluster.model.exists()
@@ -73,7 +73,7 @@ def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
     assert "training process worker 0 failed (exit code 1)" in message
     assert "the last words" in message
     assert "ZeroDivisionError: worker's own mistake" in message
-    assert len(message.splitlines()) <= local.LAST_LINES + 1
+    assert len(message.splitlines()) <= processes.LAST_LINES + 1
     assert children(cluster.server.pid) == []
 
 
@@ -125,6 +125,21 @@ def test_interrupt_ends_all_processes(cluster):
 def test_job_document_is_readable_by_its_owner_only(cluster):
     cluster.train(schedule=Schedule(64, train_steps=2))
     assert (cluster.folder / "job.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+def test_cluster_listens_on_loopback_only(cluster, strategy):
+    seen = []
+
+    def look(task, progress):
+        if progress.step and not seen:
+            seen.extend(listening(children(cluster.server.pid)))
+
+    cluster.train(Distribution(strategy, num_workers=2, accelerator_type="cpu"), on_progress=look)
+    assert len(seen) == {"multi_worker_mirrored": 2, "parameter_server": 4}[strategy]
+    loopback = ("0100007F", "0000000000000000FFFF00000100007F")  # 127.0.0.1, and the same mapped into IPv6
+    assert {address.partition(":")[0] for address in seen} <= set(loopback)
 
 
 @pytest.mark.e2e

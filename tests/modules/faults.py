@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import tensorflow as tf
-from processes import children
+from running import children
 from training import EXAMPLES, TrainingCluster
 
 from tfx_distribute.trainer_module.cluster import Task

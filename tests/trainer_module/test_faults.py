@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, messages, struck, weights
-from processes import children
+from running import children
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import Recovery, Schedule

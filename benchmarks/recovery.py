@@ -69,17 +69,25 @@ def until_first_step(cluster: TrainingCluster, strategy: str, which: list[int] |
 
     began = time.monotonic()
     cluster.train(STRATEGIES[strategy], on_progress=listen)
-    after = struck_at[0] if strike else began
-    start = next((step for at, step, message in seen if at > after and message.startswith("continues")), 0)
-    return next(at - after for at, step, message in seen if at > after and step > start and not message)
+    if not strike:
+        return next(at for at, step, _ in seen if step) - began
+    went_on, after = next(
+        (number, step) for number, (_, step, message) in enumerate(seen) if message.startswith("continues")
+    )
+    return next(at for at, step, _ in seen[went_on:] if step > after) - struck_at[0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3, help="runs of each")
     pairs = parser.parse_args().pairs
-    two = ["strategy=multi_worker_mirrored", "num_workers=2", "accelerator_type=cpu"]
     print(f"{os.cpu_count()} cores\n")
+    cost_of_saves(pairs)
+    after_a_kill(pairs)
+
+
+def cost_of_saves(pairs: int) -> None:
+    two = ["strategy=multi_worker_mirrored", "num_workers=2", "accelerator_type=cpu"]
     print("pipeline  strategy                training, s  with saves   a save   at the default interval", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for example in STEPS:
@@ -91,6 +99,10 @@ def main() -> None:
                     part = each / Recovery.save_checkpoints_secs
                     print(f"{example:9} {name:23} {never:11.1f} {often:11.1f} {each:7.3f} s {part:26.2%}", flush=True)
                     subprocess.run(["rm", "-rf", str(root)], check=True)  # noqa: S607 (nothing from cache)
+
+
+def after_a_kill(pairs: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
         print("\nstrategy                killed    cold start, s   after a kill, s   ratio", flush=True)
         digits = write_digits(Path(folder))
         for strategy, role, which in (

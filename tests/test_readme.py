@@ -95,3 +95,15 @@ def test_python_example_runs(readme, request, tmp_path):
     replicas, pushed = done.stdout.strip().splitlines()[-1].split()
     assert replicas == "2"
     assert (Path(pushed) / "saved_model.pb").is_file()
+
+
+def test_defaults_against_faults_are_the_codes(readme, request):
+    from dataclasses import fields
+
+    from tfx_distribute.trainer_module.job import Recovery
+
+    faults = (request.config.rootpath / "docs" / "faults.md").read_text()
+    for field in fields(Recovery):
+        assert f"| `{field.name}` | {field.default} |" in faults
+        if field.default:
+            assert re.search(rf"`{field.name}`\s\({field.default}\)", readme)

@@ -128,12 +128,12 @@ class StepCounter:
         self._reporter = reporter
         self._plan = plan
         self._examples_per_step = examples_per_step
-        self._reported_step = 0
+        self._reported_step = self._first = 0
         self._reported_at = time.monotonic()
 
     def begin(self, step: int, remark: str) -> None:
         """Begins to count, after so many steps of an earlier try."""
-        self.step = self._reported_step = step
+        self.step = self._reported_step = self._first = step
         self.report(message=remark or (f"continues after training step {step}" if step else ""))
 
     @contextlib.contextmanager
@@ -147,7 +147,10 @@ class StepCounter:
 
     def advance(self, count: int, loss: float) -> None:
         """So many steps were taken."""
+        first = self.step == self._first
         self.step += count
+        if first:
+            self.report({"loss": loss})  # training goes
         self.report_if_due({"loss": loss})
 
     def report_if_due(self, metrics: dict[str, float]) -> None:

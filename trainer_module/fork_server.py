@@ -23,6 +23,7 @@ import os
 import selectors
 import signal
 import sys
+import tempfile
 import traceback
 from typing import Any
 
@@ -113,6 +114,7 @@ def _become(request: dict[str, Any], answers: int) -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.environ.update(request["environment"])
+        tempfile.tempdir = None  # TMPDIR may be another
         sys.path[:] = request["import_path"]
         from tfx_distribute.trainer_module import process
 

@@ -43,7 +43,6 @@ def main(job_file: str) -> int:
     Returns:
       The exit code: 0 when this process's part is done, else one of `exit_codes`. What failed is on standard error.
     """
-    preemption.watch()
     try:
         run(TrainingJob.from_json(Path(job_file).read_bytes()))
     except BaseException as error:  # a module that calls sys.exit() has not trained either
@@ -65,6 +64,8 @@ def _exit_code(error: BaseException) -> int:
 
 def run(job: TrainingJob) -> None:
     """Trains, exports, and leaves when all others are done too."""
+    if job.run_fn is None:  # which may have its own way with signals
+        preemption.watch()
     autograph.exempt_tf_keras()
     task = task_from_environment(os.environ)
     is_chief = task == CHIEF_TASK
@@ -81,10 +82,10 @@ def run(job: TrainingJob) -> None:
         evaluator.run(job, job.data, task, reporter)
         return
     strategy = strategy_lib.create(job.distribution, job.recovery.heartbeat_timeout_secs)
-    preemption.watch()
     if job.run_fn is not None:
         result = run_fn.run(job, job.run_fn, strategy, is_chief)
     else:
+        preemption.watch()
         assert job.data is not None, "a job without run_fn has data"
         features = Features(job.data)
         model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)

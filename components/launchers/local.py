@@ -93,30 +93,33 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.schedule.keras_version))
         server.wait_ready()
         stack.enter_context(_terminable())
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
         restarts = Restarts(job.recovery.max_restarts, _settings.on_progress)
         while True:
             try:
-                _train(job, job_file, log_dir, server, restarts)
+                _train(job, job_file, log_dir, temporary, server, restarts)
                 return TrainingResult.read(job.outputs.result_file)
             except LostError as lost:
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.told(lost.failure)) from lost
 
 
-def _train(job: TrainingJob, job_file: Path, log_dir: Path, server: ForkServer, restarts: Restarts) -> None:
+def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: Restarts) -> None:
     """One try."""
     cluster = local_cluster(replicas_of_roles(job.distribution))
-    processes = Processes(
-        server,
-        [
-            Process(
-                task, job_file, _environment(job, cluster, task), job_file.parent, log_dir, serves(job.distribution, task)
-            )
-            for task in cluster.tasks
-        ],
-        restarts.listen,
-        SILENCES * job.recovery.heartbeat_timeout_secs,
-    )
+    each = [
+        Process(
+            task,
+            job_file,
+            # Whatever a process that is killed leaves in its temporary folder is removed with it.
+            {**_environment(job, cluster, task), "TMPDIR": temporary},
+            job_file.parent,
+            log_dir,
+            serves(job.distribution, task),
+        )
+        for task in cluster.tasks
+    ]
+    processes = Processes(server, each, restarts.listen, SILENCES * job.recovery.heartbeat_timeout_secs)
     try:
         processes.start()
         processes.follow(restarts.allow)

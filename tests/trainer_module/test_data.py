@@ -149,9 +149,9 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
 
 
-@pytest.mark.parametrize("first_step", [1, 6, 25])
+@pytest.mark.parametrize("first_step", [6, 25])
 @pytest.mark.parametrize(("fixed", "cache"), [(False, "none"), (False, "memory"), (True, "none")])
-@pytest.mark.parametrize(("shards", "readers"), [(0, 1), (0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
+@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
 def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, first_step):
     """The same batches and shares as if it had never stopped, in the middle of a time round or behind several."""
     schedule = Schedule(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)

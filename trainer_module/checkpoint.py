@@ -4,6 +4,8 @@ A state is a TensorFlow checkpoint, the plain values of the callbacks, and a doc
 replaced in one step, when everything else is there: whoever is killed in the middle of a save leaves the state before.
 """
 
+import collections
+import copy
 import io
 import json
 import tempfile
@@ -66,7 +68,9 @@ class Checkpoints:
     ):
         self._folder = folder
         self._trained = trained
-        self._callbacks = {f"{number}-{type(callback).__name__}": callback for number, callback in enumerate(callbacks)}
+        self._callbacks = _named(callbacks)
+        self._at_first: dict[str, dict[str, Any]] = {}
+        self._found: dict[str, dict[str, Any]] = {}
         self._recovery = recovery
         self._made_with = dict(made_with)
         self._is_chief = is_chief
@@ -85,6 +89,7 @@ class Checkpoints:
           TrainingError: The state cannot be read.
         """
         self._saved_at = time.monotonic()
+        self._at_first = {key: copy.deepcopy(dict(_remembered(callback))) for key, callback in self._callbacks.items()}
         document = self._read()
         if document is None:
             return Position()
@@ -103,11 +108,17 @@ class Checkpoints:
                 f"the saved state {path} cannot be taken up ({str(error).strip().splitlines()[0]}); remove the folder "
                 f"{self._folder} to start afresh"
             ) from error
-        for key, callback in self._callbacks.items():
-            _set_values(callback, document["callbacks"].get(key, {}), arrays, key)
+        self._found = {key: _joined(plain, arrays) for key, plain in document["callbacks"].items()}
+        self.remind()
         position = Position(**document["position"])
         self._saved_step = position.step
         return position
+
+    def remind(self) -> None:
+        """Has callbacks remember what they did when the state was saved; again after an `on_epoch_begin` in mid-epoch."""
+        for key, values in self._found.items():
+            for name, value in values.items() if key in self._callbacks else ():
+                setattr(self._callbacks[key], name, value)
 
     def due(self, step: int) -> bool:
         """Whether it is time to save."""
@@ -128,26 +139,43 @@ class Checkpoints:
         """Saves the state; the one before is kept until this one is complete."""
         if not self._folder:
             return
-        if self._is_chief:
-            try:
-                self._save(position)
-                self.remark = ""
-            except (tf.errors.OpError, OSError) as error:  # no room; hours of training are worth more than a save
-                self.remark = f"cannot save the training state, and goes on: {str(error).strip().splitlines()[0]}"
-        else:  # saving takes part of all processes in step
-            with tempfile.TemporaryDirectory(prefix="tfx-distribute-checkpoint-") as nowhere:
+        # Saving takes part of all processes in step: one that cannot save where it should does it elsewhere, in vain.
+        with tempfile.TemporaryDirectory(prefix="tfx-distribute-checkpoint-") as nowhere:
+            self.remark = self._cannot_write() if self._is_chief else ""
+            if not self._is_chief or self.remark:
                 self._checkpoint().write(f"{nowhere}/state")
+            else:
+                try:
+                    self._save(position)
+                except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
+                    self.remark = _not_saved(error)
         self._saved_step, self._saved_at = position.step, time.monotonic()
+
+    def _cannot_write(self) -> str:
+        """Why nothing can be written to the folder; empty where it can."""
+        try:
+            tf.io.gfile.makedirs(self._folder)
+            with tf.io.gfile.GFile(f"{self._folder}/{PREFIX}probe", "w") as file:
+                file.write("x" * 4096)
+            tf.io.gfile.remove(f"{self._folder}/{PREFIX}probe")
+        except (tf.errors.OpError, OSError) as error:
+            return _not_saved(error)
+        return ""
 
     def _save(self, position: Position) -> None:
         name = f"{PREFIX}{position.step}"
         folder = self._folder
-        tf.io.gfile.makedirs(folder)
         self._checkpoint().write(f"{folder}/{name}")
         values: dict[str, dict[str, Any]] = {}
         arrays: dict[str, np.ndarray] = {}
         for key, callback in self._callbacks.items():
-            values[key] = _values(callback, arrays, key)
+            # What it was made with belongs to its process and its run: whether this is the chief, say, or where to write.
+            changed = {
+                name: value
+                for name, value in _remembered(callback)
+                if name in self._found.get(key, {}) or not _same(value, self._at_first.get(key, {}).get(name))
+            }
+            values[key] = _divided(changed, arrays, key)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
         with tf.io.gfile.GFile(f"{folder}/{name}.npz", "wb") as file:
@@ -161,8 +189,10 @@ class Checkpoints:
             }
         )
         for file_name in tf.io.gfile.listdir(folder):
+            # TensorFlow leaves a folder when it dies in the middle of writing.
             if file_name.startswith(PREFIX) and not file_name.startswith(f"{name}."):
-                tf.io.gfile.remove(f"{folder}/{file_name}")
+                path = f"{folder}/{file_name}"
+                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._trained.state())
@@ -183,40 +213,65 @@ class Checkpoints:
         tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
 
 
-def _values(callback: tf.keras.callbacks.Callback, arrays: dict[str, np.ndarray], key: str) -> dict[str, Any]:
-    """What a callback remembers, as far as it is plain: numbers and text; and, into `arrays`, arrays and lists of them."""
-    plain: dict[str, Any] = {}
-    for name, value in _remembered(callback):
-        if isinstance(value, _PLAIN):
-            plain[name] = value
-        elif isinstance(value, np.generic):
-            plain[name] = value.item()
-        elif isinstance(value, np.ndarray):
-            arrays[f"{key}/{name}"] = value
-        elif isinstance(value, list) and value and all(isinstance(item, np.ndarray) for item in value):
-            arrays.update({f"{key}/{name}/{index}": item for index, item in enumerate(value)})
-        elif isinstance(value, list) and all(isinstance(item, _PLAIN) for item in value):
-            plain[name] = list(value)
-    return plain
+def _not_saved(error: Exception) -> str:
+    return f"cannot save the training state, and goes on: {str(error).strip().splitlines()[0]}"
 
 
-def _set_values(
-    callback: tf.keras.callbacks.Callback, plain: Mapping[str, Any], arrays: Mapping[str, np.ndarray], key: str
-) -> None:
-    lists: dict[str, dict[int, np.ndarray]] = {}
-    for path, array in arrays.items():
-        owner, _, name = path.partition("/")
-        if owner == key and "/" in name:
-            lists.setdefault(name.partition("/")[0], {})[int(name.partition("/")[2])] = array
-        elif owner == key:
-            setattr(callback, name, array)
-    for name, items in lists.items():
-        setattr(callback, name, [items[index] for index in sorted(items)])
-    for name, value in plain.items():
-        setattr(callback, name, value)
+def _named(callbacks: Sequence[tf.keras.callbacks.Callback]) -> dict[str, tf.keras.callbacks.Callback]:
+    """Callbacks by kind and number among those of their kind: the chief may have more than others."""
+    numbers: collections.Counter[str] = collections.Counter()
+    named = {}
+    for callback in callbacks:
+        kind = type(callback).__name__
+        named[f"{kind}-{numbers[kind]}"] = callback
+        numbers[kind] += 1
+    return named
 
 
 def _remembered(callback: tf.keras.callbacks.Callback) -> Iterator[tuple[str, Any]]:
+    """What a callback has in its attributes, as far as it is plain: numbers, text, arrays, and lists of them."""
     # TensorBoard's writers belong to their process; everything of its own that matters lies in its files.
-    if not isinstance(callback, tf.keras.callbacks.TensorBoard):
-        yield from ((name, value) for name, value in vars(callback).items() if name not in ("model", "_model", "params"))
+    if isinstance(callback, tf.keras.callbacks.TensorBoard):
+        return
+    for name, value in vars(callback).items():
+        if isinstance(value, list) and all(isinstance(item, _PLAIN) or _is_array(item) for item in value):
+            yield name, list(value)
+        elif isinstance(value, _PLAIN) or _is_array(value):
+            yield name, value
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if _is_array(one) or _is_array(other):
+        return type(one) is type(other) and np.array_equal(one, other)
+    return bool(one == other)
+
+
+def _divided(values: Mapping[str, Any], arrays: dict[str, np.ndarray], key: str) -> dict[str, Any]:
+    """Values as JSON has them; what is an array goes into `arrays`, and its name there into its place."""
+
+    def put(value: Any, name: str) -> Any:
+        if isinstance(value, list):
+            return [put(item, f"{name}/{number}") for number, item in enumerate(value)]
+        if not _is_array(value):
+            return value
+        arrays[name] = np.asarray(value)
+        return {"array": name}
+
+    return {name: put(value, f"{key}/{name}") for name, value in values.items()}
+
+
+def _joined(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What `_divided` has divided."""
+
+    def get(value: Any) -> Any:
+        if isinstance(value, list):
+            return [get(item) for item in value]
+        return arrays[value["array"]] if isinstance(value, dict) else value
+
+    return {name: get(value) for name, value in values.items()}

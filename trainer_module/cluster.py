@@ -15,6 +15,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution
 
 TF_CONFIG = "TF_CONFIG"
+TRY = "TFX_DISTRIBUTE_TRY"  # environment variable: what a launcher calls this try; the same for all processes of it
 
 CHIEF = "chief"
 WORKER = "worker"

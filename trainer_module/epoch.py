@@ -80,10 +80,10 @@ class Epochs:
             )
             if due or leaves:
                 self._checkpoints.save(Position(epoch, done, self._counter.step))
-                if self._checkpoints.remark:
+                if self._checkpoints.remark and not leaves:
                     self._counter.report(message=self._checkpoints.remark)
             if leaves:
-                told = f"saved after training step {self._counter.step}"
+                told = self._checkpoints.remark or f"saved after training step {self._counter.step}"
                 self._counter.report(message=told)
                 raise PreemptedError(f"told to leave; {told}")
             if stops:

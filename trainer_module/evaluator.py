@@ -4,6 +4,7 @@ Both sides meet in a folder of the ModelRun: checkpoints, the metrics of each, a
 """
 
 import json
+import os
 import tempfile
 import time
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import build, compatibility
-from tfx_distribute.trainer_module.cluster import Task
+from tfx_distribute.trainer_module.cluster import TRY, Task
 from tfx_distribute.trainer_module.data import Feed
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
 from tfx_distribute.trainer_module.features import Features
 from tfx_distribute.trainer_module.job import Data, TrainingJob
 from tfx_distribute.trainer_module.peers import ChiefWatch
@@ -27,7 +28,8 @@ LAST_SECONDS = 1800.0  # that the chief waits for the evaluation of its last epo
 
 
 def _folder(model_run_dir: str) -> str:
-    return f"{model_run_dir}/evaluator"
+    # Of this try: what one that died has left is nobody's business.
+    return f"{model_run_dir}/evaluator{os.environ.get(TRY, '')}"
 
 
 class Handover:
@@ -42,8 +44,9 @@ class Handover:
     def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool):
         self._is_chief = is_chief
         self._folder = _folder(model_run_dir)
-        if is_chief and tf.io.gfile.exists(self._folder):
-            tf.io.gfile.rmtree(self._folder)  # of an earlier try
+        if is_chief:
+            for earlier in tf.io.gfile.glob(f"{model_run_dir}/evaluator*"):
+                tf.io.gfile.rmtree(earlier)
         self._nowhere = None if is_chief else tempfile.TemporaryDirectory(prefix="tfx-distribute-evaluator-")
         folder = self._nowhere.name if self._nowhere else self._folder
         self._manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), folder, KEEP, checkpoint_name="epoch")
@@ -88,7 +91,7 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
       reporter: Where to say how far it is.
 
     Raises:
-      TrainingError: The chief is gone, though it has not finished.
+      PeerLostError: The chief is gone, though it has not finished.
     """
     features = Features(data)
     replicas = compatibility.readers(job.distribution) * max(1, job.distribution.accelerator_count)
@@ -109,7 +112,7 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
         epoch = int(latest.rpartition("-")[2]) if latest else -1
         if epoch <= done:
             if chief.has_gone():
-                raise TrainingError(f"{task}: the chief is gone, and has not finished")
+                raise PeerLostError(f"{task} has lost the chief, which has not finished")
             time.sleep(POLL_SECONDS)
             continue
         try:

@@ -113,6 +113,8 @@ def train(
             if not first:
                 trained.reset_metrics()
             callbacks.on_epoch_begin(epoch)
+            if first:
+                checkpoints.remind()
             epochs.run(epoch, first, plan.steps_per_epoch)
             metrics = as_floats(steps.metrics())
             if handover:

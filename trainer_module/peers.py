@@ -7,8 +7,8 @@ import time
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.cluster import CHIEF, Task, task_from_environment
-from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
+from tfx_distribute.trainer_module.cluster import CHIEF, CHIEF_TASK, WORKER, Task, task_from_environment
+from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError
 
 # How long a process waits for the chief to come, and to come back.
 COME_SECONDS = 3600.0
@@ -20,21 +20,32 @@ def cluster_spec() -> tf.train.ClusterSpec:
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
 
 
+_WORDS = (  # TensorFlow's, where a process in step with this one is gone
+    "Collective ops is aborted",
+    "coordination service",
+    "heartbeat timeout",
+    "Socket closed",
+    "Connection reset by peer",
+)
+
+
 def lost(error: BaseException) -> PeerLostError | None:
     """What an error means that TensorFlow raised since another process is gone; None of any other error.
 
     TensorFlow names the process in the error's text, but not always.
     """
+    if isinstance(error, TfxDistributeError) or not cluster_spec().jobs:
+        return None
     text = str(error)
     gone = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
-    coordination = isinstance(error, tf.errors.OpError | RuntimeError) and re.search(
-        r"[Cc]oordination service|heartbeat|Collective ops is aborted|Socket closed|Connection reset by peer", text
-    )
-    if not (gone or coordination) or not cluster_spec().jobs:
+    told = isinstance(error, tf.errors.OpError | RuntimeError) and any(words in text for words in _WORDS)
+    if not (gone or told):
         return None
     own = task_from_environment(os.environ)
-    named = [Task(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)]
-    others = sorted({task for task in named if task not in (own, Task(own.role, own.index))})
+    # Where there is no chief, worker 0 is called so here, and by its own name in TensorFlow.
+    itself = {own} if own != CHIEF_TASK or CHIEF in cluster_spec().jobs else {own, Task(WORKER, 0)}
+    named = {Task(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)}
+    others = sorted(named - itself)
     who = " and ".join(map(str, others)) or "another process of the cluster"
     return PeerLostError(f"{own} has lost {who}: {text.strip().splitlines()[0]}")
 

@@ -52,6 +52,7 @@ def saves_first() -> Iterator[None]:
 def _listen(reader: int) -> None:
     while signal.SIGTERM not in (signals := os.read(reader, 64)):
         if not signals:
+            os.close(reader)
             return
     _asked.set()
     if _can_save.is_set():

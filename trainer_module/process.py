@@ -57,7 +57,8 @@ def _exit_code(error: BaseException) -> int:
         return exit_codes.PREEMPTED
     if isinstance(error, PeerLostError):
         return exit_codes.PEER_LOST
-    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
+    no_room = "No space left on device" in str(error)  # which TensorFlow calls an exhausted resource too
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError) and not no_room:
         return exit_codes.OUT_OF_MEMORY
     return exit_codes.FAILED
 
@@ -125,4 +126,5 @@ def _tell(error: BaseException) -> None:
     path = os.environ.get(ERROR_FILE)
     if path:
         expected = isinstance(error, TfxDistributeError)
-        Path(path).write_text(json.dumps({"message": message, "expected": expected}), encoding="utf-8")
+        with contextlib.suppress(OSError):  # no room: it stands in the log
+            Path(path).write_text(json.dumps({"message": message, "expected": expected}), encoding="utf-8")

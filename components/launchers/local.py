@@ -5,6 +5,7 @@ import signal
 import socket
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from tfx_distribute.components.launchers.processes import LostError, Process, Pr
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.cluster import (
     TF_CONFIG,
+    TRY,
     Cluster,
     Task,
     replicas_of_roles,
@@ -107,12 +109,13 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
 def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: Restarts) -> None:
     """One try."""
     cluster = local_cluster(replicas_of_roles(job.distribution))
+    name = uuid.uuid4().hex
     each = [
         Process(
             task,
             job_file,
             # Whatever a process that is killed leaves in its temporary folder is removed with it.
-            {**_environment(job, cluster, task), "TMPDIR": temporary},
+            {**_environment(job, cluster, task), "TMPDIR": temporary, TRY: name},
             job_file.parent,
             log_dir,
             serves(job.distribution, task),

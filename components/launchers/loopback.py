@@ -9,7 +9,7 @@ from absl import logging
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a process needs in its environment, beside `environ`; says so where it cannot be had."""
     built = sorted(Path(__file__).parent.glob("_loopback*.so"))
-    if not built:
+    if not built or " " in str(built[0]):  # where LD_PRELOAD would end
         logging.warning(
             "TensorFlow's servers listen on all interfaces of this machine while several processes train: the library that "
             "keeps them on loopback is missing (it is built on Linux with a C compiler, when tfx-distribute is installed)"

@@ -127,7 +127,7 @@ class Process:
         assert self.status is not None
         final = exit_codes.is_final(self.status)
         out_of_memory = self.status == exit_codes.OUT_OF_MEMORY
-        if self._error.exists():
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # the latter: there was no room to say it
             error = json.loads(self._error.read_text(encoding="utf-8"))
             if error["expected"]:
                 return Failure(str(error["message"]), final, out_of_memory)
@@ -184,7 +184,8 @@ class Processes:
                 if lone and not process.failure().final and may_restart(process.failure()):
                     process.start(self._server)
                 elif deadline is None:
-                    deadline = time.monotonic() + PEERS_SECONDS
+                    saves = process.status == exit_codes.PREEMPTED and not process.serves
+                    deadline = time.monotonic() + (SAVE_SECONDS if saves else PEERS_SECONDS)
             if deadline is not None and time.monotonic() > deadline:
                 break
         failures = [(process.status, process.failure()) for process in self._all if process.status]

@@ -46,7 +46,10 @@ class Executor(base_executor.BaseExecutor):
         if not fileio.exists(job.outputs.serving_model_dir):
             raise TrainingError(f"training ended without a model in {job.outputs.serving_model_dir}")
         if job.outputs.checkpoint_dir:
-            fileio.rmtree(job.outputs.checkpoint_dir)
+            try:
+                fileio.rmtree(job.outputs.checkpoint_dir)
+            except OSError as error:
+                logging.warning("The state of the finished training could not be removed: %s", error)
         record(artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY]), job, result)
         logging.info("Trained %s: %s", job.outputs.serving_model_dir, result)
 

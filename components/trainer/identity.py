@@ -13,6 +13,7 @@ from absl import logging
 from tfx import types
 
 from tfx_distribute.trainer_module import manifest
+from tfx_distribute.trainer_module.checkpoint import STATE_FILE
 from tfx_distribute.trainer_module.job import Data, TrainingJob
 
 IDENTITY_FILE = "identity.json"
@@ -21,7 +22,9 @@ IDENTITY_FILE = "identity.json"
 _NO_MATTER = ("steps_per_execution", "profile_steps", "jit_compile")
 
 
-def parts(job: TrainingJob, data: Data, examples: list[types.Artifact]) -> dict[str, str]:
+def parts(
+    job: TrainingJob, data: Data, examples: list[types.Artifact], module_fingerprint: str | None = None
+) -> dict[str, str]:
     """What a training is of, part by part: name -> fingerprint.
 
     Workers, devices and strategy are no part of it: one strategy may take up what another one saved.
@@ -30,8 +33,10 @@ def parts(job: TrainingJob, data: Data, examples: list[types.Artifact]) -> dict[
       job: The training.
       data: Its data.
       examples: The examples that it is given.
+      module_fingerprint: What the pipeline knows of the module's files, beside what is found here.
     """
     schedule = {name: value for name, value in asdict(job.schedule).items() if name not in _NO_MATTER}
+    order = {"shuffle_buffer_size": job.reading.shuffle_buffer_size, "cycle_length": job.reading.cycle_length}
     shards = [_checksums(artifact) for artifact in examples]
     read = asdict(data)
     # Where the bytes are known, it is no matter where they lie; nor what made them, where it makes the same.
@@ -39,10 +44,10 @@ def parts(job: TrainingJob, data: Data, examples: list[types.Artifact]) -> dict[
         read["train"], read["eval"] = data.train.num_examples, data.eval and data.eval.num_examples
         del read["transform_graph"], read["schema"]
     return {
-        "module": _fingerprint({"function": job.module.function, "files": _module_files(job)}),
+        "module": _fingerprint({"function": job.module.function, "files": _module_files(job), "told": module_fingerprint}),
         "data": _fingerprint({"read": read, "shards": shards}),
         "hparams": _fingerprint(dict(job.hparams)),
-        "parameters": _fingerprint(schedule),
+        "parameters": _fingerprint({**schedule, **order}),
     }
 
 
@@ -52,15 +57,17 @@ def checkpoint_dir(root: str, identity: Mapping[str, str]) -> str:
     if not tf.io.gfile.exists(folder):
         _tell_of_others(root, identity)
         tf.io.gfile.makedirs(folder)
-        with tf.io.gfile.GFile(os.path.join(folder, IDENTITY_FILE), "w") as file:
-            file.write(json.dumps(dict(identity), indent=1))
+        file = os.path.join(folder, IDENTITY_FILE)
+        with tf.io.gfile.GFile(f"{file}.partial", "w") as stream:
+            stream.write(json.dumps(dict(identity), indent=1))
+        tf.io.gfile.rename(f"{file}.partial", file, overwrite=True)
     return folder
 
 
 def _tell_of_others(root: str, identity: Mapping[str, str]) -> None:
     for name in tf.io.gfile.listdir(root) if tf.io.gfile.exists(root) else ():
         file = os.path.join(root, name, IDENTITY_FILE)
-        if tf.io.gfile.exists(file):
+        if tf.io.gfile.exists(file) and tf.io.gfile.exists(os.path.join(root, name, STATE_FILE)):
             with tf.io.gfile.GFile(file) as stream:
                 other = json.loads(stream.read())
             changed = " and ".join(part for part in identity if other.get(part) != identity[part])

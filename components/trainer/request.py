@@ -107,7 +107,9 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
         root = exec_properties.get("checkpoint_dir") or os.path.join(
             os.path.dirname(os.path.dirname(model_dir)), CHECKPOINTS
         )
-        found = identity.checkpoint_dir(root, identity.parts(job, data, inputs[standard_component_specs.EXAMPLES_KEY]))
+        shards_or_files = inputs[standard_component_specs.EXAMPLES_KEY]
+        parts = identity.parts(job, data, shards_or_files, exec_properties.get("module_fingerprint"))
+        found = identity.checkpoint_dir(root, parts)
         return replace(job, outputs=replace(job.outputs, checkpoint_dir=found))
     train_args.num_steps = schedule.train_steps
     eval_args.num_steps = schedule.eval_steps

@@ -7,7 +7,7 @@ from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_distribute.components.trainer import identity
 from tfx_distribute.trainer_module import manifest
-from tfx_distribute.trainer_module.job import Data, Distribution, Outputs, Schedule, Split, TrainingJob, UserModule
+from tfx_distribute.trainer_module.job import Data, Distribution, Outputs, Reading, Schedule, Split, TrainingJob, UserModule
 
 
 @pytest.fixture
@@ -44,8 +44,11 @@ def test_each_part_is_known_to_have_changed(job, tmp_path):
     assert changed(parts, identity.parts(replace(job, hparams={"units": 4}), job.data, [])) == ["hparams"]
     longer = replace(job, schedule=Schedule(32, epochs=2))
     assert changed(parts, identity.parts(longer, job.data, [])) == ["parameters"]
+    mixed = replace(job, reading=Reading(shuffle_buffer_size=5))
+    assert changed(parts, identity.parts(mixed, job.data, [])) == ["parameters"]
     other = replace(job.data, train=Split((f"{tmp_path}/b",), 10))
     assert changed(parts, identity.parts(job, other, [])) == ["data"]
+    assert changed(parts, identity.parts(job, job.data, [], "told")) == ["module"]
     (tmp_path / "code" / "helper.py").write_text("b = 1")
     assert changed(parts, identity.parts(job, job.data, [])) == ["module"]
 
@@ -69,6 +72,7 @@ def test_state_of_other_inputs_is_told_and_stays(job, tmp_path, caplog):
     root, parts = tmp_path / "checkpoints", identity.parts(job, job.data, [])
     with caplog.at_level(logging.WARNING):
         folder = identity.checkpoint_dir(str(root), parts)
+        (root / folder / "state.json").write_text("{}")
         assert identity.checkpoint_dir(str(root), parts) == folder
         assert caplog.text == ""
         other = identity.checkpoint_dir(str(root), {**parts, "module": "another"})

@@ -80,6 +80,55 @@ def test_early_stopping_goes_on_counting(tmp_path):
     np.testing.assert_array_equal(after.model.get_weights()[0], before.model.get_weights()[0])
 
 
+def begun(folder, made, callbacks):
+    """As training begins: with whatever is there."""
+    saved = checkpoints(folder, made, callbacks)
+    saved.restore()
+    return saved
+
+
+def test_what_a_callback_was_made_with_is_its_own(tmp_path):
+    """Of this process and this run: only what has changed since is remembered."""
+
+    class Writer(Mine):
+        def __init__(self, is_chief, path):
+            super().__init__()
+            self.is_chief, self.path = is_chief, path
+
+    chief = Writer(True, "/old/run")
+    saved = begun(tmp_path, trained(), [tf.keras.callbacks.CSVLogger("log"), chief])  # which the others do not have
+    chief.count = 3
+    chief.table[0] = 5.0
+    saved.save(Position(0, 10, 10))
+    worker = Writer(False, "/new/run")
+    after = begun(tmp_path, trained(), [worker])
+    assert (worker.count, worker.table.tolist(), worker.is_chief, worker.path) == (3, [5.0, 0.0], False, "/new/run")
+    worker.count = 0  # an on_epoch_begin
+    after.remind()
+    assert worker.count == 3
+    again = Writer(True, "/third/run")
+    after.save(Position(0, 20, 20))
+    begun(tmp_path, trained(), [again])
+    assert again.count == 3, "kept on, though it has not changed since"
+
+
+def test_scalars_among_weights_are_kept(tmp_path):
+    before, after = Mine(), Mine()
+    before.parts = [np.ones(2), np.float32(3.0)]
+    checkpoints(tmp_path, trained(), [before]).save(Position(0, 10, 10))
+    begun(tmp_path, trained(), [after])
+    assert [np.asarray(part).tolist() for part in after.parts] == [[1.0, 1.0], 3.0]
+
+
+def test_half_written_folder_of_tensorflow_is_removed(tmp_path):
+    (tmp_path / "step-10_temp").mkdir()
+    (tmp_path / "step-10_temp" / "part-00000-of-00001.data").write_text("half")
+    saved = checkpoints(tmp_path, trained())
+    saved.save(Position(0, 20, 20))
+    assert saved.remark == ""
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-20", "state"}
+
+
 def test_only_the_last_state_is_kept(tmp_path):
     made = trained()
     saved = checkpoints(tmp_path, made)
@@ -159,4 +208,4 @@ def test_document_is_plain(tmp_path):
     document = json.loads((tmp_path / STATE_FILE).read_text())
     assert document["position"] == {"epoch": 0, "step_of_epoch": 10, "step": 10}
     assert document["made_with"] == MADE_WITH
-    assert document["callbacks"]["0-Mine"].items() >= {"count": 0, "seen": [], "parts": []}.items()
+    assert document["callbacks"]["Mine-0"].items() >= {"count": 0, "seen": [], "parts": []}.items()

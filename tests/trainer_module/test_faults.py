@@ -17,7 +17,7 @@ from tfx_distribute.trainer_module.job import Recovery, Schedule
 pytestmark = pytest.mark.e2e
 
 _undisturbed = {}
-LONG = {"schedule": Schedule(32, epochs=60), "recovery": Recovery(save_checkpoints_steps=100, heartbeat_timeout_secs=3)}
+LONG = {"schedule": Schedule(32, epochs=20), "recovery": Recovery(save_checkpoints_steps=100, heartbeat_timeout_secs=3)}
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
 @pytest.mark.parametrize("role", ["worker", "ps"])
 def test_loss_of_a_process_that_serves(faulty, role, number):
     """Without a worker training goes on; without a parameter server it goes on from the last save."""
-    strike = Strike(faulty, number, step=200, which=[{"worker": 1, "ps": 3}[role]])
+    strike = Strike(faulty, number, step=100, which=[{"worker": 1, "ps": 3}[role]])
     result = faulty.train(STRATEGIES["parameter_server"], **LONG, on_progress=strike)
     assert strike.pids
-    assert result.train_steps == 60 * 44
+    assert result.train_steps == 20 * 44
     assert result.metrics["val_accuracy"] > 0.9
     assert len(continued(faulty)) == (1 if role == "ps" else 0)
     assert len([message for message in messages(faulty) if "restart 1 of 3" in message]) == 1
@@ -125,11 +125,11 @@ def test_loss_of_the_coordinator(faulty):
 
 
 def test_all_processes_killed(faulty):
-    strike = Strike(faulty, signal.SIGKILL, step=200)
+    strike = Strike(faulty, signal.SIGKILL, step=100)
     result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG, on_progress=strike)
     assert len(strike.pids) == 2
     assert len(continued(faulty)) == 1
-    assert result.train_steps == 60 * 22
+    assert result.train_steps == 20 * 22
 
 
 def test_restarts_are_limited(faulty):
@@ -159,7 +159,7 @@ def interrupted(faulty, strategy):
     hit = []
 
     def interrupt(task, progress):
-        if progress.step > 200 and not hit:
+        if progress.step > 100 and not hit:
             hit.append(progress.step)
             raise KeyboardInterrupt
 
@@ -173,7 +173,7 @@ def test_interrupted_run_goes_on_when_it_is_run_again(faulty):
     step = interrupted(faulty, "multi_worker_mirrored")
     result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG)
     assert continued(faulty) == [step]
-    assert result.train_steps == 60 * 22
+    assert result.train_steps == 20 * 22
 
 
 def test_another_strategy_takes_up_what_it_can(faulty):
@@ -189,8 +189,19 @@ def test_another_strategy_takes_up_what_it_can(faulty):
     assert continued(faulty) == [step]
 
 
-def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path):
+@pytest.mark.parametrize("strategy", ["default", "multi_worker_mirrored"])
+def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path, strategy):
     (tmp_path / "taken").write_text("a file where the folder should be")
     outputs = replace(faulty.job.outputs, checkpoint_dir=str(tmp_path / "taken" / "checkpoints"))
-    assert faulty.train(outputs=outputs, recovery=Recovery(save_checkpoints_steps=40)).train_steps == 88
+    faulty.train(STRATEGIES[strategy], outputs=outputs)
     assert any("cannot save the training state, and goes on" in message for message in messages(faulty))
+
+
+def test_evaluator_of_another_try_is_not_confused(faulty):
+    """The one that dies has left weights, and metrics of them, of epochs that are trained again."""
+    distribution = replace(STRATEGIES["multi_worker_mirrored"], num_evaluators=1)
+    hparams = fault(faulty, "kill", "worker-0", fault_step=37)
+    result = faulty.train(distribution, hparams=hparams)
+    assert result.train_steps == 44
+    assert 0 < result.metrics["val_accuracy"] <= 1
+    assert len(list(Path(faulty.job.outputs.model_run_dir).glob("evaluator*"))) == 1

@@ -129,6 +129,9 @@ def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, serv
     except KeyboardInterrupt:
         processes.save_and_end()
         raise
+    except TrainingError:
+        processes.kill()
+        raise
     finally:
         processes.end()
 

@@ -16,10 +16,10 @@ from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
-# After one process failed, what the others are given to fail by themselves, then to end when asked to.
-PEERS_SECONDS = 3.0
-TERM_SECONDS = 3.0
+TERM_SECONDS = 3.0  # what processes are given to end when asked to
 SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
+# How long to wait for others after a process ended in a way that only follows from what happened to another.
+_AFTERMATH = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
 LAST_LINES = 20
 
 ProgressListener = Callable[[Task, Progress], None]
@@ -183,17 +183,15 @@ class Processes:
                 lone = process.serves and process.task.role == WORKER and len(failed) == 1 and deadline is None
                 if lone and not process.failure().final and may_restart(process.failure()):
                     process.start(self._server)
-                elif deadline is None:
-                    saves = process.status == exit_codes.PREEMPTED and not process.serves
-                    deadline = time.monotonic() + (SAVE_SECONDS if saves else PEERS_SECONDS)
-            if deadline is not None and time.monotonic() > deadline:
+                elif deadline is None or process.status not in _AFTERMATH:
+                    deadline = time.monotonic() + _AFTERMATH.get(process.status or 0, 0.0)
+            if deadline is not None and time.monotonic() >= deadline:
                 break
         failures = [(process.status, process.failure()) for process in self._all if process.status]
         if not failures:
             return
         # Those that only lost the one that died are not the ones to name, if there is another.
-        aftermath = (exit_codes.PEER_LOST, exit_codes.PREEMPTED)
-        _, told = min(failures, key=lambda of: (not of[1].final, of[0] in aftermath))
+        _, told = min(failures, key=lambda of: (not of[1].final, of[0] in _AFTERMATH))
         if told.final:
             raise TrainingError(told.message)
         raise LostError(told)
@@ -209,6 +207,10 @@ class Processes:
     def end(self) -> None:
         """Ends what still runs, first asking."""
         self._signal(self._all, signal.SIGTERM, TERM_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends what still runs without asking: of a cluster that lost a process, nobody can save any more."""
         self._signal(self._all, signal.SIGKILL, TERM_SECONDS)
 
     def _signal(self, processes: list[Process], number: int, patience: float) -> None:

@@ -1,11 +1,15 @@
 """Processes of real clusters die, hang, or are told to leave: no more is lost than a save interval, nothing stays behind."""
 
+import json
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import isolated as isolated_lib
 import numpy as np
 import pytest
 from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, messages, struck, weights
@@ -21,14 +25,16 @@ LONG = {"schedule": Schedule(32, epochs=20), "recovery": Recovery(save_checkpoin
 
 
 @pytest.fixture
-def faulty(cluster):
+def faulty(cluster, tmp_path, monkeypatch):
     """A cluster whose processes can be struck; at the end, nothing of it must be left but one model and its state."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     made = can_be_struck(cluster)
-    temporary = set(Path(tempfile.gettempdir()).glob("tfx-distribute-[!l]*"))  # but for logs
     yield made
     assert children(made.server.pid) == []
-    assert set(Path(tempfile.gettempdir()).glob("tfx-distribute-[!l]*")) <= temporary
-    assert not list(made.folder.glob("*.partial"))
+    assert list(temporary.iterdir()) == []
+    assert not [*made.folder.glob("*.partial"), *made.folder.glob("tmp-*")]
 
 
 def undisturbed(faulty, strategy):
@@ -205,3 +211,39 @@ def test_evaluator_of_another_try_is_not_confused(faulty):
     assert result.train_steps == 44
     assert 0 < result.metrics["val_accuracy"] <= 1
     assert len(list(Path(faulty.job.outputs.model_run_dir).glob("evaluator*"))) == 1
+
+
+UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
+
+
+@pytest.fixture
+def isolated(tmp_path):
+    """Trains in a network and a file system of its own, where this machine allows that."""
+    if not shutil.which("unshare") or subprocess.run([*UNSHARE, "ip", "link", "set", "lo", "up"], check=False).returncode:
+        pytest.skip("this machine allows no namespaces")
+
+    def train(how):
+        words = [*UNSHARE, sys.executable, isolated_lib.__file__, how, str(tmp_path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return train
+
+
+def test_network_between_workers_is_cut(isolated):
+    """Nobody says that the other has gone: only its signs of life are missing."""
+    found = isolated("cut")
+    assert found["train_steps"] == 20 * 22
+    assert any("has lost" in message and "restart 1 of 3" in message for message in found["messages"])
+    assert len(found["continued"]) == 1
+
+
+@pytest.mark.parametrize("how", ["full", "read-only"])
+def test_disk_that_takes_no_more(isolated, how):
+    """Training goes on, and the state of before stays whole."""
+    found = isolated(how)
+    assert found["train_steps"] == 20 * 22
+    assert any("cannot save the training state, and goes on" in message for message in found["messages"])
+    assert found["saved"] == 100
+    assert f"step-{found['saved']}.index" in found["files"]

@@ -1,0 +1,73 @@
+"""Trains in a network and a file system of its own, which it spoils on the way; prints what came of it, as JSON.
+
+unshare --user --map-root-user --net --mount python isolated.py cut|full|read-only FOLDER
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from faults import STRATEGIES, can_be_struck, continued, messages
+from training import digits_cluster, write_digits
+
+from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.trainer_module.job import Recovery, Schedule
+
+
+def loopback(state: str) -> None:
+    subprocess.run(["ip", "link", "set", "lo", state], check=True)  # noqa: S607
+
+
+def mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True)  # noqa: S607
+
+
+class Spoil:
+    """Cuts the network, or write-protects the checkpoints, past a training step; mends the network once that is noticed."""
+
+    def __init__(self, how: str, checkpoints: str):
+        self._how, self._checkpoints, self._done = how, checkpoints, False
+
+    def __call__(self, task, progress) -> None:
+        if self._how == "cut" and progress.message and "restart" in progress.message:
+            loopback("up")
+        elif progress.step > 150 and not progress.message and not self._done:
+            self._done = True
+            if self._how == "cut":
+                loopback("down")
+            elif self._how == "read-only":
+                mount("-o", "remount,ro", self._checkpoints)
+
+
+def main(how: str, folder: Path) -> None:
+    loopback("up")
+    with ForkServer(folder / "log") as server:
+        cluster = can_be_struck(digits_cluster(folder, write_digits(folder), server))
+        checkpoints = cluster.job.outputs.checkpoint_dir
+        os.mkdir(checkpoints)
+        # Room for one state of some 130 KiB, or for many.
+        mount("-t", "tmpfs", "-o", "size=200k" if how == "full" else "size=10m", "tmpfs", checkpoints)
+        recovery = Recovery(save_checkpoints_secs=0, save_checkpoints_steps=100, heartbeat_timeout_secs=3)
+        strategy = STRATEGIES["multi_worker_mirrored"]
+        result = cluster.train(strategy, Schedule(32, epochs=20), Spoil(how, checkpoints), recovery=recovery)
+        state = json.loads((Path(checkpoints) / "state.json").read_text())
+    print(
+        json.dumps(
+            {
+                "train_steps": result.train_steps,
+                "messages": messages(cluster),
+                "continued": continued(cluster),
+                "saved": state["position"]["step"],
+                "files": sorted(path.name for path in Path(checkpoints).iterdir()),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -5,6 +5,7 @@ replaced in one step, when everything else is there: whoever is killed in the mi
 """
 
 import collections
+import contextlib
 import copy
 import io
 import json
@@ -75,6 +76,7 @@ class Checkpoints:
         self._made_with = dict(made_with)
         self._is_chief = is_chief
         self._saved_step, self._saved_at = 0, time.monotonic()
+        self._kept = ""  # what the files of the last whole state begin with
         self.remark = ""
 
     def restore(self) -> Position:
@@ -93,6 +95,7 @@ class Checkpoints:
         document = self._read()
         if document is None:
             return Position()
+        self._kept = f"{document['checkpoint']}."
         if document["made_with"] != self._made_with:
             then, now = document["made_with"], self._made_with
             changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
@@ -149,6 +152,8 @@ class Checkpoints:
                     self._save(position)
                 except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
                     self.remark = _not_saved(error)
+                with contextlib.suppress(tf.errors.OpError, OSError):
+                    self._tidy()
         self._saved_step, self._saved_at = position.step, time.monotonic()
 
     def _cannot_write(self) -> str:
@@ -188,10 +193,14 @@ class Checkpoints:
                 "callbacks": values,
             }
         )
-        for file_name in tf.io.gfile.listdir(folder):
-            # TensorFlow leaves a folder when it dies in the middle of writing.
-            if file_name.startswith(PREFIX) and not file_name.startswith(f"{name}."):
-                path = f"{folder}/{file_name}"
+        self._kept = f"{name}."
+
+    def _tidy(self) -> None:
+        """Removes what belongs to other states than the last whole one, whole or not."""
+        for name in tf.io.gfile.listdir(self._folder):
+            if name.startswith(PREFIX) and not (self._kept and name.startswith(self._kept)):
+                path = f"{self._folder}/{name}"
+                # TensorFlow leaves a folder where it dies in the middle of writing.
                 (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
     def _checkpoint(self) -> tf.train.Checkpoint:
@@ -272,6 +281,6 @@ def _joined(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict
     def get(value: Any) -> Any:
         if isinstance(value, list):
             return [get(item) for item in value]
-        return arrays[value["array"]] if isinstance(value, dict) else value
+        return arrays[value["array"]][()] if isinstance(value, dict) else value  # [()]: a scalar is none of NumPy's arrays
 
     return {name: get(value) for name, value in values.items()}

@@ -29,7 +29,7 @@ LAST_SECONDS = 1800.0  # that the chief waits for the evaluation of its last epo
 
 def _folder(model_run_dir: str) -> str:
     # Of this try: what one that died has left is nobody's business.
-    return f"{model_run_dir}/evaluator{os.environ.get(TRY, '')}"
+    return f"{model_run_dir}/evaluator/{os.environ.get(TRY, 'try')}"
 
 
 class Handover:
@@ -45,7 +45,7 @@ class Handover:
         self._is_chief = is_chief
         self._folder = _folder(model_run_dir)
         if is_chief:
-            for earlier in tf.io.gfile.glob(f"{model_run_dir}/evaluator*"):
+            for earlier in tf.io.gfile.glob(f"{model_run_dir}/evaluator/*"):
                 tf.io.gfile.rmtree(earlier)
         self._nowhere = None if is_chief else tempfile.TemporaryDirectory(prefix="tfx-distribute-evaluator-")
         folder = self._nowhere.name if self._nowhere else self._folder

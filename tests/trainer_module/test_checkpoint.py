@@ -118,6 +118,7 @@ def test_scalars_among_weights_are_kept(tmp_path):
     checkpoints(tmp_path, trained(), [before]).save(Position(0, 10, 10))
     begun(tmp_path, trained(), [after])
     assert [np.asarray(part).tolist() for part in after.parts] == [[1.0, 1.0], 3.0]
+    assert f"{after.parts[1]:.1f}" == "3.0"
 
 
 def test_half_written_folder_of_tensorflow_is_removed(tmp_path):
@@ -136,6 +137,24 @@ def test_only_the_last_state_is_kept(tmp_path):
         saved.save(Position(0, number, number))
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
     assert checkpoints(tmp_path, made).restore().step == 30
+
+
+def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monkeypatch):
+    made = trained()
+    saved = begun(tmp_path, made, [])
+    saved.save(Position(0, 10, 10))
+
+    def no_room(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "savez", no_room)
+        saved.save(Position(0, 20, 20))
+    assert saved.remark == "cannot save the training state, and goes on: No space left on device"
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-10", "state"}
+    assert begun(tmp_path, made, []).restore() == Position(0, 10, 10)
+    saved.save(Position(0, 30, 30))
+    assert (saved.remark, checkpoints(tmp_path, made).restore().step) == ("", 30)
 
 
 def test_half_a_state_is_none(tmp_path):

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import files
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import Recovery
 from tfx_distribute.trainer_module.trainable import Trainable
@@ -92,9 +93,10 @@ class Checkpoints:
         """
         self._saved_at = time.monotonic()
         self._at_first = {key: copy.deepcopy(dict(_remembered(callback))) for key, callback in self._callbacks.items()}
-        document = self._read()
-        if document is None:
+        text = files.read(f"{self._folder}/{STATE_FILE}") if self._folder else None
+        if text is None:
             return Position()
+        document = json.loads(text)
         self._kept = f"{document['checkpoint']}."
         if document["made_with"] != self._made_with:
             then, now = document["made_with"], self._made_with
@@ -185,14 +187,13 @@ class Checkpoints:
         np.savez(stream, **arrays)
         with tf.io.gfile.GFile(f"{folder}/{name}.npz", "wb") as file:
             file.write(stream.getvalue())
-        self._write(
-            {
-                "checkpoint": name,
-                "position": asdict(position),
-                "made_with": self._made_with,
-                "callbacks": values,
-            }
-        )
+        document = {
+            "checkpoint": name,
+            "position": asdict(position),
+            "made_with": self._made_with,
+            "callbacks": values,
+        }
+        files.write(f"{folder}/{STATE_FILE}", json.dumps(document, indent=1))
         self._kept = f"{name}."
 
     def _tidy(self) -> None:
@@ -205,21 +206,6 @@ class Checkpoints:
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._trained.state())
-
-    def _read(self) -> dict[str, Any] | None:
-        if not self._folder:
-            return None
-        try:
-            with tf.io.gfile.GFile(f"{self._folder}/{STATE_FILE}") as file:
-                return dict(json.loads(file.read()))
-        except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):  # the latter: a file lies where a folder should
-            return None
-
-    def _write(self, document: dict[str, Any]) -> None:
-        path = f"{self._folder}/{STATE_FILE}"
-        with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
-            file.write(json.dumps(document, indent=1))
-        tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
 
 
 def _not_saved(error: Exception) -> str:

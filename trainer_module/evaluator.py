@@ -7,11 +7,10 @@ import json
 import os
 import tempfile
 import time
-from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import build, compatibility
+from tfx_distribute.trainer_module import build, compatibility, files
 from tfx_distribute.trainer_module.cluster import TRY, Task
 from tfx_distribute.trainer_module.data import Feed
 from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
@@ -70,15 +69,15 @@ class Handover:
             self._nowhere.cleanup()
         if not self._is_chief:
             return {}
-        _write(f"{self._folder}/finished", self._last)
+        files.write(f"{self._folder}/finished", json.dumps(self._last))
         deadline = time.monotonic() + LAST_SECONDS
-        while (metrics := _read(f"{self._folder}/metrics-{self._last}")) is None:
+        while (metrics := files.read(f"{self._folder}/metrics-{self._last}")) is None:
             if time.monotonic() > deadline:
                 raise TrainingError(f"the evaluator has not evaluated the last epoch within {LAST_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
         for file in tf.io.gfile.glob([f"{self._folder}/epoch-*", f"{self._folder}/checkpoint"]):
             tf.io.gfile.remove(file)
-        return dict(metrics)
+        return dict(json.loads(metrics))
 
 
 def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
@@ -107,7 +106,7 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
     step = tf.function(lambda batch: evaluated.eval_step(*batch))
     chief = ChiefWatch(task)
     done = -1
-    while (finished := _read(f"{folder}/finished")) is None or done < finished:
+    while (finished := files.read(f"{folder}/finished")) is None or done < json.loads(finished):
         latest = tf.train.latest_checkpoint(folder)
         epoch = int(latest.rpartition("-")[2]) if latest else -1
         if epoch <= done:
@@ -128,19 +127,6 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
             for name, value in metrics.items():
                 tf.summary.scalar(f"epoch_{name}", value)
         writer.flush()
-        _write(f"{folder}/metrics-{epoch}", metrics)
+        files.write(f"{folder}/metrics-{epoch}", json.dumps(metrics))
         done = epoch
         reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics))
-
-
-def _write(path: str, value: Any) -> None:
-    with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
-        file.write(json.dumps(value))
-    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
-
-
-def _read(path: str) -> Any:
-    if not tf.io.gfile.exists(path):
-        return None
-    with tf.io.gfile.GFile(path) as file:
-        return json.loads(file.read())

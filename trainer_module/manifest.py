@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import tensorflow as tf
 from pydantic import TypeAdapter, ValidationError
 
+from tfx_distribute.trainer_module import files
 from tfx_distribute.trainer_module.errors import DataError
 
 FILE = "manifest.json"
@@ -77,10 +77,9 @@ def read(folder: str) -> Manifest | None:
       DataError: It is not one.
     """
     path = os.path.join(folder, FILE)
-    if not tf.io.gfile.exists(path):
+    text = files.read(path)
+    if text is None:
         return None
-    with tf.io.gfile.GFile(path, "rb") as file:
-        text = file.read()
     try:
         found = _MANIFEST.validate_json(text)
     except ValidationError as error:
@@ -92,10 +91,7 @@ def read(folder: str) -> Manifest | None:
 
 def write(manifest: Manifest, folder: str) -> None:
     """Writes a manifest: the last of all that a folder of shards gets."""
-    path = os.path.join(folder, FILE)
-    with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
-        file.write(manifest.to_json())
-    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+    files.write(os.path.join(folder, FILE), manifest.to_json())
 
 
 _MANIFEST = TypeAdapter(Manifest)

@@ -1,0 +1,24 @@
+"""Small documents, written whole or not at all."""
+
+import tensorflow as tf
+
+
+def write(path: str, text: str) -> None:
+    """Writes a document beside where it belongs, then puts it there: no reader finds half of it.
+
+    Args:
+      path: File or address; what is there is replaced.
+      text: What to write.
+    """
+    with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
+        file.write(text)
+    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+
+
+def read(path: str) -> str | None:
+    """The text of a document; None where there is none."""
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return bytes(file.read()).decode(errors="replace")  # what is damaged is its reader's to refuse
+    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):  # the latter: a file lies where a folder should
+        return None

@@ -1,7 +1,6 @@
 """The user's module as the pipeline file names it: where it is, what it offers, how to import it. Runs none of it."""
 
 import contextlib
-import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import Reading, Schedule
+from tfx_distribute.trainer_module.job import Reading, Recovery, Schedule
 
 
 @dataclass(frozen=True)
@@ -38,18 +37,7 @@ class Module:
 
     def fingerprint(self) -> str:
         """A digest of the Python files in its folder and below, which it may import."""
-        digest = hashlib.sha256()
-        for file in sorted(_python_files(self.file.parent)):
-            name = str(file.relative_to(self.file.parent))
-            digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-        return digest.hexdigest()
-
-
-def _python_files(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
-        # Environments, caches and checkouts of other things are not what a module imports from beside it.
-        folders[:] = [name for name in folders if not name.startswith((".", "_")) and name != "site-packages"]
-        yield from (Path(parent) / name for name in files if name.endswith(".py"))
+        return module_lib.fingerprint(self.file.parent)
 
 
 def find(spec: PipelineSpec) -> Module:
@@ -88,13 +76,17 @@ def find(spec: PipelineSpec) -> Module:
     return Module(name, file, folder, train)
 
 
+# By fn_args, or because it concerns the processes around it.
+_RUN_FN_HEARS_OF = ("train_steps", "eval_steps", "keras_version", "heartbeat_timeout_secs", "max_restarts")
+
+
 def _check_run_fn(spec: PipelineSpec) -> None:
     """A `run_fn` reads, builds and fits by itself: what it would not hear of is refused, not ignored."""
     parameters = spec.trainer.parameters
     defaults = type(parameters)()
     compatibility.check_run_fn(parameters.distribution)
-    for name in (field.name for group in (Schedule, Reading) for field in fields(group)):
-        if name in ("train_steps", "eval_steps", "keras_version"):
+    for name in (field.name for group in (Schedule, Reading, Recovery) for field in fields(group)):
+        if name in _RUN_FN_HEARS_OF:
             continue
         if getattr(parameters, name) != getattr(defaults, name):
             raise ConfigurationError(f"trainer.parameters.{name}: a run_fn decides on it by itself; leave it out")

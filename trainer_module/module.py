@@ -1,9 +1,11 @@
 """The user's module: found, imported, and called with what it needs to know."""
 
 import ast
+import hashlib
 import importlib
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +91,23 @@ def top_level_names(path: str | Path) -> set[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names.update(target.id for target in targets if isinstance(target, ast.Name))
     return names
+
+
+def fingerprint(place: Path) -> str:
+    """A digest of a Python file; of a folder, of all Python files in it and below, which one of them may import."""
+    if place.is_file():
+        return hashlib.sha256(place.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(_python_files(place)):
+        digest.update(str(file.relative_to(place)).encode() + b"\0" + fingerprint(file).encode())
+    return digest.hexdigest()
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        # Environments, caches and checkouts of other things are not what a module imports from beside it.
+        folders[:] = [name for name in folders if not name.startswith((".", "__")) and name != "site-packages"]
+        yield from (Path(parent) / name for name in files if name.endswith(".py"))
 
 
 def training_function(names: set[str], where: str) -> str:

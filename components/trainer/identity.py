@@ -6,13 +6,15 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 from tfx import types
 
-from tfx_distribute.trainer_module import manifest
+from tfx_distribute.trainer_module import files, manifest
+from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.checkpoint import STATE_FILE
 from tfx_distribute.trainer_module.job import Data, TrainingJob
 
@@ -57,42 +59,28 @@ def checkpoint_dir(root: str, identity: Mapping[str, str]) -> str:
     if not tf.io.gfile.exists(folder):
         _tell_of_others(root, identity)
         tf.io.gfile.makedirs(folder)
-        file = os.path.join(folder, IDENTITY_FILE)
-        with tf.io.gfile.GFile(f"{file}.partial", "w") as stream:
-            stream.write(json.dumps(dict(identity), indent=1))
-        tf.io.gfile.rename(f"{file}.partial", file, overwrite=True)
+        files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(dict(identity), indent=1))
     return folder
 
 
 def _tell_of_others(root: str, identity: Mapping[str, str]) -> None:
     for name in tf.io.gfile.listdir(root) if tf.io.gfile.exists(root) else ():
-        file = os.path.join(root, name, IDENTITY_FILE)
-        if tf.io.gfile.exists(file) and tf.io.gfile.exists(os.path.join(root, name, STATE_FILE)):
-            with tf.io.gfile.GFile(file) as stream:
-                other = json.loads(stream.read())
+        folder = os.path.join(root, name)
+        text = files.read(os.path.join(folder, IDENTITY_FILE))
+        if text is not None and tf.io.gfile.exists(os.path.join(folder, STATE_FILE)):
+            other = json.loads(text)
             changed = " and ".join(part for part in identity if other.get(part) != identity[part])
-            logging.warning(
-                "Starts afresh: a saved state is there, but of another %s; it stays in %s", changed, os.path.dirname(file)
-            )
+            logging.warning("Starts afresh: a saved state is there, but of another %s; it stays in %s", changed, folder)
 
 
-def _module_files(job: TrainingJob) -> dict[str, str]:
-    """The user's Python files: those beside the module, as TFX packages them; or all of an installed package."""
-    if job.module.search_path:
-        files = [os.path.join(folder, name) for folder in job.module.search_path for name in os.listdir(folder)]
-    else:
+def _module_files(job: TrainingJob) -> list[str]:
+    """Fingerprints of the user's Python files: those beside the module, as TFX packages them; or an installed package's."""
+    places = list(job.module.search_path)
+    if not places:
         package = importlib.util.find_spec(job.module.function.partition(".")[0])
-        folders = list(package.submodule_search_locations or ()) if package else []
-        files = [os.path.join(where, name) for folder in folders for where, _, names in os.walk(folder) for name in names]
-        if package and package.origin and not folders:
-            files = [package.origin]
-    own = sorted(file for file in files if file.endswith(".py"))
-    return {os.path.relpath(file, os.path.commonpath(own)): _content(file) for file in own}
-
-
-def _content(file: str) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.sha256(stream.read()).hexdigest()
+        if package:
+            places = list(package.submodule_search_locations or filter(None, [package.origin]))
+    return [module_lib.fingerprint(Path(place)) for place in places]
 
 
 def _checksums(artifact: types.Artifact) -> Any:

@@ -110,6 +110,19 @@ def test_mistakes_about_strategies(project, parameters, message):
     assert message in output
 
 
+def test_a_run_fn_saves_by_itself(project):
+    (project / "model.py").write_text("def run_fn(fn_args): ...\n")
+    for given, expected in (
+        ("max_restarts: 1", 0),  # which concerns the processes around it
+        ("save_checkpoints_secs: 5", 2),
+    ):
+        parameters = f"parameters: {{train_steps: 1, {given}}}"
+        text = PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", parameters)
+        (project / "pipeline.yaml").write_text(text)
+        code, output = validate(project)
+        assert (code, "save_checkpoints_secs: a run_fn decides on it by itself" in output) == (expected, expected == 2)
+
+
 def test_run_fn_cannot_train_on_a_mesh(project):
     (project / "model.py").write_text("def run_fn(fn_args): ...\n")
     parameters = "parameters: {train_steps: 1, strategy: model_parallel}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 FAILED = 1
 INVALID = 2  # click's own code for a wrong command line
 NOT_BLESSED = 3
-INTERRUPTED, TERMINATED = 130, 143  # as shells have it: 128 and the signal
+INTERRUPTED = 130  # as shells have it: 128 and the signal
 
 PARAMETER = click.option(
     "-p",
@@ -87,7 +87,7 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
 
     Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed. 2: the pipeline cannot be run as it
     is written. 3: the pipeline ran, but its model did not meet its thresholds and was not pushed. 130, 143: it was ended by
-    Ctrl-C or SIGTERM, and training has saved its state.
+    Ctrl-C or SIGTERM; training, if it was going on, has saved its state.
     """
     spec, module = _load(pipeline, given)
     from tfx_distribute.pipelines import console as console_lib
@@ -105,9 +105,10 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
             code = INVALID
         except KeyboardInterrupt as interrupt:
             from tfx_distribute.components.launchers.local import TerminatedError
+            from tfx_distribute.trainer_module import exit_codes
 
             console.print("Interrupted. The same command goes on after the last node that was done and the last saved step.")
-            code = TERMINATED if isinstance(interrupt, TerminatedError) else INTERRUPTED
+            code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
             console.print(f"log      {places.log}")
     sys.exit(code)

@@ -17,14 +17,17 @@ Importing this imports neither TFX nor TensorFlow.
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tfx_distribute.pipelines.beam import Beam
 from tfx_distribute.pipelines.models import Model, Scalar
+from tfx_distribute.pipelines.targets import Targets
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.job import Distribution, Reading, Recovery, Schedule
+
+_Kind = TypeVar("_Kind", Distribution, Schedule, Reading, Recovery)
 
 BASE_DIR = "base_dir"  # key of the validation context: the folder that input paths are relative to
 
@@ -202,22 +205,25 @@ class Parameters(Model):
     @property
     def distribution(self) -> Distribution:
         """The parameters that say how the work is spread."""
-        return Distribution(**{field.name: getattr(self, field.name) for field in fields(Distribution)})
+        return self._those_of(Distribution)
 
     @property
     def schedule(self) -> Schedule:
         """The parameters that say how long and how training goes."""
-        return Schedule(**{field.name: getattr(self, field.name) for field in fields(Schedule)})
+        return self._those_of(Schedule)
 
     @property
     def reading(self) -> Reading:
         """The parameters that say how examples are read."""
-        return Reading(**{field.name: getattr(self, field.name) for field in fields(Reading)})
+        return self._those_of(Reading)
 
     @property
     def recovery(self) -> Recovery:
         """The parameters that say what is done against the loss of a process."""
-        return Recovery(**{field.name: getattr(self, field.name) for field in fields(Recovery)})
+        return self._those_of(Recovery)
+
+    def _those_of(self, kind: type[_Kind]) -> _Kind:
+        return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
 
 
 class Trainer(Model):
@@ -304,56 +310,6 @@ class Push(Model):
 
     directory: str | None = None
     """Folder that gets a numbered folder for each model; default `<root>/serving`."""
-
-
-class LocalTarget(Model):
-    """What is specific to runs on this machine."""
-
-    root: str | None = None
-    """Folder for artifacts, metadata, logs and models; default `runs/<name>` in the working folder."""
-    base_port: int = Field(0, ge=0, le=65000)
-    """First of the consecutive ports that training processes listen on; 0 for any free ones."""
-
-
-class KubeflowTarget(Model):
-    """What is specific to Kubeflow Pipelines."""
-
-    image: str
-    """Container image of all steps."""
-    pipeline_root: str = Field(pattern=r"^(gs|s3|minio)://")
-    """Address that artifacts are written under."""
-    namespace: str | None = None
-    """Kubernetes namespace of runs."""
-    service_account: str | None = None
-    """Kubernetes service account of runs."""
-
-
-class VertexTarget(Model):
-    """What is specific to Vertex AI Pipelines."""
-
-    image: str
-    """Container image of all steps."""
-    pipeline_root: str = Field(pattern=r"^gs://")
-    """Address that artifacts are written under."""
-    project: str
-    """Google Cloud project."""
-    region: str
-    """Google Cloud region."""
-    service_account: str | None = None
-    """Service account of runs."""
-    network: str | None = None
-    """Network that runs are peered with."""
-
-
-class Targets(Model):
-    """What is specific to each place that a pipeline runs in."""
-
-    local: LocalTarget = LocalTarget()
-    """This machine."""
-    kubeflow: KubeflowTarget | None = None
-    """Kubeflow Pipelines."""
-    vertex: VertexTarget | None = None
-    """Vertex AI."""
 
 
 class PipelineSpec(Model):

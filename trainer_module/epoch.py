@@ -149,9 +149,8 @@ class StepCounter:
         """So many steps were taken."""
         first = self.step == self._first
         self.step += count
-        if first:
-            self.report({"loss": loss})  # training goes
-        self.report_if_due({"loss": loss})
+        if first or self._reporter.due():  # the first: training goes
+            self.report({"loss": loss})
 
     def report_if_due(self, metrics: dict[str, float]) -> None:
         """Reports, if the last report is old enough."""
@@ -159,7 +158,12 @@ class StepCounter:
             self.report(metrics)
 
     def report(self, metrics: dict[str, float] | None = None, message: str = "") -> None:
-        """Reports."""
+        """Says how far training is, now.
+
+        Args:
+          metrics: Name -> value, as far as they are known.
+          message: What a person should know beside.
+        """
         now = time.monotonic()
         examples = (self.step - self._reported_step) * self._examples_per_step
         rate = examples / max(now - self._reported_at, 1e-9)

@@ -19,7 +19,7 @@ from tfx_distribute.trainer_module.epoch import Epochs, StepCounter
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.evaluator import Handover
 from tfx_distribute.trainer_module.features import Features
-from tfx_distribute.trainer_module.job import Data, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job import Data, Distribution, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.mesh import MeshSteps, MeshStrategy
 from tfx_distribute.trainer_module.plan import Plan, make_plan
 from tfx_distribute.trainer_module.profiler import Profiler
@@ -99,7 +99,7 @@ def train(
             job.outputs.checkpoint_dir, job.recovery, _made_with(job, plan), is_chief, trained, own_callbacks
         )
         begin = checkpoints.restore()
-        if any(mean != own for mean, own in zip(steps.agree(begin.step), [begin.step], strict=True)):
+        if steps.agree(begin.step) != [begin.step]:
             raise ConfigurationError(
                 f"checkpoint_dir: not all processes find the same saved state in {job.outputs.checkpoint_dir}; write a "
                 "folder that all machines share"
@@ -147,16 +147,21 @@ def train(
 
 def _made_with(job: TrainingJob, plan: Plan) -> dict[str, Any]:
     """What a saved state depends on beside the run's inputs: another strategy may take it up where these are the same."""
-    row = compatibility.strategy_named(job.distribution.strategy)
-    divided: dict[str, Any] = {"mesh": job.distribution.mesh} if row.name == "model_parallel" else {}
-    if row.parameter_servers and job.distribution.partition_min_bytes:
-        divided = {"partition_min_bytes": job.distribution.partition_min_bytes}
     return {
-        "strategy": row.name if divided or row.name == "model_parallel" else "any that keeps variables whole",
+        "variables": _how_divided(job.distribution),
         "global_batch_size": plan.global_batch_size,
         "steps_per_epoch": plan.steps_per_epoch,
-        **divided,
     }
+
+
+def _how_divided(distribution: Distribution) -> str:
+    """How variables are kept, in words: a checkpoint of whole ones goes with any strategy that keeps them whole."""
+    row = compatibility.strategy_named(distribution.strategy)
+    if row.name == "model_parallel":
+        return f"divided on the mesh {distribution.mesh or 'of all devices'}"
+    if row.parameter_servers and distribution.partition_min_bytes:
+        return f"divided among parameter servers (partition_min_bytes={distribution.partition_min_bytes})"
+    return "whole"
 
 
 def _kind_of_steps(strategy: tf.distribute.Strategy) -> type[Steps]:

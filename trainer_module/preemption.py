@@ -5,6 +5,7 @@ process that SIGTERM ended, which the Training Operator (`restartPolicy: ExitCod
 """
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -24,14 +25,18 @@ def watch() -> None:
 
     Again when the strategy is made: TensorFlow's coordination service then takes the signal for itself.
     """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(_listener(os.getpid()), warn_on_full_buffer=False)
+
+
+@functools.cache
+def _listener(pid: int) -> int:
+    """Starts the thread that listens, once in a process; returns where signals are to be written to."""
+    # Python's own handlers wait until TensorFlow returns, which may take longer than there is time. This pipe does not.
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    # Python's own handlers wait until TensorFlow returns, which may take longer than there is time. This pipe does not.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    replaced = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    if replaced >= 0:
-        os.close(replaced)  # its listener finds the end of the pipe
     threading.Thread(target=_listen, args=(reader,), daemon=True, name="preemption").start()
+    return writer
 
 
 def asked() -> bool:
@@ -50,10 +55,8 @@ def saves_first() -> Iterator[None]:
 
 
 def _listen(reader: int) -> None:
-    while signal.SIGTERM not in (signals := os.read(reader, 64)):
-        if not signals:
-            os.close(reader)
-            return
+    while signal.SIGTERM not in os.read(reader, 64):
+        pass
     _asked.set()
     if _can_save.is_set():
         threading.Event().wait(LEAVE_SECONDS)

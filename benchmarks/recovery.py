@@ -10,6 +10,7 @@ the first training step that it reports (a cold start), and from the kill of a p
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def cost_of_saves(pairs: int) -> None:
                     each = (often - never) / (SAVES - 1)
                     part = each / Recovery.save_checkpoints_secs
                     print(f"{example:9} {name:23} {never:11.1f} {often:11.1f} {each:7.3f} s {part:26.2%}", flush=True)
-                    subprocess.run(["rm", "-rf", str(root)], check=True)  # noqa: S607 (nothing from cache)
+                    shutil.rmtree(root)  # nothing from cache
 
 
 def after_a_kill(pairs: int) -> None:
@@ -116,7 +117,7 @@ def after_a_kill(pairs: int) -> None:
                 made = can_be_struck(digits_cluster(own, digits, None))
                 made.job = replace(made.job, schedule=Schedule(32, train_steps=4000), recovery=Recovery(0, 200))
                 cold = until_first_step(made, strategy, None)
-                subprocess.run(["rm", "-rf", made.job.outputs.checkpoint_dir], check=True)  # noqa: S607
+                shutil.rmtree(made.job.outputs.checkpoint_dir)
                 with ForkServer(own / "log") as made.server:
                     warm = until_first_step(made, strategy, which)
                 print(f"{strategy:23} {role:9} {cold:13.1f} {warm:17.1f} {warm / cold:7.2f}", flush=True)

@@ -20,32 +20,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from training_speed import FEW, MANY, ROOT, SCHEMA, write_digits
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "modules"))
 
-from tfx_distribute.components.launchers import local
+from faults import STRATEGIES
+from training import digits_cluster, write_digits
+from training_speed import FEW, HPARAMS, MANY, ROOT
+
 from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.trainer_module.job import (
-    Data,
-    Distribution,
-    Outputs,
-    Schedule,
-    Split,
-    TrainingJob,
-    TrainingResult,
-    UserModule,
-)
+from tfx_distribute.trainer_module.job import Data, Distribution, Schedule, TrainingResult, UserModule
 
 RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
-# Strategy -> its distribution, and the batch of one replica for a global batch of 64.
-SHAPES = {
-    "default": (Distribution("default", accelerator_type="cpu"), 64),
-    "one_device": (Distribution("one_device", accelerator_type="cpu"), 64),
-    "mirrored": (Distribution("mirrored", accelerator_type="cpu", accelerator_count=2), 32),
-    "central_storage": (Distribution("central_storage", accelerator_type="cpu", accelerator_count=2), 32),
-    "multi_worker_mirrored": (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 32),
-    "parameter_server": (Distribution("parameter_server", num_workers=2, accelerator_type="cpu"), 64),
-    "model_parallel": (Distribution("model_parallel", mesh="1x2", layout_rules=RULES, accelerator_type="cpu"), 64),
-}
+MODEL_PARALLEL = Distribution("model_parallel", mesh="1x2", layout_rules=RULES, accelerator_type="cpu")
+MEASURED = STRATEGIES | {"model_parallel": MODEL_PARALLEL}
+IN_STEP = ("mirrored", "central_storage", "multi_worker_mirrored")  # whose two replicas share a batch
 # A step of a batch of 256 takes 50 ms or more on one core.
 LARGE = """
 import os
@@ -96,31 +85,27 @@ def other_core_busy(folder: Path) -> Iterator[None]:
 
 
 def train(
-    server: ForkServer, folder: Path, distribution: Distribution, schedule: Schedule, module: UserModule, evaluate: bool
+    server: ForkServer, folder: Path, data: Data, distribution: Distribution, schedule: Schedule, module: UserModule
 ) -> TrainingResult:
     """Trains under our launcher."""
     with tempfile.TemporaryDirectory(dir=folder) as run:
-        train_split = Split((str(folder / "train.gz"),), 1400)
-        eval_split = Split((str(folder / "eval.gz"),), 397)
-        job = TrainingJob(
-            module=module,
-            data=Data(train_split, eval_split if evaluate else None, "digit", None, str(folder / "schema.pbtxt")),
-            distribution=distribution,
-            schedule=schedule,
-            outputs=Outputs(f"{run}/model", f"{run}/run", f"{run}/result.json"),
-            hparams={"hidden_units": 128, "learning_rate": 0.002},
-        )
-        quiet = local.LocalSettings(log_dir=Path(run, "logs"), server=server, on_progress=lambda task, progress: None)
-        with local.settings(quiet):
-            return local.launch(job, run)
+        return digits_cluster(Path(run), data, server).train(distribution, schedule, module=module, hparams=HPARAMS)
 
 
 def steps_per_second(
-    server: ForkServer, folder: Path, distribution: Distribution, batch: int, module: UserModule, few: int, many: int
+    server: ForkServer,
+    folder: Path,
+    digits: Data,
+    distribution: Distribution,
+    batch: int,
+    module: UserModule,
+    few: int,
+    many: int,
 ) -> float:
     """Of the steps after the first `few`."""
+    data = replace(digits, eval=None)
     took = [
-        train(server, folder, distribution, Schedule(batch, train_steps=steps), module, evaluate=False).seconds
+        train(server, folder, data, distribution, Schedule(batch, train_steps=steps), module).seconds
         for steps in (few, many)
     ]
     return (many - few) / (took[1] - took[0])
@@ -133,25 +118,22 @@ def main() -> None:
     model, task = (UserModule(f"{name}.build_model", (str(ROOT / "examples" / "digits"),)) for name in ("model", "task"))
     with tempfile.TemporaryDirectory() as name, ForkServer(Path(name, "fork-server.log")) as server:
         folder = Path(name)
-        (folder / "schema.pbtxt").write_text(SCHEMA)
         (folder / "large.py").write_text(LARGE)
         large = UserModule("large.build_model", (name,))
-        write_digits(folder / "train.gz", 0, 1400)
-        write_digits(folder / "eval.gz", 1400, 1797)
+        digits = write_digits(folder)
         server.wait_ready()
         print(f"{os.cpu_count()} cores; steps per second, median of {pairs}; ratio to no strategy in the same run\n")
         print(f"{'strategy':<24}{'accuracy, model':>16}{'accuracy, task':>16}{'steps/s':>10}{'ratio':>8}")
-        for strategy, (distribution, batch) in SHAPES.items():
+        for strategy, distribution in MEASURED.items():
+            batch = 32 if strategy in IN_STEP else 64
             accuracies = [
-                train(server, folder, distribution, Schedule(batch, epochs=15), module, evaluate=True).metrics[
-                    "val_accuracy"
-                ]
+                train(server, folder, digits, distribution, Schedule(batch, epochs=15), module).metrics["val_accuracy"]
                 for module in (model, task)
             ]
             rates = [
                 (
-                    steps_per_second(server, folder, distribution, batch, model, FEW, MANY),
-                    steps_per_second(server, folder, *SHAPES["default"], model, FEW, MANY),
+                    steps_per_second(server, folder, digits, distribution, batch, model, FEW, MANY),
+                    steps_per_second(server, folder, digits, MEASURED["default"], 64, model, FEW, MANY),
                 )
                 for _ in range(pairs)
             ]
@@ -160,13 +142,13 @@ def main() -> None:
             print(f"{strategy:<24}{accuracies[0]:>16.3f}{accuracies[1]:>16.3f}{rate:>10.0f}{ratio:>8.2f}", flush=True)
         print("\nweak scaling, 256 examples a worker, ms a step; ratio: rate of two workers / twice that of one\n")
         print(f"{'one worker':>12}{'one, other core busy':>22}{'two workers':>13}{'ratio':>8}{'ratio to busy':>15}")
-        one = replace(SHAPES["multi_worker_mirrored"][0], num_workers=1)
-        two = SHAPES["multi_worker_mirrored"][0]
+        two = MEASURED["multi_worker_mirrored"]
+        one = replace(two, num_workers=1)
         for _ in range(pairs):
-            alone = 1000 / steps_per_second(server, folder, one, 256, large, *WEAK)
+            alone = 1000 / steps_per_second(server, folder, digits, one, 256, large, *WEAK)
             with other_core_busy(folder):
-                busy = 1000 / steps_per_second(server, folder, one, 256, large, *WEAK)
-            both = 1000 / steps_per_second(server, folder, two, 256, large, *WEAK)
+                busy = 1000 / steps_per_second(server, folder, digits, one, 256, large, *WEAK)
+            both = 1000 / steps_per_second(server, folder, digits, two, 256, large, *WEAK)
             print(f"{alone:>12.1f}{busy:>22.1f}{both:>13.1f}{alone / both:>8.2f}{busy / both:>15.2f}", flush=True)
 
 

@@ -45,7 +45,11 @@ def main() -> int:
     given = parser.parse_args()
     choose = random.Random(given.seed)  # noqa: S311 (no secret)
     print(f"{given.faults} faults, seed {given.seed}\n")
-    print("strategy               process   fault      at step  went on after  lost  seconds  outcome", flush=True)
+    print(
+        f"{'strategy':22} {'process':<12} {'fault':<9} {'step':>5} {'went on after':>14} {'lost':>5} {'seconds':>8}  "
+        "outcome",
+        flush=True,
+    )
     failed = 0
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -78,7 +82,7 @@ def _strike(cluster, choose: random.Random) -> bool:
     kind = choose.choice(list(KINDS))
     in_save = task == "chief-0" and choose.random() < 0.25
     step = choose.randrange(5, 40)
-    replicas = 1 if strategy in ("default", "parameter_server") else 2
+    replicas = 1 if strategy in ("default", "one_device", "parameter_server") else 2
     began, wrong, on_progress, hparams = time.monotonic(), [], None, None
     if task == "all" or (strategy == "parameter_server" and task != "chief-0"):
         on_progress, in_save = Strike(cluster, KINDS[kind], step, OUTSIDE[task]), False

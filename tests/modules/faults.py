@@ -17,15 +17,12 @@ from tfx_distribute.trainer_module.progress import Progress
 EVERY = 10  # training steps between two saves
 STRATEGIES = {
     "default": Distribution(accelerator_type="cpu"),
+    "one_device": Distribution("one_device", accelerator_type="cpu"),
     "mirrored": Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
     "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
     "parameter_server": Distribution("parameter_server", num_workers=2, accelerator_type="cpu"),
     "central_storage": Distribution("central_storage", accelerator_type="cpu", accelerator_count=2),
     "model_parallel": Distribution("model_parallel", accelerator_type="cpu", mesh="2x1"),
-}
-TASKS = {
-    "multi_worker_mirrored": ("chief-0", "worker-0"),
-    "parameter_server": ("chief-0", "worker-0", "worker-1", "ps-0"),
 }
 
 

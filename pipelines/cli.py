@@ -1,11 +1,15 @@
 """The command `tfx-distribute`. Each command imports what it needs when it runs, so that help and checks answer at once."""
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfx_distribute.pipelines.runners.kubeflow import Package
     from tfx_distribute.pipelines.spec import PipelineSpec
     from tfx_distribute.pipelines.user_module import Module
 
@@ -104,7 +108,7 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
             console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID
         except KeyboardInterrupt as interrupt:
-            from tfx_distribute.components.launchers.local import TerminatedError
+            from tfx_distribute.components.launchers.termination import TerminatedError
             from tfx_distribute.trainer_module import exit_codes
 
             console.print("Interrupted. The same command goes on after the last node that was done and the last saved step.")
@@ -112,6 +116,77 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
         finally:
             console.print(f"log      {places.log}")
     sys.exit(code)
+
+
+TARGET = click.option(
+    "--target", type=click.Choice(["kubeflow"]), default="kubeflow", show_default=True, help="Where the pipeline is to run."
+)
+
+
+@main.command("compile")
+@click.argument("pipeline", type=click.Path())
+@TARGET
+@PARAMETER
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; default NAME.yaml.")
+@click.option("--no-cache", is_flag=True, help="Have every step run, whatever an earlier run has.")
+def compile_(pipeline: str, target: str, given: tuple[str, ...], output: str | None, no_cache: bool) -> None:
+    """Compiles a pipeline for a cluster. Nothing is sent anywhere.
+
+    The file holds the pipeline and, in a second document, where its steps run; `kfp` takes it as it is. Values given with -p
+    become the defaults of pipeline parameters.
+    """
+    from pathlib import Path
+
+    spec, module = _load(pipeline, given, target)
+    path = Path(output or f"{spec.name}.yaml")
+    package = _compiled(spec, module, enable_cache=not no_cache)
+    from tfx_distribute.pipelines.runners import kubeflow as runner
+
+    try:
+        runner.write(package, path)
+    except OSError as error:
+        click.echo(f"Error: cannot write {path}: {error.strerror}", err=True)
+        sys.exit(INVALID)
+    click.echo(f"{path}: {spec.name}, {len(package.pipeline['root']['dag']['tasks'])} steps")
+
+
+@main.command()
+@click.option("--namespace", default="kubeflow", show_default=True, help="Namespace of runs.")
+@click.option(
+    "--service-account", default="pipeline-runner", show_default=True, help="Service account of runs, which steps act as."
+)
+def manifests(namespace: str, service_account: str) -> None:
+    """Prints what the Trainer's step has to be allowed, for `kubectl apply -f -`: a Role and its RoleBinding."""
+    from tfx_distribute.pipelines import rbac
+
+    click.echo(rbac.as_yaml(namespace, service_account), nl=False)
+
+
+def _compiled(spec: "PipelineSpec", module: "Module", enable_cache: bool) -> "Package":
+    """Compiles; ends the program where that cannot be."""
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    with _quiet():
+        from tfx_distribute.pipelines.runners import kubeflow as runner
+
+        try:
+            return runner.compile_spec(spec, module, enable_cache)
+        except ConfigurationError as error:
+            message = str(error)
+    click.echo(f"Error: {message}", err=True)
+    sys.exit(INVALID)
+
+
+@contextlib.contextmanager
+def _quiet() -> "Iterator[None]":
+    """Keeps what TensorFlow and TFX say while they are imported off the terminal."""
+    import os
+    import warnings
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: bool) -> int:  # type: ignore[no-untyped-def]
@@ -142,15 +217,18 @@ def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: 
         return NOT_BLESSED if result.blessed is False else 0
 
 
-def _load(pipeline: str, given: tuple[str, ...]) -> "tuple[PipelineSpec, Module]":
+def _load(pipeline: str, given: tuple[str, ...], target: str = "") -> "tuple[PipelineSpec, Module]":
     """Reads and checks all that can be known before anything heavy is imported; ends the program where it is wrong."""
-    from tfx_distribute.pipelines import loader, preflight, user_module
+    from tfx_distribute.pipelines import kubeflow, loader, preflight, user_module
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
         spec = loader.override(loader.load(pipeline), loader.parse_parameters(given))
         module = user_module.find(spec)
-        preflight.check_data(spec)
+        if target == "kubeflow":
+            kubeflow.checked(spec)
+        else:
+            preflight.check_data(spec)
     except ConfigurationError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(INVALID)

@@ -11,10 +11,12 @@ from tfx_distribute.trainer_module.job import TrainingJob, keras_environment
 def main() -> int:
     """Reads the command line and runs the process."""
     parser = argparse.ArgumentParser(prog="python -m tfx_distribute.trainer_module", description=__doc__)
-    parser.add_argument("--job", required=True, metavar="FILE", help="a training job document, JSON")
+    parser.add_argument("--job", required=True, metavar="FILE", help="path or address of a training job document, JSON")
     arguments = parser.parse_args()
-    job = TrainingJob.from_json(Path(arguments.job).read_bytes())
-    os.environ.update(keras_environment(job.schedule.keras_version))  # before TensorFlow is imported
+    # Before TensorFlow is imported, which it takes to read an address: whoever put the job there has said it already.
+    if "://" not in arguments.job and Path(arguments.job).exists():
+        job = TrainingJob.from_json(Path(arguments.job).read_bytes())
+        os.environ.update(keras_environment(job.schedule.keras_version))
     from tfx_distribute.trainer_module import process
 
     return process.main(arguments.job)

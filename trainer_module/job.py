@@ -6,7 +6,6 @@ Trainer component writes and what `python -m tfx_distribute.trainer_module --job
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
@@ -274,17 +273,14 @@ class TrainingResult:
     seconds: float
     metrics: Mapping[str, float]
 
-    def write(self, path: str | Path) -> None:
-        """Writes the result beside `path` and moves it there, so that it is never seen half-written."""
-        path = Path(path)
-        beside = path.with_name(path.name + ".partial")
-        beside.write_bytes(_RESULT.dump_json(self))
-        beside.replace(path)
+    def to_json(self) -> str:
+        """The document."""
+        return _RESULT.dump_json(self).decode()
 
     @staticmethod
-    def read(path: str | Path) -> "TrainingResult":
-        """Reads what `write` wrote."""
-        return _RESULT.validate_json(Path(path).read_bytes())
+    def from_json(text: str) -> "TrainingResult":
+        """Reads the document."""
+        return _RESULT.validate_json(text)
 
 
 def keras_environment(keras_version: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ from tfx_distribute.trainer_module import (
     evaluator,
     exit_codes,
     export,
+    files,
     loop,
     peers,
     preemption,
@@ -28,7 +29,7 @@ from tfx_distribute.trainer_module.cluster import (
     task_from_environment,
     without_evaluator,
 )
-from tfx_distribute.trainer_module.errors import PeerLostError, PreemptedError, TfxDistributeError
+from tfx_distribute.trainer_module.errors import ConfigurationError, PeerLostError, PreemptedError, TfxDistributeError
 from tfx_distribute.trainer_module.features import Features
 from tfx_distribute.trainer_module.job import TrainingJob
 from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress, Reporter
@@ -38,13 +39,16 @@ def main(job_file: str) -> int:
     """Runs the job of a document as the task that TF_CONFIG names.
 
     Args:
-      job_file: Path of a `TrainingJob` document.
+      job_file: Path or address of a `TrainingJob` document.
 
     Returns:
       The exit code: 0 when this process's part is done, else one of `exit_codes`. What failed is on standard error.
     """
     try:
-        run(TrainingJob.from_json(Path(job_file).read_bytes()))
+        text = files.read(job_file)
+        if text is None:
+            raise ConfigurationError(f"--job: there is no {job_file}")
+        run(TrainingJob.from_json(text))
     except BaseException as error:  # a module that calls sys.exit() has not trained either
         error = peers.lost(error) or error
         _tell(error)
@@ -77,6 +81,8 @@ def run(job: TrainingJob) -> None:
     if serves(job.distribution, task):
         reporter.report(Progress("serve"))
         coordinator.serve(task, job.distribution)
+        if files.read(job.outputs.result_file) is None:
+            raise PeerLostError(f"{task} has lost the chief, which has not finished")
         return
     if task.role == EVALUATOR:
         assert job.data is not None, "a run_fn has no evaluator"
@@ -93,7 +99,7 @@ def run(job: TrainingJob) -> None:
         reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
         export.export(model, features, job.outputs.serving_model_dir, is_chief)
     if is_chief:
-        result.write(job.outputs.result_file)
+        files.write(job.outputs.result_file, result.to_json())
     _barrier(strategy)
     reporter.report(Progress("done", step=result.train_steps, train_steps=result.train_steps))
 

@@ -1,10 +1,8 @@
 """The local launcher: a training cluster as processes on this machine's loopback."""
 
 import contextlib
-import signal
 import socket
 import tempfile
-import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from tfx_distribute.components.launchers import gpus
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.components.launchers.processes import LostError, Process, Processes, ProgressListener
 from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.termination import terminable
 from tfx_distribute.trainer_module.cluster import (
     TF_CONFIG,
     TRY,
@@ -94,13 +93,13 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         if server is None or server.keras_version != job.schedule.keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.schedule.keras_version))
         server.wait_ready()
-        stack.enter_context(_terminable())
+        stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
         restarts = Restarts(job.recovery.max_restarts, _settings.on_progress)
         while True:
             try:
                 _train(job, job_file, log_dir, temporary, server, restarts)
-                return TrainingResult.read(job.outputs.result_file)
+                return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
             except LostError as lost:
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.told(lost.failure)) from lost
@@ -148,27 +147,6 @@ def _environment(job: TrainingJob, cluster: Cluster, task: Task) -> dict[str, st
     if share is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return environment
-
-
-class TerminatedError(KeyboardInterrupt):
-    """The launcher was told by SIGTERM to end; its processes have saved what they had."""
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Within the block, SIGTERM ends training as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are another's to handle
-        return
-
-    def terminate(*_: object) -> None:
-        raise TerminatedError
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def local_cluster(roles: dict[str, int]) -> Cluster:

@@ -52,7 +52,7 @@ def test_two_processes_that_no_launcher_of_ours_started(cluster):
     # Without a launcher to read them, reports are lines of the log.
     lines = [Progress.from_json(line) for line in outputs[0][0].splitlines() if line.startswith('{"phase"')]
     assert [lines[0].phase, lines[-1].phase] == ["start", "done"]
-    result = TrainingResult.read(cluster.job.outputs.result_file)
+    result = TrainingResult.from_json((cluster.folder / "result.json").read_text())
     assert (result.num_replicas, result.train_steps) == (2, 20)
     assert (cluster.model / "saved_model.pb").is_file()
 

@@ -31,6 +31,7 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
         "example_weight": component_spec.ExecutionParameter(type=str, optional=True),
         "hparams": component_spec.ExecutionParameter(type=str, optional=True),
         "checkpoint_dir": component_spec.ExecutionParameter(type=str, optional=True),
+        "launcher": component_spec.ExecutionParameter(type=str, optional=True),
         **{
             field.name: component_spec.ExecutionParameter(type=request.property_type(field), optional=True)
             for dataclass in PARAMETERS
@@ -124,6 +125,7 @@ class Trainer(base_component.BaseComponent):
         heartbeat_timeout_secs: Number | None = None,
         max_restarts: Number | None = None,
         checkpoint_dir: Text | None = None,
+        launcher: str | None = None,
     ):
         """Constructs a Trainer component.
 
@@ -201,6 +203,7 @@ class Trainer(base_component.BaseComponent):
           max_restarts: How often a cluster that lost a process is started again, from the last save. Default 3.
           checkpoint_dir: Folder of training states, which all machines of the cluster share. Each run has a folder in it,
             called after its inputs, until it has ended well. Default: `.checkpoints` beside the component's outputs.
+          launcher: Where training runs, `TFJobSettings.to_json()`. Default: in processes beside the executor.
 
         Raises:
           ConfigurationError: The arguments contradict each other, as far as they are values; what a RuntimeParameter
@@ -272,6 +275,7 @@ class Trainer(base_component.BaseComponent):
             custom_config=_as_json(custom_config),
             hparams=_as_json(hparams or {}),
             checkpoint_dir=checkpoint_dir,
+            launcher=launcher,
             model=types.Channel(type=standard_artifacts.Model),
             model_run=types.Channel(type=standard_artifacts.ModelRun),
             **parameters,

@@ -9,8 +9,9 @@ from tfx import types
 from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import path_utils
 
-from tfx_distribute.components.launchers import local
+from tfx_distribute.components.launchers import local, tfjob
 from tfx_distribute.components.trainer import request
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -18,7 +19,7 @@ from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 
 
 class Executor(base_executor.BaseExecutor):
-    """Trains in processes of their own, on this machine."""
+    """Trains in processes of their own: on this machine, or as the pods of a TFJob."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -39,19 +40,29 @@ class Executor(base_executor.BaseExecutor):
           TrainingError: A training process failed.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        # Readable by its owner only, as the job document inside it has to be.
-        with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
-            job = request.training_job(input_dict, output_dict, exec_properties, work_dir)
-            result = local.launch(job, work_dir)
-        if not fileio.exists(job.outputs.serving_model_dir):
-            raise TrainingError(f"training ended without a model in {job.outputs.serving_model_dir}")
+        launcher = exec_properties.get("launcher")
+        settings = tfjob.TFJobSettings.from_json(launcher) if launcher else None
+        distribution, _ = compatibility.resolve(request.training_parameters(exec_properties)[0])
+        if settings and settings.wanted(distribution):
+            from tfx_distribute.components.trainer import on_kubernetes  # whose client takes its time to import
+
+            job, result = on_kubernetes.train(input_dict, output_dict, exec_properties, settings)
+        else:
+            # Readable by its owner only, as the job document inside it has to be.
+            with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
+                job = request.training_job(input_dict, output_dict, exec_properties, work_dir)
+                result = local.launch(job, work_dir)
+        model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
+        serving_model_dir = path_utils.serving_model_dir(model.uri)
+        if not fileio.exists(serving_model_dir):
+            raise TrainingError(f"training ended without a model in {serving_model_dir}")
         if job.outputs.checkpoint_dir:
             try:
                 fileio.rmtree(job.outputs.checkpoint_dir)
             except OSError as error:
                 logging.warning("The state of the finished training could not be removed: %s", error)
-        record(artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY]), job, result)
-        logging.info("Trained %s: %s", job.outputs.serving_model_dir, result)
+        record(model, job, result)
+        logging.info("Trained %s: %s", serving_model_dir, result)
 
 
 def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> None:

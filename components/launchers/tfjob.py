@@ -1,0 +1,135 @@
+"""A training cluster as a TFJob: what the Training Operator is told. Pure.
+
+Source: https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/ and the operator's release 1.9.
+"""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module.cluster import CHIEF, EVALUATOR, PARAMETER_SERVER, WORKER, replicas_of_roles
+from tfx_distribute.trainer_module.job import Distribution, keras_environment
+
+API_VERSION, GROUP, VERSION, PLURAL = "kubeflow.org/v1", "kubeflow.org", "v1", "tfjobs"
+REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS", EVALUATOR: "Evaluator"}
+CONTAINER = "tensorflow"  # which the operator looks for
+KEPT_SECONDS = 24 * 3600  # a TFJob that has ended, for people to look at
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+@dataclass(frozen=True)
+class TFJobSettings:
+    """Where a training runs on Kubernetes; the Trainer's execution property `launcher`.
+
+    Attributes:
+      name: What TFJobs are called after: the name of the pipeline.
+      worker: Pod of each training process and of the evaluator: a PodTemplateSpec with one container, `tensorflow`.
+      parameter_server: Pod of parameter servers and of the chief that coordinates.
+      training: `tfjob`, `step` for processes in the Trainer's own step, or `auto`: in the step if it is one process.
+      training_dir: Folder or gs:// address that all pods reach; None where the artifacts' addresses are such.
+      labels: Labels of the TFJob.
+      queue: Local queue of Kueue.
+      scheduling_policy: The operator's schedulingPolicy: how all pods start together; None where each starts by itself.
+      active_deadline_seconds: Seconds after which the TFJob has failed.
+    """
+
+    name: str
+    worker: Mapping[str, Any]
+    parameter_server: Mapping[str, Any]
+    training: str = "auto"
+    training_dir: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    queue: str | None = None
+    scheduling_policy: Mapping[str, Any] | None = None
+    active_deadline_seconds: int | None = None
+
+    def to_json(self) -> str:
+        """The document."""
+        return json.dumps(_SETTINGS.dump_python(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> "TFJobSettings":
+        """Reads the document.
+
+        Raises:
+          pydantic.ValidationError: It is not one.
+        """
+        return _SETTINGS.validate_json(text)
+
+    def wanted(self, distribution: Distribution) -> bool:
+        """Whether a training is to be a TFJob."""
+        several = sum(replicas_of_roles(distribution).values()) > 1
+        return self.training == "tfjob" or (self.training == "auto" and several)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The pod whose end is the end of the TFJob.
+
+    Attributes:
+      name: Its name.
+      uid: Its uid.
+    """
+
+    name: str
+    uid: str
+
+
+def manifest(
+    name: str,
+    job_address: str,
+    distribution: Distribution,
+    keras_version: int,
+    settings: TFJobSettings,
+    owner: Owner | None,
+) -> dict[str, Any]:
+    """Makes the TFJob.
+
+    Args:
+      name: Name of the TFJob.
+      job_address: Where the pods find the `TrainingJob` document.
+      distribution: Who takes part.
+      keras_version: Generation of Keras that training uses.
+      settings: What the pods are, and how they are scheduled.
+      owner: The pod that it belongs to.
+    """
+    metadata: dict[str, Any] = {"name": name, "labels": dict(settings.labels)}
+    if settings.queue:
+        metadata["labels"][QUEUE_LABEL] = settings.queue
+    if owner:
+        # When the pod is removed, with its run, the TFJob is too.
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid}]
+    policy: dict[str, Any] = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_SECONDS}
+    if settings.active_deadline_seconds:
+        policy["activeDeadlineSeconds"] = settings.active_deadline_seconds
+    roles = replicas_of_roles(distribution)
+    if settings.scheduling_policy is not None:
+        policy["schedulingPolicy"] = {"minAvailable": sum(roles.values()), **settings.scheduling_policy}
+    environment = [{"name": key, "value": value} for key, value in sorted(keras_environment(keras_version).items())]
+    replicas = {}
+    for role, count in roles.items():
+        template = copy.deepcopy(dict(_template(role, distribution, settings)))
+        (container,) = template["spec"]["containers"]
+        container["command"] = ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address]
+        container["env"] = [*container.get("env", ()), *environment]
+        # Exit codes of 128 and more, which ours give where another try may do better, are tried again; others are final.
+        replicas[REPLICA_TYPES[role]] = {"replicas": count, "restartPolicy": "ExitCode", "template": template}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TFJob",
+        "metadata": metadata,
+        "spec": {"runPolicy": policy, "tfReplicaSpecs": replicas},
+    }
+
+
+def _template(role: str, distribution: Distribution, settings: TFJobSettings) -> Mapping[str, Any]:
+    row = compatibility.strategy_named(distribution.strategy)
+    return settings.parameter_server if row.parameter_servers and role in (CHIEF, PARAMETER_SERVER) else settings.worker
+
+
+_SETTINGS = TypeAdapter(TFJobSettings)

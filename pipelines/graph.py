@@ -42,11 +42,15 @@ class Places:
       pipeline_root: Folder or address that artifacts are written under.
       metadata: Connection of ML Metadata; None where the platform has its own.
       push_directory: Folder or address that models are pushed to.
+      checkpoint_dir: Folder or address of training states; None for one beside the Trainer's outputs.
+      launcher: Where training runs, as the Trainer has it; None for beside its executor.
     """
 
     pipeline_root: str
     metadata: Any
     push_directory: str
+    checkpoint_dir: str | None = None
+    launcher: str | None = None
 
 
 def sqlite(path: str) -> Any:
@@ -119,6 +123,8 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
         label=spec.trainer.label,
         example_weight=spec.trainer.example_weight,
         custom_config=spec.trainer.custom_config,
+        checkpoint_dir=places.checkpoint_dir,
+        launcher=places.launcher,
         **parameters,
     )
     nodes.append(trainer)

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from tfx_distribute.pipelines.beam import Beam
 from tfx_distribute.pipelines.models import Model, Scalar
+from tfx_distribute.pipelines.nodes import Node
 from tfx_distribute.pipelines.targets import Targets
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.job import Distribution, Reading, Recovery, Schedule
@@ -334,6 +335,9 @@ class PipelineSpec(Model):
     """Pushing; leave it out to push no model."""
     beam: Beam = Beam()
     """Where the Beam pipelines of all components run."""
+    nodes: dict[str, Node] = Field(default_factory=dict)
+    """Machines on Kubeflow and Vertex AI, by component: `Trainer` is that of each training process, `ParameterServer` that
+    of parameter servers and their coordinator, `default` that of all components that have none here."""
     targets: Targets = Targets()
     """What is specific to each place that the pipeline runs in."""
 

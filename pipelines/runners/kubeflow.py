@@ -1,0 +1,159 @@
+"""Compiles a pipeline for open-source Kubeflow Pipelines: TFX's own KubeflowV2DagRunner, then what `ir` makes of that."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
+from tfx.dsl.components.base import base_component, base_node
+from tfx.orchestration import data_types
+from tfx.orchestration import pipeline as tfx_pipeline
+from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
+from tfx.utils import name_utils
+
+from tfx_distribute.components.launchers.tfjob import QUEUE_LABEL
+from tfx_distribute.components.trainer.component import Trainer
+from tfx_distribute.pipelines import graph, ir, kubeflow, kubernetes, user_module
+from tfx_distribute.pipelines.kubeflow import DEFAULT, PARAMETER_SERVER
+from tfx_distribute.pipelines.nodes import Node
+from tfx_distribute.pipelines.spec import PipelineSpec
+from tfx_distribute.pipelines.targets import KubeflowTarget
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+_SMALL = Node(cpu="1", memory="2Gi")  # what a step takes that creates a TFJob and waits
+
+
+@dataclass(frozen=True)
+class Package:
+    """A compiled pipeline.
+
+    Attributes:
+      pipeline: KFP's PipelineSpec.
+      platform: The platform spec: where each step runs.
+    """
+
+    pipeline: Mapping[str, Any]
+    platform: Mapping[str, Any]
+
+    def to_yaml(self) -> str:
+        """Both documents, as `kfp` reads and uploads them; the same pipeline gives the same text."""
+        return yaml.dump_all([self.pipeline, self.platform], Dumper=_Dumper, sort_keys=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: bool = True) -> Package:
+    """Compiles a pipeline file.
+
+    Args:
+      spec: What the pipeline is; the values of its parameters become their defaults.
+      module: The user's module, which the image holds.
+      enable_cache: Whether steps whose inputs have not changed take their outputs from an earlier run.
+
+    Raises:
+      ConfigurationError: It cannot run there.
+    """
+    target = kubeflow.checked(spec)
+    settings = kubeflow.launcher(spec, target)
+    push_directory = spec.push.directory if spec.push else None
+    places = graph.Places(
+        pipeline_root=target.pipeline_root,
+        metadata=None,
+        push_directory=push_directory or f"{target.pipeline_root.rstrip('/')}/{spec.name}/serving",
+        checkpoint_dir=kubeflow.checkpoint_dir(spec, target),
+        launcher=settings.to_json(),
+    )
+    with user_module.importable(module):
+        built = graph.build(spec, module, places, enable_cache)
+        in_step = not settings.wanted(spec.trainer.parameters.distribution)
+        return compile_pipeline(built, target, spec.nodes, graph.parameter_values(spec), in_step)
+
+
+def compile_pipeline(
+    pipeline: tfx_pipeline.Pipeline,
+    target: KubeflowTarget,
+    nodes: Mapping[str, Node],
+    defaults: Mapping[str, Any] | None = None,
+    trains_in_step: bool = True,
+) -> Package:
+    """Compiles a TFX pipeline, of a pipeline file or written by hand.
+
+    Args:
+      pipeline: The pipeline; its components import from what the image holds.
+      target: Where it runs.
+      nodes: Component -> machine; `default` for all that are not there.
+      defaults: Defaults of pipeline parameters; default those of its RuntimeParameters.
+      trains_in_step: Whether Trainers train in their own steps, and so need their machines.
+
+    Raises:
+      ConfigurationError: It cannot run there.
+    """
+    by_name = {component.id: component for component in pipeline.components}
+    _check_nodes(nodes, by_name)
+    config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=target.image, use_pipeline_spec_2_1=True)
+    runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="pipeline.yaml")
+    compiled = runner.run(pipeline, write_out=False)["pipelineSpec"]
+    compiled = ir.with_defaults(compiled, _defaults(by_name.values()) if defaults is None else defaults)
+    drivers = {
+        name: name_utils.get_full_name(component.driver_class)
+        for name, component in by_name.items()
+        if isinstance(component, FileBasedExampleGen)
+    }
+    compiled = ir.with_resolved_input(compiled, drivers)
+    # Nobody looks whether what these read has changed.
+    queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
+    compiled = ir.uncached(compiled, queries)
+    compiled = ir.without_resolvers(compiled, target.image, target.metadata_service, target.pipeline_root)
+    compiled = ir.with_entrypoint(compiled)
+    machines = {}
+    labels = {}
+    for name, component in by_name.items():
+        if not isinstance(component, base_component.BaseComponent):
+            continue
+        trains = isinstance(component, Trainer)
+        waits = trains and not trains_in_step
+        node = _SMALL if waits else nodes.get(name) or nodes.get(DEFAULT) or Node()
+        machines[name] = kubernetes.machine(node, target.platform)
+        queue = {QUEUE_LABEL: target.queue} if target.queue and trains and trains_in_step else {}
+        labels[name] = {**target.labels, **queue}
+    resources = {name: kubernetes.resource_spec(machine) for name, machine in machines.items()}
+    compiled = ir.with_resources(compiled, {name: found for name, found in resources.items() if found})
+    compiled = ir.with_legal_names(compiled)
+    ir.check(compiled)
+    configs = {}
+    for label, executor in sorted(compiled["deploymentSpec"]["executors"].items()):
+        if "container" in executor:
+            name = label.removesuffix("_executor")
+            machine = machines.get(name) or kubernetes.machine(nodes.get(DEFAULT, Node()), target.platform)
+            configs[label] = kubernetes.executor_config(machine, target, labels.get(name, target.labels))
+    configs = {label: found for label, found in configs.items() if found}
+    return Package(compiled, {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}})
+
+
+def write(package: Package, path: Path) -> None:
+    """Writes a compiled pipeline, beside its place first."""
+    beside = path.with_name(f"{path.name}.partial")
+    beside.write_text(package.to_yaml(), encoding="utf-8")
+    beside.replace(path)
+
+
+def _check_nodes(nodes: Mapping[str, Node], components: Mapping[str, base_node.BaseNode]) -> None:
+    known = [*components, DEFAULT, PARAMETER_SERVER]
+    for name in nodes:
+        if name not in known:
+            raise ConfigurationError(f"nodes.{name}: the pipeline has no such component; it has {', '.join(components)}")
+
+
+def _defaults(components: Any) -> dict[str, Any]:
+    """Name -> default of each RuntimeParameter."""
+    found = {}
+    for component in components:
+        for value in component.exec_properties.values():
+            if isinstance(value, data_types.RuntimeParameter):
+                found[value.name] = value.default
+    return found

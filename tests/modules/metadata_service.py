@@ -1,0 +1,79 @@
+"""ML Metadata behind gRPC, as Kubeflow Pipelines has it: TFX's own store, with a server around what its clients ask here."""
+
+from concurrent import futures
+from types import TracebackType
+
+import grpc
+from ml_metadata import errors
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as pb
+from ml_metadata.proto import metadata_store_service_pb2 as messages
+from ml_metadata.proto import metadata_store_service_pb2_grpc as service
+
+PIPELINE, RUN = "system.Pipeline", "system.PipelineRun"
+
+
+class MetadataService(service.MetadataStoreServiceServicer):
+    """The store and its server, on loopback.
+
+    Attributes:
+      address: Its `host:port`.
+      store: The store.
+    """
+
+    def __init__(self) -> None:
+        config = pb.ConnectionConfig()
+        config.fake_database.SetInParent()
+        self.store = metadata_store.MetadataStore(config)
+        self._server = grpc.server(futures.ThreadPoolExecutor(2))
+        service.add_MetadataStoreServiceServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def __enter__(self) -> "MetadataService":
+        self._server.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._server.stop(0)
+
+    def context(self, kind: str, name: str) -> int:
+        """Id of a context, made where it is not there."""
+        found = self.store.get_context_by_type_and_name(kind, name)
+        if found:
+            return int(found.id)
+        type_id = self.store.put_context_type(pb.ContextType(name=kind))
+        (made,) = self.store.put_contexts([pb.Context(type_id=type_id, name=name)])
+        return int(made)
+
+    def record(self, title: str, artifact: pb.Artifact, contexts: list[int]) -> pb.Artifact:
+        """Puts an artifact of a run into the store."""
+        artifact.type_id = self.store.put_artifact_type(pb.ArtifactType(name=title))
+        (artifact_id,) = self.store.put_artifacts([artifact])
+        given = [pb.Attribution(artifact_id=artifact_id, context_id=context) for context in contexts]
+        self.store.put_attributions_and_associations(given, [])
+        (stored,) = self.store.get_artifacts_by_id([artifact_id])
+        return stored
+
+    def GetContextByTypeAndName(self, request, context):  # noqa: N802 (the service's name)
+        found = self._asked(
+            context, lambda: self.store.get_context_by_type_and_name(request.type_name, request.context_name)
+        )
+        return _response("GetContextByTypeAndName", context=found)
+
+    def GetArtifactsByContext(self, request, context):  # noqa: N802
+        found = self._asked(context, lambda: self.store.get_artifacts_by_context(request.context_id))
+        return _response("GetArtifactsByContext", artifacts=found)
+
+    def GetArtifactTypes(self, request, context):  # noqa: N802
+        return _response("GetArtifactTypes", artifact_types=self._asked(context, self.store.get_artifact_types))
+
+    @staticmethod
+    def _asked(context, ask):
+        try:
+            return ask()
+        except errors.NotFoundError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+
+
+def _response(method, **values):
+    return getattr(messages, f"{method}Response")(**values)

@@ -151,6 +151,69 @@ def compile_(pipeline: str, target: str, given: tuple[str, ...], output: str | N
 
 
 @main.command()
+@click.argument("pipeline", type=click.Path())
+@TARGET
+@PARAMETER
+@click.option("--host", help="Address of the Kubeflow Pipelines API; default targets.kubeflow.host, or what kfp finds.")
+@click.option(
+    "-n", "--namespace", help="Namespace of runs, where there are several users; default targets.kubeflow.namespace."
+)
+@click.option("--experiment", "--experiment-name", help="Experiment; default targets.kubeflow.experiment.")
+@click.option("--run-name", help="Name of the run; default the pipeline's, and the time.")
+@click.option("--service-account", help="Kubernetes service account of the run; default targets.kubeflow.service_account.")
+@click.option("--iap-client-id", help="Client id of Identity-Aware Proxy.")
+@click.option("--other-client-id", help="Client id that auth codes are obtained with.")
+@click.option("--other-client-secret", envvar="KFP_OTHER_CLIENT_SECRET", help="Its secret; or in $KFP_OTHER_CLIENT_SECRET.")
+@click.option("--existing-token", envvar="KFP_EXISTING_TOKEN", help="A token; or in $KFP_EXISTING_TOKEN.")
+@click.option("--no-cache", is_flag=True, help="Have every step run, whatever an earlier run has.")
+@click.option("--wait", is_flag=True, help="Follow the run to its end.")
+def submit(pipeline: str, target: str, given: tuple[str, ...], no_cache: bool, wait: bool, **options: str | None) -> None:
+    """Compiles a pipeline, uploads it and runs it.
+
+    Exit code 0: it was submitted; with --wait, the run succeeded. 1: the run failed or was cancelled. 2: it cannot be
+    submitted as it is written. 130: Ctrl-C ended the waiting; the run goes on.
+    """
+    spec, module = _load(pipeline, given, target)
+    package = _compiled(spec, module, enable_cache=not no_cache)
+    from tfx_distribute.pipelines import kfp_client
+    from tfx_distribute.pipelines import kubeflow as kubeflow_lib
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    kubeflow = kubeflow_lib.checked(spec)
+    login = kfp_client.Login(
+        options["host"] or kubeflow.host,
+        options["namespace"] or kubeflow.namespace,
+        options["iap_client_id"],
+        options["other_client_id"],
+        options["other_client_secret"],
+        options["existing_token"],
+    )
+    try:
+        installation = kfp_client.Pipelines(login)
+        submitted = installation.submit(
+            spec.name,
+            package.to_yaml(),
+            _arguments(spec, given),
+            kubeflow.pipeline_root,
+            options["experiment"] or kubeflow.experiment,
+            options["run_name"],
+            options["service_account"] or kubeflow.service_account,
+            enable_caching=False if no_cache else None,
+        )
+        click.echo(f"run      {submitted.address}")
+        if wait:
+            state = installation.wait(submitted.run_id, click.echo)
+            click.echo(f"ended    {state.lower()}")
+            sys.exit(0 if state in kfp_client.WELL else FAILED)
+    except ConfigurationError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(INVALID)
+    except KeyboardInterrupt:
+        click.echo("Not waiting any longer; the run goes on.")
+        sys.exit(INTERRUPTED)
+
+
+@main.command()
 @click.option("--namespace", default="kubeflow", show_default=True, help="Namespace of runs.")
 @click.option(
     "--service-account", default="pipeline-runner", show_default=True, help="Service account of runs, which steps act as."
@@ -160,6 +223,14 @@ def manifests(namespace: str, service_account: str) -> None:
     from tfx_distribute.pipelines import rbac
 
     click.echo(rbac.as_yaml(namespace, service_account), nl=False)
+
+
+def _arguments(spec: "PipelineSpec", given: tuple[str, ...]) -> "dict[str, int | float | str]":
+    """What was given with -p, as the run's own arguments: they are its defaults too, but people look for them there."""
+    from tfx_distribute.pipelines import graph, loader
+
+    names = {name if name not in spec.trainer.hparams else "hparams" for name in loader.parse_parameters(given)}
+    return {name: value for name, value in graph.parameter_values(spec).items() if name in names}
 
 
 def _compiled(spec: "PipelineSpec", module: "Module", enable_cache: bool) -> "Package":

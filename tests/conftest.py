@@ -12,6 +12,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
+import yaml
 from training import TrainingCluster, digits_cluster, write_digits
 
 from tfx_distribute.trainer_module.job import Data
@@ -75,3 +76,28 @@ def command(tmp_path: Path) -> Callable[..., Finished]:
         return Finished(done.returncode, done.stdout)
 
     return run
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--write-expected`: has expected documents written anew, to be read before they are committed."""
+    parser.addoption("--write-expected", action="store_true", help="write tests/expected anew")
+
+
+class _NoAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+@pytest.fixture
+def expected(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
+    """Compares a document with the file of that name in tests/expected, whole."""
+
+    def compare(name: str, document: object) -> None:
+        path = REPOSITORY / "tests" / "expected" / f"{name}.yaml"
+        text = yaml.dump(document, Dumper=_NoAliases, sort_keys=True)
+        if request.config.getoption("--write-expected"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == text
+
+    return compare

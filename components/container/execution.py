@@ -6,7 +6,7 @@ protobufs: backends of later versions have fields in them that older protobufs d
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from tfx.utils import import_utils
 # Roots that only Kubeflow's launcher knows, which copies inputs and outputs between them and a folder of the container. That
 # of gs:// is for TFX itself, TensorFlow and Beam to read: workers of Dataflow and pods of a TFJob see it too.
 COPIED = ("s3://", "minio://")
+_NUMBERS: dict[str, Callable[[Any], Any]] = {"NUMBER_INTEGER": int, "NUMBER_DOUBLE": float}  # JSON knows one kind
 _OF_KUBEFLOW = ("display_name", "store_session_info")  # that it adds to what an artifact's metadata are
 
 
@@ -45,8 +46,7 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
 
     Args:
       executor_input: What the step is told.
-      component: The step's interface, a ComponentSpec: a backend leaves out the types of input artifacts, and knows no
-        integers among parameters.
+      component: The step's interface, a ComponentSpec: a backend leaves out the types of input artifacts and parameters.
       paths: Name of an artifact, `inputs/NAME` or `outputs/NAME` -> where Kubeflow's launcher has it in this container.
     """
     addresses: dict[str, str] = {}
@@ -70,7 +70,7 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
         inputs=artifacts("inputs"),
         outputs=artifacts("outputs"),
         exec_properties={
-            name: int(values[name]) if declared[name].get("parameterType") == "NUMBER_INTEGER" else values[name]
+            name: _NUMBERS.get(declared[name].get("parameterType"), lambda value: value)(values[name])
             for name in declared
             if values.get(name) is not None
         },
@@ -109,6 +109,7 @@ def _artifact(
     for key, value in runtime.get("metadata", {}).items():
         if key not in _OF_KUBEFLOW and value is not None:
             _set(artifact, key, _unwrapped(value))
+    _ = artifact.mlmd_artifact  # TFX's accessors see what was set as JSON only when it has been asked for
     return artifact
 
 
@@ -134,7 +135,11 @@ def _set(artifact: types.Artifact, key: str, value: Any) -> None:
     prefix = artifact_lib.CUSTOM_PROPERTIES_PREFIX
     if key.startswith(prefix) and key.removeprefix(prefix) in properties:
         key = key.removeprefix(prefix)
-    artifact.set_json_value_custom_property(key, value)
+    if isinstance(value, str):
+        artifact.set_string_custom_property(key, value)
+    else:
+        # As JSON, whose numbers TFX takes for whole ones or not as whoever reads them wants; but they have to be floats.
+        artifact.set_json_value_custom_property(key, float(value) if isinstance(value, int) else value)
 
 
 def _metadata(artifact: types.Artifact) -> dict[str, Any]:

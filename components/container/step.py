@@ -53,7 +53,10 @@ def execute(
         (examples,) = execution.outputs[standard_component_specs.EXAMPLES_KEY]
         example_gen_driver.update_output_artifact(properties, examples.mlmd_artifact)
     outputs_utils.make_output_dirs(execution.outputs)
-    logging.info("%s: inputs %s, outputs %s, parameters %s", class_path, inputs, execution.outputs, properties)
+    for kind, artifacts in (("input", inputs), ("output", execution.outputs)):
+        for name, (artifact, *_) in artifacts.items():
+            logging.info("%s %s: %s", kind, name, execution.addresses.get(artifact.uri, artifact.uri))
+    logging.info("%s: %s", class_path, properties)
     with _temporary_folder(execution) as folder:
         executor = _executor(class_path, folder, list(beam_args))
         executor.Do(inputs, execution.outputs, properties)

@@ -1,10 +1,11 @@
 """The TFJob launcher: creates a training cluster on Kubernetes, follows it, and removes it if it is not to go on."""
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,13 +15,14 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers import tfjob
-from tfx_distribute.components.launchers.pod_log import PodLog
+from tfx_distribute.components.launchers.pod_log import LAST_LINES, PodLog
 from tfx_distribute.components.launchers.termination import terminable
+from tfx_distribute.trainer_module import exit_codes
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 POLL_SECONDS = 2.0
 PATIENCE_SECONDS = 600.0  # without an answer of the API server; training goes on meanwhile
-LAST_LINES = 20
+START_SECONDS = 300.0  # a pod may fail to start, for want of an image or a secret, which may yet come
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _JOB_LABEL = "training.kubeflow.org/job-name"
@@ -34,7 +36,7 @@ def owner() -> tfjob.Owner | None:
     return tfjob.Owner(name, uid) if name and uid else None
 
 
-def run(manifest: dict[str, Any], max_restarts: int) -> None:
+def run(manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | None = None) -> None:
     """Has a TFJob train, to its end.
 
     One of the same name that goes on already, from an earlier try of this step, is followed.
@@ -42,23 +44,31 @@ def run(manifest: dict[str, Any], max_restarts: int) -> None:
     Args:
       manifest: The TFJob.
       max_restarts: How often its cluster may start again.
+      deadline_seconds: Seconds that it may take.
 
     Raises:
       ConfigurationError: It cannot be created.
       TrainingError: It failed, or is gone; the message has the last lines of the pod that failed.
     """
-    config.load_config()
+    try:
+        config.load_incluster_config()
+    except config.ConfigException:
+        config.load_kube_config()
     jobs = _Jobs(manifest["metadata"]["name"], _namespace())
     with terminable():
         jobs.create(manifest)
         try:
-            _follow(jobs, max_restarts)
-        except TrainingError:
+            _Follower(jobs, manifest, max_restarts, deadline_seconds).follow()
+        except _FailedError:
             raise  # it has ended, and stays for people to look at
         except BaseException:
             logging.info("removing TFJob %s", jobs.name)
             jobs.delete()
             raise
+
+
+class _FailedError(TrainingError):
+    """The TFJob has failed, and is over."""
 
 
 class _Jobs:
@@ -87,9 +97,17 @@ class _Jobs:
                 logging.info("TFJob %s goes on already; following it", self.name)
                 return
             logging.info("TFJob %s of an earlier try has failed; creating it anew", self.name)
-            self.delete()
-            self._wait_until_gone()
-            self.create(manifest)
+            self.replace(manifest)
+
+    def replace(self, manifest: dict[str, Any]) -> None:
+        """Removes it, and creates it anew when it is gone."""
+        self.delete()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with contextlib.suppress(TrainingError):  # it is gone
+            while time.monotonic() < deadline:
+                self.get()
+                time.sleep(POLL_SECONDS)
+        self.create(manifest)
 
     def get(self) -> dict[str, Any]:
         """What the cluster knows of it."""
@@ -120,57 +138,123 @@ class _Jobs:
     def last_lines(self, pod: str) -> list[str]:
         """The last that a pod printed."""
         try:
-            text = self._core.read_namespaced_pod_log(pod, self.namespace, container=tfjob.CONTAINER, tail_lines=LAST_LINES)
+            answer = self._core.read_namespaced_pod_log(
+                pod, self.namespace, container=tfjob.CONTAINER, tail_lines=LAST_LINES, _preload_content=False
+            )
         except (ApiException, urllib3.exceptions.HTTPError):
             return []
-        return str(text).rstrip().splitlines()
+        lines: list[str] = answer.data.decode(errors="replace").rstrip().splitlines()
+        return lines
 
-    def _wait_until_gone(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        with contextlib.suppress(TrainingError):  # it is gone
-            while time.monotonic() < deadline:
-                self.get()
+
+class _Follower:
+    """Follows a TFJob to its end.
+
+    Args:
+      jobs: Requests about it.
+      manifest: What it was made from.
+      max_restarts: How often its cluster may start again.
+      deadline_seconds: Seconds that it may take.
+    """
+
+    def __init__(self, jobs: _Jobs, manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | None):
+        self._jobs = jobs
+        self._manifest = manifest
+        self._max_restarts = max_restarts
+        self._deadline = time.monotonic() + deadline_seconds if deadline_seconds else None
+        selector = f"{_JOB_LABEL}={jobs.name},training.kubeflow.org/replica-type=chief"
+        self._log = PodLog(jobs.namespace, selector)
+        self._told = ""
+        self._pods: dict[str, set[str]] = {}  # name -> uids: one that is made anew has another
+        self._stuck: dict[str, float] = {}  # uid -> since when it cannot start
+        self._ended: dict[str, _Ended] = {}  # uid -> how it ended, of the pods that failed
+
+    def follow(self) -> None:
+        """Returns when it has succeeded.
+
+        Raises:
+          TrainingError: It failed, is gone, or takes too long.
+        """
+        with self._log as log:
+            while True:
+                job = self._jobs.get()
+                self._tell(job)
+                condition = _condition(job)
+                if condition == "Succeeded":
+                    log.finish()
+                    return
+                if condition == "Failed":
+                    self._failed(job)
+                for pod in self._jobs.pods():
+                    self._see(pod)
+                if self._restarts() > self._max_restarts:
+                    raise TrainingError(f"{self._why(job)}\n{self._used_up()}")
+                if self._deadline and time.monotonic() > self._deadline:
+                    # The operator looks at the clock only when something else happens to the job.
+                    raise TrainingError(f"TFJob {self._jobs.name} takes longer than active_deadline_seconds")
                 time.sleep(POLL_SECONDS)
 
+    def _failed(self, job: dict[str, Any]) -> None:
+        """Starts it again where its pods were only taken away, for which the operator gives up the whole job."""
+        for pod in self._jobs.pods():
+            self._see(pod)
+        why = self._why(job)
+        if any(ended.is_final for ended in self._ended.values()) or _latest(job).get("reason") == "DeadlineExceeded":
+            self._log.finish()
+            raise _FailedError(why)
+        if self._restarts() >= self._max_restarts:
+            self._log.finish()
+            raise _FailedError(f"{why}\n{self._used_up()}")
+        logging.warning("%s; starting it again from its last save", why.splitlines()[0])
+        self._jobs.replace(self._manifest)
 
-@dataclass
-class _Seen:
-    """What was told of a TFJob so far."""
+    def _see(self, pod: client.V1Pod) -> None:
+        """Takes in how a pod is. One that failed is soon gone, with what it printed."""
+        uid = pod.metadata.uid
+        self._pods.setdefault(pod.metadata.name, set()).add(uid)
+        cannot_start = _cannot_start(pod)
+        if cannot_start and time.monotonic() - self._stuck.setdefault(uid, time.monotonic()) > START_SECONDS:
+            raise TrainingError(f"TFJob {self._jobs.name}: pod {pod.metadata.name} {cannot_start}")
+        ended = _Ended.of(pod)
+        if ended.how and uid not in self._ended:
+            self._ended[uid] = replace(ended, last_lines=tuple(self._jobs.last_lines(ended.name)))
+            logging.warning("pod %s %s", ended.name, ended.how)
 
-    state: str = ""
-    restarts: set[str] = field(default_factory=set)
+    def _why(self, job: dict[str, Any]) -> str:
+        """Why the TFJob failed: what the operator says, and what the pod that failed first, of the last try, said last."""
+        latest = _latest(job)
+        lines = [f"TFJob {self._jobs.name} failed: {latest.get('message') or latest.get('reason') or 'no reason is given'}"]
+        final = [ended for ended in self._ended.values() if ended.is_final] or list(self._ended.values())[-1:]
+        for ended in sorted(final, key=lambda ended: ended.at)[:1]:
+            lines.append(f"pod {ended.name} {ended.how}")
+            lines += [f"  {line}" for line in ended.last_lines]
+        if not final and self._log.last_lines:  # the operator was quicker to remove the pods than we to see them
+            lines += ["the chief said last:", *(f"  {line}" for line in self._log.last_lines)]
+        return "\n".join(lines)
 
+    def _restarts(self) -> int:
+        """How often the cluster started again: each process of it that lost a peer did."""
+        return max([len(uids) - 1 for uids in self._pods.values()], default=0)
 
-def _follow(jobs: _Jobs, max_restarts: int) -> None:
-    seen = _Seen()
-    with PodLog(jobs.namespace, f"{_JOB_LABEL}={jobs.name},training.kubeflow.org/replica-type=chief") as log:
-        while True:
-            job = jobs.get()
-            state = _state(job)
-            if state != seen.state:
-                logging.info("TFJob %s: %s", jobs.name, state)
-                seen.state = state
-            condition = _condition(job)
-            if condition == "Succeeded":
-                log.finish()
-                return
-            if condition == "Failed":
-                log.finish()
-                raise TrainingError(_why(job, jobs))
-            if condition == "Restarting":
-                seen.restarts.add(_latest(job)["lastTransitionTime"])
-                if len(seen.restarts) > max_restarts:
-                    why = _why(job, jobs)
-                    jobs.delete()
-                    raise TrainingError(f"{why}\nAll {max_restarts} restarts (max_restarts) are used up")
-            time.sleep(POLL_SECONDS)
+    def _used_up(self) -> str:
+        return f"All {self._max_restarts} restarts (max_restarts) are used up"
+
+    def _tell(self, job: dict[str, Any]) -> None:
+        state = _state(job)
+        if state != self._told:
+            logging.info("TFJob %s: %s", self._jobs.name, state)
+            self._told = state
 
 
 def _latest(job: dict[str, Any]) -> dict[str, Any]:
     """The condition that holds and came last; the operator leaves those before it."""
     holding = [found for found in job.get("status", {}).get("conditions") or () if found["status"] == "True"]
-    ended = [found for found in holding if found["type"] in ("Succeeded", "Failed")]
-    return (ended or holding or [{"type": "Created"}])[-1]
+    # Both, where the chief was done just when another process failed: there is a model.
+    for last in ("Succeeded", "Failed"):
+        for found in holding:
+            if found["type"] == last:
+                return dict(found)
+    return dict((holding or [{"type": "Created"}])[-1])
 
 
 def _condition(job: dict[str, Any]) -> str:
@@ -189,17 +273,6 @@ def _state(job: dict[str, Any]) -> str:
     return "; ".join([words, *replicas])
 
 
-def _why(job: dict[str, Any], jobs: _Jobs) -> str:
-    """Why a TFJob failed: what the operator says, and what the pods that failed first said last."""
-    latest = _latest(job)
-    lines = [f"TFJob {jobs.name} failed: {latest.get('message') or latest.get('reason') or 'no reason is given'}"]
-    failed = sorted((_Ended.of(pod) for pod in jobs.pods()), key=lambda ended: ended.at)
-    for ended in [ended for ended in failed if ended.how][:1]:
-        lines.append(f"pod {ended.name} {ended.how}")
-        lines += [f"  {line}" for line in jobs.last_lines(ended.name)]
-    return "\n".join(lines)
-
-
 @dataclass(frozen=True)
 class _Ended:
     """A pod that may have failed.
@@ -208,11 +281,15 @@ class _Ended:
       name: Its name.
       how: In which way; empty where it has not.
       at: When, seconds since 1970.
+      is_final: Whether another try would fail too.
+      last_lines: What it printed last.
     """
 
     name: str
     how: str = ""
     at: float = float("inf")
+    is_final: bool = False
+    last_lines: tuple[str, ...] = ()
 
     @staticmethod
     def of(pod: client.V1Pod) -> "_Ended":
@@ -223,11 +300,18 @@ class _Ended:
             ended = (status.state and status.state.terminated) or (status.last_state and status.last_state.terminated)
             if ended and ended.exit_code:
                 at = ended.finished_at.timestamp() if ended.finished_at else 0.0
-                return _Ended(name, f"ended with exit code {ended.exit_code} ({ended.reason or 'Error'})", at)
-            waiting = status.state and status.state.waiting
-            if waiting and waiting.reason in ("ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"):
-                return _Ended(name, f"cannot start ({waiting.reason}: {waiting.message or ''})", 0.0)
+                how = f"ended with exit code {ended.exit_code} ({ended.reason or 'Error'})"
+                return _Ended(name, how, at, exit_codes.is_final(ended.exit_code))
         return _Ended(name)
+
+
+def _cannot_start(pod: client.V1Pod) -> str:
+    """Why a pod does not start that has found a node; empty where it does, or may yet."""
+    for status in pod.status.container_statuses or ():
+        waiting = status.state and status.state.waiting
+        if waiting and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
+            return f"cannot start ({waiting.reason}: {waiting.message or ''})"
+    return ""
 
 
 def _patiently(request: Callable[[], T]) -> T:
@@ -254,7 +338,7 @@ def _patiently(request: Callable[[], T]) -> T:
 def _explained(error: ApiException, name: str, namespace: str) -> ConfigurationError:
     """What an answer means to a person."""
     told = _message(error)
-    if error.status == 403:
+    if error.status == 403 and "admission webhook" not in told:  # by which the operator refuses what it is not made for
         return ConfigurationError(
             f"the service account of this step may not run a TFJob in namespace {namespace} ({told}); apply what "
             "`tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
@@ -268,8 +352,6 @@ def _explained(error: ApiException, name: str, namespace: str) -> ConfigurationE
 
 
 def _message(error: ApiException) -> str:
-    import json
-
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):

@@ -1,5 +1,6 @@
 """What the chief's pod prints, passed on while it does."""
 
+import collections
 import contextlib
 import threading
 import time
@@ -15,6 +16,7 @@ from tfx_distribute.components.launchers import tfjob
 from tfx_distribute.trainer_module.progress import Progress
 
 AGAIN_SECONDS = 2.0
+LAST_LINES = 20
 SHOWN_SECONDS = 10.0  # between two reports of how far training is
 LAST_SECONDS = 10.0  # to take in what is left when the pod has ended
 
@@ -25,6 +27,9 @@ class PodLog:
     Args:
       namespace: Namespace of the pod.
       selector: Labels of the pod; of several, the latest is followed.
+
+    Attributes:
+      last_lines: What was passed on last.
     """
 
     def __init__(self, namespace: str, selector: str):
@@ -34,6 +39,7 @@ class PodLog:
         self._thread = threading.Thread(target=self._run, daemon=True, name="pod-log")
         self._last: dict[str, str] = {}  # pod's uid -> time of the last line that was passed on
         self._shown = 0.0
+        self.last_lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
     def __enter__(self) -> "PodLog":
         self._thread.start()
@@ -84,6 +90,7 @@ class PodLog:
             self._last[uid] = at
             told = self._as_text(text)
             if told:
+                self.last_lines.append(told)
                 logging.info("chief: %s", told)
 
     def _as_text(self, line: str) -> str:

@@ -60,6 +60,7 @@ def train(
         kubernetes.run(
             tfjob.manifest(name, address, job.distribution, job.schedule.keras_version, settings, kubernetes.owner()),
             job.recovery.max_restarts,
+            settings.active_deadline_seconds,
         )
         return job, TrainingResult.from_json(files.read(job.outputs.result_file) or "")
 

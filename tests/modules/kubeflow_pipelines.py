@@ -3,8 +3,8 @@
 It does what KFP's driver and launcher do, as their sources of 2.15 say: resolves parameters and artifacts, looks into its
 cache, tells a step by ExecutorInput with its quirks (input artifacts without their schema, an output for the log, metadata
 as the metadata store gives them back), replaces placeholders, copies inputs from and outputs to the object store, and
-records what came of it in a real ML Metadata store. Containers are none: a step sees this machine. So claims are mounted where
-they really are, and local copies lie below a folder of the run where KFP has /gcs, /s3 and /minio.
+records what came of it in a real ML Metadata store. Containers are none: a step sees this machine. So claims are mounted
+where they really are, and local copies lie below a folder of the run where KFP has /gcs, /s3 and /minio.
 """
 
 import copy
@@ -226,7 +226,7 @@ class _Execution:
                 shutil.copytree(self.backend.stored(artifact["uri"]), self.backend.local(pod, artifact["uri"]))
         for artifact in artifacts.values():
             self.backend.local(pod, artifact["uri"]).parent.mkdir(parents=True, exist_ok=True)
-        placeholders = {"{{$}}": json.dumps(executor_input)}
+        placeholders = {"{{$}}": json.dumps(_as_go_writes(executor_input))}
         for kind in ("inputs", "outputs"):
             for key, listed in executor_input[kind]["artifacts"].items():
                 uri = listed["artifacts"][0]["uri"]
@@ -279,6 +279,15 @@ class _Execution:
         metadata = {name: _given_back(value) for name, value in stored.custom_properties.items()}
         # Named after the number of the store, and without the schema.
         return {"name": str(stored.id), "uri": stored.uri, "type": {"instanceSchema": ""}, "metadata": metadata}
+
+
+def _as_go_writes(value: Any) -> Any:
+    """A document whose whole numbers have no fraction, as protojson of Go writes them."""
+    if isinstance(value, dict):
+        return {key: _as_go_writes(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_as_go_writes(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _with_defaults(given: Mapping[str, Any], declared: Mapping[str, Document]) -> Document:

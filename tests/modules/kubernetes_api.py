@@ -1,0 +1,633 @@
+"""A stand-in for a Kubernetes API server, as far as somebody who creates and follows a TFJob needs it.
+
+It answers over HTTP, so that the `kubernetes` client is tested too, in the words of the real one. It is stricter in one
+thing: what the real one drops or ignores in silence (unknown fields, nulls, unknown replica types) is refused.
+"""
+
+import contextlib
+import copy
+import functools
+import http.server
+import json
+import os
+import re
+import socket
+import struct
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import jsonschema
+import yaml
+
+Document = dict[str, Any]
+Event = tuple[int, str, str, Document]  # version, type, resource, object
+
+CRD = Path(__file__).resolve().parents[3] / "shared" / "schemas" / "kubeflow.org_tfjobs.yaml"
+REPLICA_TYPES = ("Chief", "Evaluator", "Master", "PS", "Worker")
+CONTAINER = "tensorflow"  # what the Training Operator calls the container that trains
+
+_KINDS = {"tfjobs": ("kubeflow.org", "kubeflow.org/v1", "TFJob"), "pods": ("", "v1", "Pod")}
+_PATH = re.compile(r"/(api/v1|apis/kubeflow\.org/v1)/namespaces/([^/]+)/(tfjobs|pods)(?:/([^/]+)(?:/(log|status))?)?")
+_REASONS = {409: "AlreadyExists", 410: "Expired", 422: "Invalid", 500: "InternalError"}
+_DNS_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_DNS_1123 = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_LABEL = r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+
+
+class ApiError(Exception):
+    """A request that is answered with a Kubernetes `Status`.
+
+    Args:
+      code: HTTP status.
+      message: What went wrong, in the real server's words.
+      resource: What the request was for.
+      name: Name of the object, if it was for one.
+    """
+
+    def __init__(self, code: int, message: str, resource: str = "", name: str | None = None):
+        super().__init__(message)
+        self.code = code
+        self.status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": _REASONS.get(code, HTTPStatus(code).phrase.replace(" ", "")),
+            "details": {"name": name or "", "group": _KINDS[resource][0], "kind": resource} if resource else {},
+            "code": code,
+        }
+
+
+def now() -> str:
+    """The time as Kubernetes writes it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_owned(document: Document, uid: str) -> bool:
+    """Whether the object with this uid is one of another's owners."""
+    return any(reference["uid"] == uid for reference in document["metadata"].get("ownerReferences", []))
+
+
+class ApiServer:
+    """The server, on a free port of loopback. A context manager.
+
+    Args:
+      allowed: What RBAC rules allow: (group, resource, verb), such as ("", "pods/log", "get"). Default: everything.
+      user: Whom it takes all requests to be from.
+
+    Attributes:
+      requests: Verb and path of every request.
+      checks_schema: Whether TFJobs are checked against their schema, which needs the file of it.
+      installed: Whether the cluster knows TFJobs at all.
+      logs: Namespace and name of a pod to the file of what it prints: lines, each with its time and a space in front.
+      version: The resourceVersion of the latest change.
+    """
+
+    def __init__(
+        self,
+        allowed: set[tuple[str, str, str]] | None = None,
+        user: str = "system:serviceaccount:kubeflow:pipeline-runner",
+    ):
+        self.allowed = allowed
+        self.requests: list[tuple[str, str]] = []
+        self.checks_schema = CRD.exists()
+        self.installed = True
+        self.logs: dict[tuple[str, str], Path] = {}
+        self.version = 0
+        self._user = user
+        self._objects: dict[tuple[str, str, str], Document] = {}  # by resource, namespace and name
+        self._events: list[Event] = []
+        self._oldest = 0  # the version from which on changes can still be watched
+        self._changed = threading.Condition()
+        self._faults: list[tuple[int, str | None]] = []
+        self._drops = 0  # how often watches were ended
+        self._clean = True  # whether the last time as a server ends them
+        self._closed = False
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    def __enter__(self) -> "ApiServer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closed = True
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self._cut()
+
+    @property
+    def url(self) -> str:
+        """Where it listens: the `host` of a client's configuration."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def write_kubeconfig(self, file: Path, namespace: str = "default") -> Path:
+        """Writes a configuration that leads clients here."""
+        context = {"cluster": "it", "user": "it", "namespace": namespace}
+        cluster = {"server": self.url}
+        entries: Document = {"clusters": {"cluster": cluster}, "users": {"user": {}}, "contexts": {"context": context}}
+        config = {kind: [{"name": "it", **entry}] for kind, entry in entries.items()}
+        document = {"apiVersion": "v1", "kind": "Config", "current-context": "it", **config}
+        file.write_text(json.dumps(document), encoding="utf-8")
+        return file
+
+    # What befalls the server.
+
+    def fail(self, code: int, times: int = 1, verb: str | None = None) -> None:
+        """Answers the next requests, or the next ones of a verb, with an error."""
+        with self._changed:
+            self._faults += [(code, verb)] * times
+
+    def drop_watches(self, clean: bool = False) -> None:
+        """Ends all watches at once: like a server whose time for them is up, or like a connection that breaks."""
+        with self._changed:
+            self._drops, self._clean = self._drops + 1, clean
+            self._changed.notify_all()
+
+    def forget_history(self) -> None:
+        """Forgets all changes: who watches from an earlier version on is told that it is gone."""
+        with self._changed:
+            self._oldest = self.version
+
+    def unreachable(self, seconds: float) -> None:
+        """Resets all connections, and in the meantime all new ones."""
+        self._server.reachable_at = time.monotonic() + seconds
+        self._cut()
+
+    def _cut(self) -> None:
+        self.drop_watches()
+        for connection in list(self._server.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    # What is in the cluster; it is given and taken as copies.
+
+    def objects(self, resource: str) -> list[Document]:
+        """All objects of a kind."""
+        with self._changed:
+            return [copy.deepcopy(document) for (of, _, _), document in self._objects.items() if of == resource]
+
+    def get(self, namespace: str, name: str, resource: str = "tfjobs") -> Document:
+        """One object.
+
+        Raises:
+          ApiError: There is none of that name.
+        """
+        with self._changed:
+            if (resource, namespace, name) not in self._objects:
+                raise ApiError(404, f'{_qualified(resource)} "{name}" not found', resource, name)
+            return copy.deepcopy(self._objects[resource, namespace, name])
+
+    def set_status(self, namespace: str, name: str, status: Document, resource: str = "tfjobs") -> None:
+        """Replaces the status of an object.
+
+        Raises:
+          ApiError: There is none of that name.
+        """
+        with self._changed:
+            self._put(resource, {**self.get(namespace, name, resource), "status": copy.deepcopy(status)})
+
+    def suspend(self, namespace: str, name: str, suspended: bool = True) -> None:
+        """Suspends a TFJob or, as a queue does when its turn has come, lets it go on."""
+        with self._changed:
+            job = self.get(namespace, name)
+            job["metadata"]["generation"] += 1
+            job["spec"]["runPolicy"] = {**job["spec"].get("runPolicy", {}), "suspend": suspended}
+            self._put("tfjobs", job)
+
+    def set_pod(self, namespace: str, pod: Document) -> Document:
+        """Creates or replaces a pod; returns it as it is now."""
+        pod = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(pod)}
+        with self._changed:
+            old = self._objects.get(("pods", namespace, pod["metadata"]["name"]), {}).get("metadata", {})
+            fixed = {"uid": old.get("uid") or str(uuid.uuid4()), "creationTimestamp": old.get("creationTimestamp") or now()}
+            pod["metadata"] = {**pod["metadata"], "namespace": namespace, **fixed}
+            return self._put("pods", pod)
+
+    def delete(self, namespace: str, name: str, resource: str = "tfjobs", foreground: bool = False) -> Document:
+        """Deletes an object and, as garbage collection does, all that it owns.
+
+        A pod that is bound to a node stays, marked as deleted, until the node has ended and removed it. With `foreground`
+        an owner stays likewise, until all that it owns is gone.
+
+        Returns:
+          The object as it was last.
+        """
+        with self._changed:
+            document = self.get(namespace, name, resource)
+            uid = document["metadata"]["uid"]
+            stays = document.get("spec", {}).get("nodeName") or (foreground and self._owned(uid))
+            if not stays:
+                self.remove(namespace, name, resource)
+            elif "deletionTimestamp" not in document["metadata"]:
+                document["metadata"]["deletionTimestamp"] = now()
+                document = self._put(resource, document)
+            self.delete_owner(uid)
+            return document
+
+    def remove(self, namespace: str, name: str, resource: str = "pods") -> None:
+        """Takes an object away, and with the last one also an owner that waited for that."""
+        with self._changed:
+            document = self.get(namespace, name, resource)
+            del self._objects[resource, namespace, name]
+            if resource == "pods":
+                self.logs.pop((namespace, name), None)
+            self._tell("DELETED", resource, document)
+            for owner in [other for other in self._objects.values() if is_owned(document, other["metadata"]["uid"])]:
+                meta = owner["metadata"]
+                if "deletionTimestamp" in meta and not self._owned(meta["uid"]):
+                    self.remove(meta["namespace"], meta["name"], _resource(owner))
+
+    def delete_owner(self, uid: str) -> None:
+        """Deletes all that names an object as its owner, as garbage collection does when that one is gone."""
+        with self._changed:
+            for document in self._owned(uid):
+                self.delete(document["metadata"]["namespace"], document["metadata"]["name"], _resource(document))
+
+    def wait(self, version: int, seconds: float) -> int:
+        """Waits for a change after a version, for so long at most; returns the latest version."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.version > version, seconds)
+            return self.version
+
+    def _owned(self, uid: str) -> list[Document]:
+        return [document for document in self._objects.values() if is_owned(document, uid)]
+
+    def _put(self, resource: str, document: Document) -> Document:
+        key = (resource, document["metadata"]["namespace"], document["metadata"]["name"])
+        event = "MODIFIED" if key in self._objects else "ADDED"
+        self._objects[key] = self._tell(event, resource, document)
+        return copy.deepcopy(self._objects[key])
+
+    def _tell(self, event: str, resource: str, document: Document) -> Document:
+        self.version += 1
+        document["metadata"]["resourceVersion"] = str(self.version)
+        self._events.append((self.version, event, resource, document))
+        self._changed.notify_all()
+        return document
+
+    # What is asked of the server.
+
+    def answer(self, method: str, path: str, query: dict[str, str], body: Document) -> Document | Iterator[bytes] | None:
+        """Answers a request.
+
+        Returns:
+          A document, or a stream of bytes; None where nothing is served.
+
+        Raises:
+          ApiError: The answer is another than what was asked for.
+        """
+        match = _PATH.fullmatch(path)
+        if not match or (match[1] == "api/v1") != (match[3] == "pods") or not (self.installed or match[3] == "pods"):
+            return None
+        _, namespace, resource, name, subresource = match.groups()
+        reading = "get" if name else "watch" if _is_true(query, "watch") else "list"
+        verb = {"GET": reading, "POST": "create", "DELETE": "delete"}[method]
+        with self._changed:
+            self.requests.append((verb, path))
+            fault = next((fault for fault in self._faults if fault[1] in (None, verb)), None)
+            if fault:
+                self._faults.remove(fault)
+                raise ApiError(fault[0], HTTPStatus(fault[0]).phrase, resource, name)
+            self._authorize(verb, resource, subresource, namespace, name)
+            if verb == "watch":
+                return self._watch(resource, _selector(query, namespace), query)
+            if verb == "list":
+                items = list(filter(_selector(query, namespace), self.objects(resource)))
+                _, api_version, kind = _KINDS[resource]
+                meta = {"resourceVersion": str(self.version)}
+                return {"apiVersion": api_version, "kind": f"{kind}List", "metadata": meta, "items": items}
+            if subresource == "log":
+                return self._log(self.get(namespace, name, "pods"), query)
+            if verb == "get":
+                return self.get(namespace, name, resource)
+            if verb == "delete" and name:
+                policy = query.get("propagationPolicy") or body.get("propagationPolicy")
+                return _deleted(self.delete(namespace, name, resource, policy == "Foreground"))
+            if verb == "create" and resource == "tfjobs" and not name:
+                return self._create(namespace, body, "dryRun" in query)
+        raise ApiError(405, "the server does not allow this method on the requested resource", resource)
+
+    def _authorize(self, verb: str, resource: str, subresource: str | None, namespace: str, name: str | None) -> None:
+        group, full = _KINDS[resource][0], f"{resource}/{subresource}" if subresource else resource
+        if self.allowed is not None and (group, full, verb) not in self.allowed:
+            what = f'{_qualified(resource)} "{name}"' if name else _qualified(resource)
+            cannot = f'cannot {verb} resource "{full}" in API group "{group}" in the namespace "{namespace}"'
+            raise ApiError(403, f'{what} is forbidden: User "{self._user}" {cannot}', resource, name)
+
+    def _create(self, namespace: str, body: Document, dry_run: bool) -> Document:
+        if (body.get("apiVersion"), body.get("kind")) != _KINDS["tfjobs"][1:]:
+            raise ApiError(400, f"the object provided is unrecognized: {body.get('apiVersion')}, {body.get('kind')}")
+        job = {key: value for key, value in body.items() if key != "status"}
+        meta = job.setdefault("metadata", {})
+        if meta.setdefault("namespace", namespace) != namespace:
+            raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
+        name = meta.get("name", "")
+        invalid = [*_metadata_errors(meta), *(_schema_errors(job) if self.checks_schema else [])]
+        if invalid:
+            raise ApiError(422, f'TFJob.kubeflow.org "{name}" is invalid: {_aggregate(invalid)}', "tfjobs", name)
+        denied = _webhook_errors(job)
+        if denied:
+            webhook = "validator.tfjob.training-operator.kubeflow.org"
+            raise ApiError(403, f'admission webhook "{webhook}" denied the request: {_aggregate(denied)}')
+        if ("tfjobs", namespace, name) in self._objects:
+            raise ApiError(409, f'tfjobs.kubeflow.org "{name}" already exists', "tfjobs", name)
+        meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now(), "generation": 1}
+        return job if dry_run else self._put("tfjobs", job)
+
+    def _watch(self, resource: str, selects: Callable[[Document], bool], query: dict[str, str]) -> Iterator[bytes]:
+        since = int(query.get("resourceVersion") or 0)
+        end = time.monotonic() + float(query.get("timeoutSeconds", 3600))
+        with self._changed:
+            drops, position = self._drops, len(self._events)
+            events: list[Event] | None
+            if since:
+                events = [event for event in self._events if event[0] > since]
+            else:  # a watch without a version begins with all that there is
+                events = [(self.version, "ADDED", resource, document) for document in self.objects(resource)]
+            if since and since < self._oldest:
+                gone = ApiError(410, f"too old resource version: {since} ({self._oldest})")
+                yield _line("ERROR", gone.status)
+                return
+        while events is not None:
+            for _, event, of, document in events:
+                if of == resource and selects(document):
+                    yield _line(event, document)
+            events = self._events_after(position, drops, end)
+            position += len(events or [])
+
+    def _events_after(self, position: int, drops: int, end: float) -> list[Event] | None:
+        """Waits for the next events; None when a watch is to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._events) > position or self._drops != drops, end - time.monotonic())
+            if self._drops != drops and not self._clean:
+                raise ConnectionAbortedError
+            return self._events[position:] or None if self._drops == drops else None
+
+    def _log(self, pod: Document, query: dict[str, str]) -> Iterator[bytes]:
+        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        names = [container["name"] for container in pod["spec"]["containers"]]
+        container = query.get("container") or names[0]
+        if container not in names:
+            raise ApiError(400, f"container {container} is not valid for pod {key[1]}")
+        if "container" not in query and len(names) > 1:
+            raise ApiError(400, f"a container name must be specified for pod {key[1]}, choose one of: [{' '.join(names)}]")
+        if key not in self.logs or pod["status"]["phase"] == "Pending":
+            raise ApiError(400, f'container "{container}" in pod "{key[1]}" is waiting to start: ContainerCreating')
+        return self._printed(key, self.logs[key], query)
+
+    def _printed(self, key: tuple[str, str], file: Path, query: dict[str, str]) -> Iterator[bytes]:
+        """What a pod's container has printed, or the last lines of it; with `follow` also what it prints until it ends."""
+        stamped, follow = _is_true(query, "timestamps"), _is_true(query, "follow")
+        with file.open("rb") as opened:
+
+            def more() -> list[bytes]:
+                whole, end, rest = opened.read().rpartition(b"\n")
+                opened.seek(-len(rest), os.SEEK_CUR)
+                lines = whole.split(b"\n") if end else []
+                return [(line if stamped else line.partition(b" ")[2]) + b"\n" for line in lines]
+
+            lines = more()
+            yield b"".join(lines[max(len(lines) - int(query.get("tailLines", len(lines))), 0) :])
+            while follow and not self._closed:
+                pod = self._objects.get(("pods", *key), {})
+                # Asked before the last look at what it printed.
+                follow = pod.get("status", {}).get("phase") == "Running" and self.logs.get(key) == file
+                yield b"".join(more())
+                self.wait(self.version, 0.05)
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, api: ApiServer):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.api = api
+        self.reachable_at = 0.0
+        self.connections: set[socket.socket] = set()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        if time.monotonic() >= self.reachable_at:
+            return True
+        # A socket that does not linger is closed with a reset.
+        request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        request.close()
+        return False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # which is a client that has left
+            super().handle_error(request, client_address)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.server.connections.discard(self.connection)
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            answer = self.server.api.answer(
+                self.command, url.path, dict(parse_qsl(url.query)), json.loads(body or b"{}") or {}
+            )
+        except ApiError as error:
+            self._send(error.code, error.status)
+        except Exception as error:
+            self._send(500, ApiError(500, f"the stand-in failed: {error!r}").status)
+            raise
+        else:
+            if answer is None:
+                self._send(404, "404 page not found\n")
+            elif isinstance(answer, dict):
+                self._send(201 if self.command == "POST" else 200, answer)
+            else:
+                self._stream(answer)
+
+    do_POST = do_DELETE = do_GET  # noqa: N815
+
+    def _send(self, code: int, answer: Document | str) -> None:
+        content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        if code == HTTPStatus.TOO_MANY_REQUESTS:
+            self.send_header("Retry-After", "1")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _stream(self, parts: Iterator[bytes]) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            for part in filter(None, parts):  # an empty one would end the stream
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            self.close_connection = True
+
+
+def _line(event: str, document: Document) -> bytes:
+    return json.dumps({"type": event, "object": document}).encode() + b"\n"
+
+
+def _deleted(document: Document) -> Document:
+    """What a deletion is answered: the object itself while it is still there, and always for a pod."""
+    meta, resource = document["metadata"], _resource(document)
+    if resource == "pods" or "deletionTimestamp" in meta:
+        return document
+    details = {"name": meta["name"], "group": _KINDS[resource][0], "kind": resource, "uid": meta["uid"]}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def _resource(document: Document) -> str:
+    return "tfjobs" if document["kind"] == "TFJob" else "pods"
+
+
+def _qualified(resource: str) -> str:
+    return ".".join(filter(None, (resource, _KINDS[resource][0])))
+
+
+def _is_true(query: dict[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("true", "1")
+
+
+def _aggregate(messages: list[str]) -> str:
+    return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
+
+
+def _selector(query: dict[str, str], namespace: str) -> Callable[[Document], bool]:
+    """The objects of a namespace that a request's label and field selectors leave."""
+    wanted = []
+    for kind in ("labelSelector", "fieldSelector"):
+        for requirement in filter(None, query.get(kind, "").split(",")):
+            match = re.fullmatch(r"([^=!]+)(!=|==?)([^=!]*)", requirement)
+            if not match or (kind == "fieldSelector" and match[1] not in ("metadata.name", "metadata.namespace")):
+                raise ApiError(400, f"unable to parse requirement: {requirement}")
+            wanted.append((match[1], match[2] != "!=", match[3]))
+
+    def selects(document: Document) -> bool:
+        meta = document["metadata"]
+        values = {**meta.get("labels", {}), "metadata.name": meta["name"], "metadata.namespace": meta["namespace"]}
+        return meta["namespace"] == namespace and all((values.get(key) == value) == equal for key, equal, value in wanted)
+
+    return selects
+
+
+def _metadata_errors(meta: Document) -> list[str]:
+    """What the API server itself says of an object's metadata."""
+    errors, name = [], meta.get("name", "")
+    if not name:
+        errors.append("metadata.name: Required value: name or generateName is required")
+    elif not re.fullmatch(_DNS_1123, name):
+        rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"
+        errors.append(f'metadata.name: Invalid value: "{name}": {rule}')
+    for value in meta.get("labels", {}).values():
+        if len(value) > 63:
+            errors.append(f'metadata.labels: Invalid value: "{value}": must be no more than 63 characters')
+        elif not re.fullmatch(_LABEL, value):
+            rule = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'"
+            errors.append(f'metadata.labels: Invalid value: "{value}": {rule}')
+    for reference in meta.get("ownerReferences", []):
+        for key in ("apiVersion", "kind", "name", "uid"):
+            if not reference.get(key):
+                rule = "version must not be empty" if key == "apiVersion" else "must not be empty"
+                errors.append(f'metadata.ownerReferences.{key}: Invalid value: "": {rule}')
+    if sum(bool(reference.get("controller")) for reference in meta.get("ownerReferences", [])) > 1:
+        errors.append("metadata.ownerReferences: Invalid value: Only one reference can have Controller set to true")
+    return errors
+
+
+@functools.cache
+def _schema() -> jsonschema.Draft202012Validator:
+    document = yaml.load(CRD.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    version = next(version for version in document["spec"]["versions"] if version["name"] == "v1")
+    schema = _without_more(version["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}  # not for the schema of a resource to say
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _without_more(schema: Any) -> Any:
+    """A structural schema that refuses unknown fields."""
+    if isinstance(schema, list):
+        return [_without_more(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: _without_more(part) for key, part in schema.items()}
+    if schema.get("type") == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        schema.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string") is True:
+        schema["type"] = ["integer", "string"]
+    return {"anyOf": [{"type": "null"}, schema]} if schema.get("nullable") is True else schema
+
+
+def _schema_errors(job: Document) -> list[str]:
+    """What is wrong with a TFJob as its schema has it."""
+    errors = []
+    for error in sorted(_schema().iter_errors(job), key=lambda error: error.json_path):
+        path = error.json_path.removeprefix("$").removeprefix(".")
+        if error.validator == "additionalProperties":
+            unknown = set(error.instance) - set(error.schema.get("properties", {}))
+            errors += [f'unknown field "{path}.{key}"' for key in sorted(unknown)]
+        elif error.validator == "required":
+            errors.append(f"{path}: Required value: {error.message}")
+        else:
+            errors.append(f"{path}: Invalid value: {json.dumps(error.instance)}: {error.message}")
+    known = {kind.lower() for kind in REPLICA_TYPES}
+    replicas = (job.get("spec") or {}).get("tfReplicaSpecs") or {}
+    return errors + [f'spec.tfReplicaSpecs: Unsupported value: "{kind}"' for kind in replicas if kind.lower() not in known]
+
+
+def _webhook_errors(job: Document) -> list[str]:
+    """What the Training Operator's webhook says of a TFJob.
+
+    Source: https://github.com/kubeflow/training-operator/blob/release-1.9/pkg/webhooks/tensorflow/tfjob_webhook.go
+    """
+    errors, name, spec = [], job["metadata"]["name"], job.get("spec") or {}
+    if len(name) > 63:
+        errors.append(f'metadata.name: Invalid value: "{name}": should match: must be no more than 63 characters')
+    elif not re.fullmatch(_DNS_1035, name):
+        rule = "a DNS-1035 label must consist of lower case alphanumeric characters or '-'"
+        errors.append(f'metadata.name: Invalid value: "{name}": should match: {rule}')
+    manager = (spec.get("runPolicy") or {}).get("managedBy")
+    if manager not in (None, "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"):
+        errors.append(f'spec.runPolicy.managedBy: Unsupported value: "{manager}"')
+    if spec.get("tfReplicaSpecs") is None:
+        errors.append("spec.tfReplicaSpecs: Required value: must be required")
+    replicas = spec.get("tfReplicaSpecs") or {}
+    for kind, replica in replicas.items():
+        path = f"spec.tfReplicaSpecs[{kind}].template.spec.containers"
+        containers = replica.get("template", {}).get("spec", {}).get("containers") or []
+        if not containers:
+            errors.append(f"{path}: Required value: must be specified")
+        for index, container in enumerate(containers):
+            if not container.get("image"):
+                errors.append(f"{path}[{index}].image: Required value: must be required")
+        if CONTAINER not in [container.get("name") for container in containers]:
+            errors.append(f"{path}: Required value: must have at least one container with name {CONTAINER}")
+    if {"Chief", "Master"} <= set(replicas):
+        errors.append("spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role")
+    return errors

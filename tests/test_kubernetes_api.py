@@ -1,0 +1,293 @@
+"""The stand-ins for Kubernetes and the Training Operator behave as those do, seen through the `kubernetes` client."""
+
+import json
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes import client, watch
+from kubernetes_api import CRD, ApiServer, Document
+from running import is_running, wait_until
+from training_operator import TrainingOperator
+from urllib3.exceptions import HTTPError
+
+TFJOBS = ("kubeflow.org", "v1", "default", "tfjobs")
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+def operator(api: ApiServer, tmp_path: Path) -> Iterator[TrainingOperator]:
+    with TrainingOperator(api, tmp_path, {"FROM_TEST": "yes"}) as running:
+        yield running
+
+
+def connect(api: ApiServer) -> client.ApiClient:
+    return client.ApiClient(client.Configuration(host=api.url))
+
+
+def jobs(api: ApiServer) -> client.CustomObjectsApi:
+    return client.CustomObjectsApi(connect(api))
+
+
+def pods(api: ApiServer) -> client.CoreV1Api:
+    return client.CoreV1Api(connect(api))
+
+
+def replica(script: str, replicas: int = 1, restart: str = "Never", **container: object) -> Document:
+    inner = {"name": "tensorflow", "image": "image", "command": ["sh", "-c"], "args": [script], **container}
+    return {"replicas": replicas, "restartPolicy": restart, "template": {"spec": {"containers": [inner]}}}
+
+
+def tfjob(name: str = "job", policy: Document | None = None, **replicas: Document) -> Document:
+    spec = {"runPolicy": policy or {}, "tfReplicaSpecs": replicas or {"Worker": replica("true")}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+
+
+def create(api: ApiServer, body: Document, **options: object) -> Document:
+    return jobs(api).create_namespaced_custom_object(*TFJOBS, body, **options)
+
+
+def refusal(call: Callable[..., object], *arguments: object, **options: object) -> Document:
+    with pytest.raises(client.ApiException) as refused:
+        call(*arguments, **options)
+    status = json.loads(refused.value.body)
+    assert (status["kind"], status["status"], status["code"]) == ("Status", "Failure", refused.value.status)
+    return status
+
+
+def conditions(api: ApiServer, name: str = "job") -> dict[str, str]:
+    """Conditions of a job that hold, with their reasons."""
+    status = api.get("default", name).get("status", {})
+    return {each["type"]: each["reason"] for each in status.get("conditions", []) if each["status"] == "True"}
+
+
+def printed(api: ApiServer, pod: str) -> str:
+    """Unlike the client, does not take a line that is JSON for anything but text."""
+    return pods(api).read_namespaced_pod_log(pod, "default", _preload_content=False).data.decode()
+
+
+def follow(api: ApiServer, pod: str) -> Iterator[str]:
+    """The lines that a running pod prints."""
+    wait_until(lambda: api.get("default", pod, "pods")["status"]["phase"] != "Pending")
+    return watch.Watch().stream(pods(api).read_namespaced_pod_log, pod, "default", follow=True)
+
+
+class Watching:
+    """A watch in a thread: what it heard, until it ended or broke."""
+
+    def __init__(self, api: ApiServer, **options: object):
+        self.heard: queue.Queue = queue.Queue()
+        threading.Thread(target=self._watch, args=(jobs(api), options), daemon=True).start()
+
+    def _watch(self, of: client.CustomObjectsApi, options: Document) -> None:
+        options = {"timeout_seconds": 30, **options}
+        try:
+            for event in watch.Watch().stream(of.list_namespaced_custom_object, *TFJOBS, **options):
+                self.heard.put((event["type"], event["object"]["metadata"]["name"], event["object"].get("status")))
+            self.heard.put("ended")
+        except (HTTPError, client.ApiException) as error:
+            self.heard.put(error)
+
+    def next(self) -> object:
+        return self.heard.get(timeout=10)
+
+
+def test_objects_are_created_listed_and_deleted(api):
+    made = create(api, tfjob())
+    assert {"uid", "creationTimestamp", "resourceVersion"} <= set(made["metadata"])
+    assert jobs(api).get_namespaced_custom_object(*TFJOBS, "job") == made
+    assert jobs(api).list_namespaced_custom_object(*TFJOBS)["items"] == [made]
+    assert create(api, tfjob("other"), dry_run="All")["metadata"]["name"] == "other"
+    assert refusal(create, api, tfjob())["reason"] == "AlreadyExists"
+    assert jobs(api).delete_namespaced_custom_object(*TFJOBS, "job")["status"] == "Success"
+    gone = refusal(jobs(api).get_namespaced_custom_object, *TFJOBS, "job")
+    assert (gone["reason"], gone["message"]) == ("NotFound", 'tfjobs.kubeflow.org "job" not found')
+    path = "/apis/kubeflow.org/v1/namespaces/default/tfjobs"
+    assert api.requests[:3] == [("create", path), ("get", f"{path}/job"), ("list", path)]
+
+
+def test_pods_are_selected_by_labels(api):
+    containers = [{"name": "tensorflow"}]
+    for name, role in (("one", "worker"), ("two", "ps")):
+        meta = {"name": name, "labels": {"job": "job", "role": role}}
+        api.set_pod("default", {"metadata": meta, "spec": {"containers": containers}, "status": {"phase": "Pending"}})
+    found = pods(api).list_namespaced_pod("default", label_selector="job=job,role=ps").items
+    assert [pod.metadata.name for pod in found] == ["two"]
+    watching = watch.Watch()
+    for event in watching.stream(pods(api).list_namespaced_pod, "default", label_selector="role!=ps", timeout_seconds=10):
+        assert (event["type"], event["object"].metadata.name) == ("ADDED", "one")
+        watching.stop()
+    assert "ContainerCreating" in refusal(pods(api).read_namespaced_pod_log, "one", "default")["message"]
+
+
+@pytest.mark.skipif(not CRD.exists(), reason="the schema is not there")
+def test_what_the_schema_forbids_is_invalid(api):
+    job = tfjob(Worker=replica("true", imagePolicy="Always"), Helper=replica("true"))
+    job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = "two"
+    job["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "step"}]
+    status = refusal(create, api, job)
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert "metadata.ownerReferences.uid: Invalid value" in status["message"]
+    assert 'unknown field "spec.tfReplicaSpecs.Worker.template.spec.containers[0].imagePolicy"' in status["message"]
+    assert 'spec.tfReplicaSpecs.Worker.replicas: Invalid value: "two"' in status["message"]
+    assert 'Unsupported value: "Helper"' in status["message"]
+
+
+def test_what_the_webhook_forbids_is_denied(api):
+    status = refusal(create, api, tfjob("0-job", Chief=replica("true", image=""), Master=replica("true", name="main")))
+    assert (status["code"], status["reason"]) == (403, "Forbidden")
+    assert status["message"].startswith('admission webhook "validator.tfjob.training-operator.kubeflow.org" denied')
+    for message in ("DNS-1035", "[0].image: Required value", "with name tensorflow", "more than 1 Chief or Master role"):
+        assert message in status["message"]
+
+
+def test_only_what_is_allowed_is_done(api):
+    api.allowed = {("kubeflow.org", "tfjobs", "get")}
+    assert refusal(create, api, tfjob())["message"] == (
+        'tfjobs.kubeflow.org is forbidden: User "system:serviceaccount:kubeflow:pipeline-runner" cannot create resource '
+        '"tfjobs" in API group "kubeflow.org" in the namespace "default"'
+    )
+    assert refusal(jobs(api).get_namespaced_custom_object, *TFJOBS, "job")["code"] == 404
+
+
+def test_watches_hear_of_changes(api):
+    made = create(api, tfjob())
+    watching = Watching(api, field_selector="metadata.name=job")
+    assert watching.next() == ("ADDED", "job", None)
+    create(api, tfjob("other"))
+    api.set_status("default", "job", {"conditions": []})
+    assert watching.next() == ("MODIFIED", "job", {"conditions": []})
+    api.drop_watches()
+    assert isinstance(watching.next(), HTTPError)
+    watching = Watching(api, resource_version=made["metadata"]["resourceVersion"])
+    assert [watching.next()[:2] for _ in range(2)] == [("ADDED", "other"), ("MODIFIED", "job")]
+    api.delete("default", "job")
+    assert watching.next()[:2] == ("DELETED", "job")
+    api.drop_watches(clean=True)
+    assert watching.next() == "ended"
+    api.forget_history()
+    assert Watching(api, resource_version=made["metadata"]["resourceVersion"]).next().status == 410
+
+
+def test_requests_fail_as_they_are_told(api):
+    api.fail(503, times=2, verb="list")
+    create(api, tfjob())
+    assert [refusal(jobs(api).list_namespaced_custom_object, *TFJOBS)["code"] for _ in range(2)] == [503, 503]
+    assert len(jobs(api).list_namespaced_custom_object(*TFJOBS)["items"]) == 1
+    api.installed = False
+    with pytest.raises(client.ApiException, match="404 page not found"):
+        create(api, tfjob())
+
+
+def test_an_unreachable_server_comes_back(api):
+    watching = Watching(api)
+    create(api, tfjob())
+    watching.next()
+    api.unreachable(1.0)
+    assert isinstance(watching.next(), HTTPError)
+    with pytest.raises(HTTPError):
+        jobs(api).get_namespaced_custom_object(*TFJOBS, "job")
+
+    def answers() -> bool:
+        try:
+            return bool(jobs(api).get_namespaced_custom_object(*TFJOBS, "job"))
+        except HTTPError:
+            return False
+
+    wait_until(answers)
+
+
+def test_a_job_succeeds_with_its_chief(api, operator, tmp_path):
+    names = [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "AT", "value": "/data/x"}]
+    chief = replica("echo $TF_CONFIG; echo $(POD) $FROM_TEST; echo left > $AT; sleep 0.2; echo last", env=names)
+    chief["template"]["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]
+    chief["template"]["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    roles = {"Chief": chief, "Worker": replica("sleep 60", 2), "Evaluator": replica("sleep 60")}
+    create(api, tfjob(policy={"cleanPodPolicy": "Running"}, **roles))
+    wait_until(lambda: "Running" in conditions(api))
+    lines = list(follow(api, "job-chief-0"))
+    assert lines[1:] == ["job-chief-0 yes", "last"]
+    stamped = pods(api).read_namespaced_pod_log("job-chief-0", "default", tail_lines=1, timestamps=True)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z last\n", stamped)
+    document = json.loads(lines[0])
+    assert document["task"] == {"type": "chief", "index": 0}
+    assert {role: len(hosts) for role, hosts in document["cluster"].items()} == {"chief": 1, "evaluator": 1, "worker": 2}
+    assert (tmp_path / "claims" / "claim" / "x").read_text() == "left\n"
+    wait_until(lambda: [pod["metadata"]["name"] for pod in api.objects("pods")] == ["job-chief-0"])
+    assert conditions(api) == {"Created": "TFJobCreated", "Succeeded": "TFJobSucceeded"}
+    status = api.get("default", "job")["status"]
+    assert status["replicaStatuses"]["Chief"] == {"succeeded": 1}
+    assert {"startTime", "completionTime"} <= set(status)
+    (pod,) = pods(api).list_namespaced_pod("default", label_selector="training.kubeflow.org/job-role=master").items
+    assert (pod.status.phase, pod.status.container_statuses[0].state.terminated.exit_code) == ("Succeeded", 0)
+
+
+def test_workers_without_a_chief_succeed_with_the_first(api, operator):
+    create(api, tfjob(Worker=replica("echo $TF_CONFIG"), PS=replica("sleep 60")))
+    wait_until(lambda: "Succeeded" in conditions(api))
+    assert set(json.loads(printed(api, "job-worker-0"))["cluster"]) == {"ps", "worker"}
+    create(api, tfjob("alone", Worker=replica("echo told: $TF_CONFIG")))
+    wait_until(lambda: "Succeeded" in conditions(api, "alone"))
+    assert printed(api, "alone-worker-0") == "told:\n"
+
+
+def test_codes_of_128_and_more_are_tried_again(api, operator, tmp_path):
+    watching = Watching(api)
+    # Of each `$$`, Kubernetes leaves one `$`.
+    script = f"test -e {tmp_path}/tried || {{ touch {tmp_path}/tried; kill -USR1 $$$$; }}"
+    create(api, tfjob(Worker=replica(script, restart="ExitCode")))
+    wait_until(lambda: "Succeeded" in conditions(api))
+    heard = []
+    while "Succeeded" not in heard:
+        heard += [condition["type"] for condition in (watching.next()[2] or {}).get("conditions", [])]
+    assert "Restarting" in heard
+    create(api, tfjob("final", Worker=replica("exit 1", restart="ExitCode"), PS=replica("sleep 60")))
+    wait_until(lambda: "Failed" in conditions(api, "final"))
+    (container,) = pods(api).read_namespaced_pod("final-worker-0", "default").status.container_statuses
+    assert (container.state.terminated.exit_code, container.state.terminated.reason) == (1, "Error")
+
+
+def test_restarts_in_place_are_limited(api, operator):
+    create(api, tfjob(policy={"backoffLimit": 2}, Worker=replica("sleep 0.1; exit 1", restart="OnFailure")))
+    wait_until(lambda: "Failed" in conditions(api))
+    assert "backoff limit" in api.get("default", "job")["status"]["conditions"][-1]["message"]
+    wait_until(lambda: not api.objects("pods"))
+
+
+def test_a_suspended_job_has_no_pods(api, operator):
+    create(api, tfjob(policy={"suspend": True}))
+    wait_until(lambda: conditions(api) == {"Created": "TFJobCreated", "Suspended": "TFJobSuspended"})
+    assert not api.objects("pods")
+    api.suspend("default", "job", False)
+    wait_until(lambda: conditions(api) == {"Created": "TFJobCreated", "Succeeded": "TFJobSucceeded"})
+
+
+def test_what_is_deleted_ends(api, operator):
+    job = tfjob(Worker=replica("echo $$$$; exec sleep 60", 2))
+    job["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "uid-of-step"}]
+    for end in (
+        lambda: jobs(api).delete_namespaced_custom_object(*TFJOBS, "job", propagation_policy="Foreground"),
+        lambda: api.delete_owner("uid-of-step"),
+    ):
+        create(api, job)
+        wait_until(lambda: "Running" in conditions(api))
+        pids = [int(next(follow(api, f"job-worker-{index}"))) for index in (0, 1)]
+        assert all(map(is_running, pids))
+        end()
+        wait_until(lambda: not api.objects("tfjobs") and not api.objects("pods"))
+        assert not any(map(is_running, pids))
+
+
+def test_a_running_pod_that_is_deleted_fails_its_job(api, operator):
+    create(api, tfjob(Worker=replica("sleep 60", 2, restart="ExitCode")))
+    wait_until(lambda: "Running" in conditions(api))
+    pods(api).delete_namespaced_pod("job-worker-1", "default")
+    wait_until(lambda: "Failed" in conditions(api))

@@ -36,6 +36,8 @@ soak: env
 lock: env
 	PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
 		--extra kfp --extra vertex --extra test --custom-compile-command "make lock" setup.py -o requirements.lock
+	PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
+		--custom-compile-command "make lock" tests/kfp.in -o tests/kfp.lock
 
 # For editors: completion and checks while writing a pipeline file.
 schema: env

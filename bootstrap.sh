@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes .venv: the locked set of packages and this project, editable. Quick when nothing has changed. Needs a Python with
-# venv, a C++ compiler with the Python headers (one dependency of TFX has no wheel) and the package index.
+# Makes .venv, the locked set of packages and this project, editable; and .venv-kfp, for a test. Quick when nothing has
+# changed. Needs a Python with venv, a C++ compiler with the Python headers (one dependency of TFX has no wheel) and the
+# package index.
 set -eu
 cd "$(dirname "$0")"
 
@@ -31,7 +32,7 @@ find_uv() {
 }
 
 # The content of what decides on the environment, not its age: a new checkout of the same files changes nothing.
-wanted=$(cat requirements.lock setup.py bootstrap.sh components/launchers/_loopback.c | cksum)
+wanted=$(cat requirements.lock tests/kfp.lock setup.py bootstrap.sh components/launchers/_loopback.c | cksum)
 if [ "$(cat .venv/.installed 2>/dev/null || true)" = "$wanted" ]; then
     exit 0
 fi
@@ -48,4 +49,7 @@ export UV_COMPILE_BYTECODE=1 VIRTUAL_ENV="$PWD/.venv"
 export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1
 "$uv" pip sync --quiet requirements.lock
 "$uv" pip install --quiet --no-deps --no-build-isolation --editable .
+# What the newest Kubeflow Pipelines reads, for a test: TFX pins its packages to older ones.
+"$uv" venv --quiet --clear --python .venv/bin/python .venv-kfp
+VIRTUAL_ENV="$PWD/.venv-kfp" "$uv" pip sync --quiet tests/kfp.lock
 echo "$wanted" >.venv/.installed

@@ -1,0 +1,264 @@
+"""What compiles for Kubeflow Pipelines, read as its backend reads it."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tfx_distribute.pipelines import graph, loader, nodes, user_module
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+LEGAL = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")  # Argo's tasks and templates
+REPOSITORY = Path(__file__).resolve().parents[2]
+TARGET = {
+    "image": "registry.example.com/team/model:1",
+    "pipeline_root": "s3://bucket/root",
+    "platform": "gke",
+    "training_dir": "/shared/training",
+    "volumes": [{"claim": "shared", "mount_path": "/shared"}],
+    "secrets": [{"name": "s3", "env": {"AWS_ACCESS_KEY_ID": "accesskey"}}],
+    "labels": {"team": "a"},
+    "queue": "team-a",
+}
+NODES = {
+    "default": {"cpu": "500m", "memory": "2Gi"},
+    "CsvExampleGen": {"cpu": 2, "memory": "8Gi"},
+    "Trainer": {"cpu": 8, "memory": "32Gi", "accelerator": "nvidia-l4", "accelerator_count": 2, "spot": True},
+}
+
+
+def project(folder: Path, example: str, **changes: object) -> Path:
+    """An example with a target on Kubeflow; returns its pipeline file."""
+    shutil.copytree(REPOSITORY / "examples" / example, folder, dirs_exist_ok=True)
+    file = folder / "pipeline.yaml"
+    document = yaml.safe_load(file.read_text())
+    document |= {"targets": {"kubeflow": TARGET}, "nodes": NODES, "push": {"directory": "/shared/serving"}}
+    if example == "taxi":
+        document["data"]["csv"] = "/shared/data"
+    else:
+        document["nodes"] = {name: node for name, node in NODES.items() if name != "CsvExampleGen"}
+    file.write_text(yaml.safe_dump(document | changes))
+    return file
+
+
+def compiled(file: Path, *words: str):
+    from tfx_distribute.pipelines.runners import kubeflow as runner
+
+    spec = loader.override(loader.load(file), loader.parse_parameters(words))
+    return runner.compile_spec(spec, user_module.find(spec))
+
+
+@pytest.fixture(scope="module")
+def taxi_file(tmp_path_factory):
+    return project(tmp_path_factory.mktemp("taxi"), "taxi")
+
+
+@pytest.fixture(scope="module")
+def taxi(taxi_file):
+    """With CSV files, a baseline, and training in the step."""
+    return compiled(taxi_file)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """With an ExampleGen of its own, and training as a TFJob."""
+    return compiled(project(tmp_path_factory.mktemp("digits"), "digits"), "strategy=multi_worker_mirrored", "num_workers=4")
+
+
+@pytest.fixture(params=["taxi", "digits"])
+def package(request):
+    return request.getfixturevalue(request.param)
+
+
+def dags(pipeline):
+    yield pipeline["root"], pipeline["root"]["dag"]
+    yield from ((found, found["dag"]) for found in pipeline["components"].values() if "dag" in found)
+
+
+def executors(pipeline):
+    return pipeline["deploymentSpec"]["executors"]
+
+
+def test_newest_kubeflow_reads_all_of_it(package, tmp_path):
+    (tmp_path / "p.yaml").write_text(package.to_yaml())
+    words = [REPOSITORY / ".venv-kfp/bin/python", REPOSITORY / "tests/modules/strict_kfp.py", tmp_path / "p.yaml"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(executors(package.pipeline))} executors" in done.stdout
+
+
+def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
+    from kfp.client import client
+
+    (tmp_path / "p.yaml").write_text(package.to_yaml())
+    found = client._extract_pipeline_yaml(str(tmp_path / "p.yaml"))
+    assert found.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
+
+
+def test_names_are_legal_and_the_same_everywhere(package):
+    pipeline = package.pipeline
+    assert pipeline["schemaVersion"].startswith("2.1")
+    for _, dag in dags(pipeline):
+        for name, task in dag["tasks"].items():
+            assert LEGAL.fullmatch(name), name
+            assert task["taskInfo"]["name"] == name
+            assert set(task.get("dependentTasks", ())) <= set(dag["tasks"])
+            component = pipeline["components"][task["componentRef"]["name"]]
+            assert LEGAL.fullmatch(task["componentRef"]["name"])
+            assert "dag" in component or component["executorLabel"] in executors(pipeline)
+
+
+def test_every_input_is_given_by_somebody(package):
+    pipeline = package.pipeline
+    for outer, dag in dags(pipeline):
+        own = set(outer.get("inputDefinitions", {}).get("parameters", {}))
+        for task in dag["tasks"].values():
+            component = pipeline["components"][task["componentRef"]["name"]]
+            wanted = component.get("inputDefinitions", {})
+            given = task.get("inputs", {})
+            for kind in ("artifacts", "parameters"):
+                assert set(wanted.get(kind, {})) == set(given.get(kind, {}))
+            sources = [*given.get("artifacts", {}).values(), *given.get("parameters", {}).values()]
+            for source in sources:
+                if "componentInputParameter" in source:
+                    assert source["componentInputParameter"] in own
+                for output in (source.get("taskOutputArtifact"), source.get("taskOutputParameter")):
+                    if output:
+                        maker = dag["tasks"][output["producerTask"]]["componentRef"]["name"]
+                        made = pipeline["components"][maker]["outputDefinitions"]
+                        kind = "artifacts" if "outputArtifactKey" in output else "parameters"
+                        key = output.get("outputArtifactKey") or output.get("outputParameterKey")
+                        assert key in made[kind]
+
+
+def test_nothing_is_left_that_the_backend_does_not_do(package):
+    kinds = {kind for executor in executors(package.pipeline).values() for kind in executor}
+    assert kinds <= {"container", "importer"}
+    text = package.to_yaml()
+    for word in ("resolver:", "lifecycle", "constantValue", "&id", "tfx.orchestration.kubeflow"):
+        assert word not in text
+
+
+def test_all_parameters_have_their_defaults(taxi, taxi_file):
+    declared = taxi.pipeline["root"]["inputDefinitions"]["parameters"]
+    values = graph.parameter_values(loader.load(taxi_file))
+    assert {name: parameter["defaultValue"] for name, parameter in declared.items()} == values
+    assert all(parameter["isOptional"] for parameter in declared.values())
+    assert (declared["num_shards"]["defaultValue"], declared["mesh"]["defaultValue"]) == (0, ""), "which TFX loses"
+
+
+def test_given_parameters_are_the_defaults(digits):
+    declared = digits.pipeline["root"]["inputDefinitions"]["parameters"]
+    assert declared["num_workers"]["defaultValue"] == 4
+
+
+def test_changed_files_are_another_key_of_the_cache(taxi):
+    tasks = taxi.pipeline["root"]["dag"]["tasks"]
+    assert "cachingOptions" not in tasks["CsvExampleGen-input"]
+    assert tasks["CsvExampleGen"]["cachingOptions"] == {"enableCache": True}
+    told = {"producerTask": "CsvExampleGen-input", "outputParameterKey": "resolved_input"}
+    assert tasks["CsvExampleGen"]["inputs"]["parameters"]["resolved_input"] == {"taskOutputParameter": told}
+
+
+def test_what_reads_without_files_runs_each_time(digits):
+    tasks = digits.pipeline["root"]["dag"]["tasks"]
+    assert [name for name, task in tasks.items() if "cachingOptions" not in task] == ["DigitsExampleGen"]
+
+
+def test_resources_in_both_generations(taxi):
+    trainer = executors(taxi.pipeline)["Trainer_executor"]["container"]["resources"]
+    assert trainer == {
+        "resourceCpuLimit": "8",
+        "cpuLimit": 8.0,
+        "resourceMemoryLimit": "32Gi",
+        "memoryLimit": 34.359738368,
+        "accelerator": {"resourceType": "nvidia.com/gpu", "resourceCount": "2", "type": "nvidia.com/gpu", "count": 2},
+    }
+    example_gen = executors(taxi.pipeline)["CsvExampleGen_executor"]["container"]["resources"]
+    assert example_gen["resourceMemoryLimit"] == "8Gi", "which TFX drops"
+    assert executors(taxi.pipeline)["Evaluator_executor"]["container"]["resources"]["cpuLimit"] == 0.5
+
+
+def test_a_step_that_only_waits_is_small(digits):
+    trainer = executors(digits.pipeline)["Trainer_executor"]["container"]
+    assert "accelerator" not in trainer["resources"]
+    config = digits.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["Trainer_executor"]
+    assert not {"nodeSelector", "tolerations", "emptyDirMounts"} & set(config)
+    told = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
+    worker = json.loads(told["runtimeValue"]["constant"])["worker"]["spec"]
+    assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert worker["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-l4"
+
+
+@pytest.mark.parametrize("name", ["taxi", "digits"])
+def test_the_whole_platform_document(name, request, expected):
+    expected(f"platform/{name}", request.getfixturevalue(name).platform)
+
+
+def test_the_same_again_is_the_same(taxi, taxi_file, command, tmp_path):
+    done = command("compile", taxi_file, "-o", tmp_path / "again.yaml")
+    assert done.code == 0, done.output
+    assert (tmp_path / "again.yaml").read_text() == taxi.to_yaml()
+    assert done.output.splitlines()[-1] == f"{tmp_path}/again.yaml: taxi, 12 steps"
+
+
+def test_a_pipeline_of_tfx_written_by_hand():
+    """Function components have underscores in their names; what is legal already keeps its own."""
+    from by_hand import make_model
+    from tfx.orchestration import data_types, pipeline
+
+    from tfx_distribute.pipelines.runners import kubeflow as runner
+    from tfx_distribute.pipelines.targets import KubeflowTarget
+
+    size = data_types.RuntimeParameter("size", int, default=0)
+    steps = [make_model(size=size), make_model(size=1).with_id("make-model"), make_model(size=1).with_id("make.model")]
+    made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=steps)
+    target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    package = runner.compile_pipeline(made, target, {"make_model": nodes.Node(memory="4Gi")})
+    tasks = package.pipeline["root"]["dag"]["tasks"]
+    assert sorted(tasks) == ["make-model", "make-model-2", "make-model-3"]
+    assert package.pipeline["root"]["inputDefinitions"]["parameters"]["size"]["defaultValue"] == 0
+    (first,) = [task for task in tasks.values() if "componentInputParameter" in task["inputs"]["parameters"]["size"]]
+    label = package.pipeline["components"][first["componentRef"]["name"]]["executorLabel"]
+    assert executors(package.pipeline)[label]["container"]["resources"]["resourceMemoryLimit"] == "4Gi"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"targets": {}}, "targets.kubeflow: is missing"),
+        ({"data": {"csv": "data"}}, "is a folder of this machine; for Kubeflow write an address such as gs://bucket/folder"),
+        ({"push": {}}, "push.directory: is missing; a step cannot push to s3://bucket/root"),
+        ({"push": {"directory": "/serving"}}, "push.directory: /serving is a folder of this machine"),
+        ({"nodes": {"Trainr": {}}}, "nodes.Trainr: the pipeline has no such component; it has CsvExampleGen"),
+        (
+            {"nodes": {"Trainer": {"accelerator": "nvidia-l5"}}},
+            "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
+        ),
+        ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is on no volume"),
+    ],
+)
+def test_mistakes(tmp_path, changes, message):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        compiled(project(tmp_path, "taxi", **changes))
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "message"),
+    [
+        (("accelerator_count=4",), {}, "accelerator_count: 4 devices per training process, but a machine has 2"),
+        (
+            ("num_workers=2", "strategy=multi_worker_mirrored"),
+            {"training_dir": None},
+            "training_dir: is missing; the pods of a training cannot reach s3://bucket/root",
+        ),
+    ],
+)
+def test_mistakes_about_training(tmp_path, words, target, message):
+    file = project(tmp_path, "taxi", targets={"kubeflow": TARGET | target})
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        compiled(file, "strategy=mirrored", *words)

@@ -20,6 +20,7 @@ PLATFORMS: tuple[Platform, ...] = ("kubernetes", "gke", "vertex")
 """Any cluster with NVIDIA's device plugin and GPU feature discovery; Google Kubernetes Engine; Vertex AI."""
 
 PRODUCT = "nvidia.com/gpu.product"
+GPU_RESOURCE, TPU_RESOURCE = "nvidia.com/gpu", "google.com/tpu"
 """Label that GPU feature discovery gives a node: the driver's name for its GPUs, with dashes for spaces."""
 
 
@@ -322,7 +323,7 @@ def resource(name: str) -> str:
     Args:
       name: The accelerator.
     """
-    return "google.com/tpu" if ACCELERATORS[name].kind == "tpu" else "nvidia.com/gpu"
+    return TPU_RESOURCE if ACCELERATORS[name].kind == "tpu" else GPU_RESOURCE
 
 
 def node_selector(name: str | None, topology: str, spot: bool, platform: Cluster) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tfx_distribute.components.launchers.tfjob import TFJobSettings
-from tfx_distribute.pipelines import kubernetes
+from tfx_distribute.pipelines import accelerators, kubernetes
 from tfx_distribute.pipelines.nodes import Node
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.targets import KubeflowTarget
@@ -54,16 +54,27 @@ def checked(spec: PipelineSpec) -> KubeflowTarget:
 def _check_accelerator(spec: PipelineSpec, distribution: Distribution, target: KubeflowTarget) -> None:
     node = spec.nodes.get(TRAINER) or Node()
     machine = kubernetes.machine(node, target.platform)
-    accelerators = [int(count) for name, count in machine.limits.items() if "/" in name]
+    on_tpu = node.accelerator is not None and accelerators.resource(node.accelerator) == accelerators.TPU_RESOURCE
+    if on_tpu != (distribution.strategy == "tpu"):
+        raise ConfigurationError(
+            f"nodes.Trainer.accelerator: strategy {distribution.strategy} does not train on {node.accelerator or 'a CPU'}; "
+            "write strategy: tpu with a TPU, and with nothing else"
+        )
+    if on_tpu and accelerators.hosts(str(node.accelerator), node.accelerator_count, node.topology) > 1:
+        raise ConfigurationError(
+            f"nodes.Trainer.topology: {node.topology} is several machines, and the strategy tpu trains on one here; write a "
+            "smaller topology"
+        )
+    devices = [int(count) for name, count in machine.limits.items() if "/" in name]
     wanted = distribution.accelerator_count
-    if distribution.accelerator_type == "gpu" and not accelerators:
+    if distribution.accelerator_type == "gpu" and not devices:
         raise ConfigurationError(
             "nodes.Trainer.accelerator: is missing, and accelerator_type is gpu; write the kind of GPU, such as nvidia-l4"
         )
-    if accelerators and wanted > accelerators[0]:
+    if devices and wanted > devices[0]:
         raise ConfigurationError(
-            f"accelerator_count: {wanted} devices per training process, but a machine has {accelerators[0]} "
-            f"(nodes.Trainer); write accelerator_count: {accelerators[0]} or 0, or nodes.Trainer.accelerator_count: {wanted}"
+            f"accelerator_count: {wanted} devices per training process, but a machine has {devices[0]} "
+            f"(nodes.Trainer); write accelerator_count: {devices[0]} or 0, or nodes.Trainer.accelerator_count: {wanted}"
         )
 
 

@@ -107,3 +107,21 @@ def test_defaults_against_faults_are_the_codes(readme, request):
         assert f"| `{field.name}` | {field.default} |" in faults
         if field.default:
             assert re.search(rf"`{field.name}`\s\({field.default}\)", readme)
+
+
+def test_the_target_that_a_document_shows_is_that_of_the_example(request):
+    from tfx_distribute.pipelines.targets import KubeflowTarget
+
+    root = request.config.rootpath
+    text = (root / "docs" / "kubeflow.md").read_text()
+    (shown,) = blocks(text, "yaml")
+    example = (root / "examples" / "digits" / "kubeflow.yaml").read_text()
+    assert example.endswith(f"\n{shown}\n")
+    for name in KubeflowTarget.model_fields:
+        assert f"`{name}`" in text, name
+
+
+def test_examples_are_valid(request):
+    for file in (request.config.rootpath / "examples").rglob("*.yaml"):
+        result = CliRunner().invoke(main, ["validate", str(file)])
+        assert result.exit_code == 0, result.output

@@ -21,7 +21,8 @@ from training_operator import TrainingOperator
 
 pytestmark = pytest.mark.e2e
 
-ROOT = "s3://bucket/root"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = "minio://mlpipeline/v2/artifacts"
 
 
 @dataclass
@@ -36,21 +37,16 @@ class Installation:
 
     def package(self, command, example: str, *words: str, **changes: object) -> str:
         """What `tfx-distribute compile` makes of an example on this installation."""
-        file = self.folder / example / "pipeline.yaml"
-        shutil.copytree(Path(__file__).parents[2] / "examples" / example, file.parent, dirs_exist_ok=True)
+        folder = self.folder / example
+        shutil.copytree(EXAMPLES / example, folder, dirs_exist_ok=True)
+        file = folder / "pipeline.yaml"
+        # Of the documents. The stand-ins mount nothing: the claim lies where it is mounted.
+        text = (EXAMPLES / "digits" / "kubeflow.yaml").read_text().replace("/shared", str(self.claim))
+        shown = yaml.safe_load(text)
+        shown["targets"]["kubeflow"]["metadata_service"] = self.metadata.address
         document = yaml.safe_load(file.read_text())
-        document |= {"push": {"directory": str(self.claim / "serving")}, **changes}
-        document["targets"] = {
-            "kubeflow": {
-                "image": f"registry.example.com/{example}:1",
-                "pipeline_root": ROOT,
-                "metadata_service": self.metadata.address,
-                # The stand-ins mount nothing: the claim lies where it is mounted.
-                "volumes": [{"claim": "shared", "mount_path": str(self.claim)}],
-                "training_dir": str(self.claim / "training"),
-            }
-        }
-        file.write_text(yaml.safe_dump(document))
+        document |= {name: shown[name] for name in ("push", "nodes", "targets")}
+        file.write_text(yaml.safe_dump(document | changes))
         done = command("compile", file, "-o", self.folder / f"{example}.yaml", *words)
         assert done.code == 0, done.output
         # What the image holds.
@@ -61,7 +57,7 @@ class Installation:
 @pytest.fixture
 def installation(tmp_path, monkeypatch):
     pods = tmp_path / "pods"
-    claim = pods / "claims" / "shared"
+    claim = pods / "claims" / "training"
     claim.mkdir(parents=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "digits"))  # of the pods: what their image holds

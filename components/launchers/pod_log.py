@@ -17,6 +17,8 @@ from tfx_distribute.trainer_module.progress import Progress
 
 AGAIN_SECONDS = 2.0
 LAST_LINES = 20
+SILENT_SECONDS = 120.0  # after which a connection is made anew: it may be none any more
+OVERLAP_SECONDS = 60  # by how much clocks may differ
 SHOWN_SECONDS = 10.0  # between two reports of how far training is
 LAST_SECONDS = 10.0  # to take in what is left when the pod has ended
 
@@ -38,6 +40,7 @@ class PodLog:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="pod-log")
         self._last: dict[str, str] = {}  # pod's uid -> time of the last line that was passed on
+        self._passed: dict[str, float] = {}  # pod's uid -> when that was
         self._shown = 0.0
         self.last_lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
@@ -75,19 +78,26 @@ class PodLog:
             container=tfjob.CONTAINER,
             follow=True,
             timestamps=True,
+            since_seconds=self._since(pod.metadata.uid),
             _preload_content=False,
+            _request_timeout=SILENT_SECONDS,
         )
         try:
             self._pass_on(pod.metadata.uid, _lines(stream.stream(amt=None)))
         finally:
             stream.release_conn()
 
+    def _since(self, uid: str) -> int | None:
+        """How far back to look: not to the beginning, where a long log goes on."""
+        passed = self._passed.get(uid)
+        return None if passed is None else int(time.monotonic() - passed) + OVERLAP_SECONDS
+
     def _pass_on(self, uid: str, lines: Iterable[str]) -> None:
         for line in lines:
             at, _, text = line.partition(" ")
             if at <= self._last.get(uid, ""):
                 continue  # before a connection was lost
-            self._last[uid] = at
+            self._last[uid], self._passed[uid] = at, time.monotonic()
             told = self._as_text(text)
             if told:
                 self.last_lines.append(told)

@@ -1,5 +1,10 @@
 """The TFJob launcher against a stand-in for the Kubernetes API: what can happen to a TFJob, and what comes of it."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -8,7 +13,7 @@ from kubernetes_api import ApiServer
 from running import wait_until
 from training_operator import TrainingOperator
 
-from tfx_distribute.components.launchers import kubernetes, pod_log, termination
+from tfx_distribute.components.launchers import kubernetes, pod_log, tfjob_requests
 from tfx_distribute.components.launchers.tfjob import KEPT_SECONDS, Owner, TFJobSettings, manifest
 from tfx_distribute.pipelines.rbac import RULES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -28,7 +33,8 @@ NEEDED = {
 def api(tmp_path, monkeypatch):
     for module, name, value in (
         (kubernetes, "POLL_SECONDS", 0.1),
-        (kubernetes, "PATIENCE_SECONDS", 8.0),
+        (tfjob_requests, "POLL_SECONDS", 0.1),
+        (tfjob_requests, "PATIENCE_SECONDS", 8.0),
         (kubernetes, "START_SECONDS", 0.5),
         (pod_log, "AGAIN_SECONDS", 0.1),
     ):
@@ -212,7 +218,7 @@ def test_api_server_gone_for_a_while(api):
 
 
 def test_api_server_gone_for_good(api, monkeypatch):
-    monkeypatch.setattr(kubernetes, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(tfjob_requests, "PATIENCE_SECONDS", 1.0)
     following = started(api)
     api.unreachable(60)
     error = following.ended()
@@ -298,12 +304,18 @@ def test_an_image_that_cannot_be_pulled(api):
     assert not exists(api)
 
 
-def test_told_to_end_removes_the_job(api, monkeypatch):
-    def end(*_):
-        raise termination.TerminatedError
-
-    following = started(api)
-    monkeypatch.setattr(kubernetes.time, "sleep", end)
-    assert isinstance(following.ended(), termination.TerminatedError)
-    monkeypatch.undo()
+def test_a_step_that_is_told_to_end_removes_the_job(api, tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps(tfjob()))
+    code = (
+        "import json, sys; from tfx_distribute.components.launchers import kubernetes; "
+        "kubernetes.run(json.load(open(sys.argv[1])), 3)"
+    )
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    step = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "job.json")], env=environment)
+    try:
+        wait_until(lambda: exists(api), seconds=60)
+        step.send_signal(signal.SIGTERM)
+        assert step.wait(20) != 0
+    finally:
+        step.kill()
     assert not exists(api)

@@ -110,6 +110,13 @@ def test_mistakes_about_strategies(project, parameters, message):
     assert message in output
 
 
+def test_what_has_no_target_is_not_compiled(project):
+    result = CliRunner().invoke(main, ["compile", str(project / "pipeline.yaml"), "-o", str(project / "out.yaml")])
+    assert result.exit_code == 2
+    assert result.output == "Error: targets.kubeflow: is missing; write at least its image and pipeline_root\n"
+    assert not (project / "out.yaml").exists()
+
+
 def test_a_run_fn_saves_by_itself(project):
     (project / "model.py").write_text("def run_fn(fn_args): ...\n")
     for given, expected in (

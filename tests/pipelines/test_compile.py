@@ -227,6 +227,33 @@ def test_a_pipeline_of_tfx_written_by_hand():
     assert executors(package.pipeline)[label]["container"]["resources"]["resourceMemoryLimit"] == "4Gi"
 
 
+def by_hand(*steps):
+    from tfx.orchestration import pipeline
+
+    from tfx_distribute.pipelines.runners import kubeflow as runner
+    from tfx_distribute.pipelines.targets import KubeflowTarget
+
+    made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=list(steps))
+    target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    return runner.compile_pipeline(made, target, {})
+
+
+def test_what_kubeflow_would_not_do_is_refused():
+    from tfx.dsl.components.common import importer, resolver
+    from tfx.dsl.input_resolution.strategies import latest_artifact_strategy
+    from tfx.types import channel, standard_artifacts
+
+    latest = resolver.Resolver(
+        strategy_class=latest_artifact_strategy.LatestArtifactStrategy,
+        model=channel.Channel(type=standard_artifacts.Model),
+    ).with_id("latest-model")
+    with pytest.raises(ConfigurationError, match="latest-model: Kubeflow Pipelines has no resolvers"):
+        by_hand(latest)
+    imported = importer.Importer(source_uri="/models/1", artifact_type=standard_artifacts.Model).with_id("import")
+    with pytest.raises(ConfigurationError, match="import: imports '/models/1', which a cluster cannot read"):
+        by_hand(imported)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -42,6 +42,9 @@ def run_command(*arguments: str) -> str:
         ("schema",),
         ("validate", "examples/digits/pipeline.yaml"),
         ("plan", "examples/taxi/pipeline.yaml"),
+        ("manifests",),
+        ("compile", "--help"),
+        ("submit", "--help"),
     ],
 )
 def test_light_commands(arguments, request, monkeypatch):

@@ -67,6 +67,7 @@ setup(
             "mypy",
             "pytest",
             "pytest-timeout",
+            "pytest-xdist",
             "ruff",
             "types-PyYAML",
             "types-jsonschema",

@@ -151,6 +151,8 @@ def pipeline_args(beam: Beam) -> list[str]:
         mode = "in_memory" if beam.direct_num_workers == 1 else "multi_processing"
         words = [f"--runner={runner.name}", f"--direct_running_mode={mode}"]
         words += [f"--direct_num_workers={beam.direct_num_workers}"]
+        # Its workers are on this machine. Else TFX packs itself, seconds for each component, for machines that have it not.
+        words += ["--sdk_container_image=none"]
     else:
         names = (*runner.required, *runner.optional)
         words = [f"--runner={runner.name}", *(word for name in names for word in _words(name, getattr(beam, name)))]

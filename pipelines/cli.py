@@ -198,7 +198,6 @@ def submit(pipeline: str, target: str, given: tuple[str, ...], no_cache: bool, w
             options["experiment"] or kubeflow.experiment,
             options["run_name"],
             options["service_account"] or kubeflow.service_account,
-            enable_caching=False if no_cache else None,
         )
         click.echo(f"run      {submitted.address}")
         if wait:

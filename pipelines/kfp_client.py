@@ -2,11 +2,14 @@
 
 import contextlib
 import io
+import json
+import logging
 import re
 import tempfile
 import time
+import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 
 import kfp_server_api
 import urllib3
+from google.auth import exceptions as google_errors
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -23,8 +27,13 @@ with warnings.catch_warnings():
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # without an answer; the run goes on meanwhile
+TIMEOUTS = (10.0, 60.0)  # to connect, and for each answer: a connection that is forgotten on its way never ends by itself
 ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "ERROR", "CANCELED")
 WELL = ("SUCCEEDED", "SKIPPED")
+
+_CONFLICT = 409
+_UNAUTHORIZED = (401, 403)
+_CHATTER = logging.getLogger("urllib3.connectionpool")  # which tells of each attempt
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,13 @@ class Submitted:
     address: str
 
 
+class _Client(kfp.Client):
+    """kfp's client with another first question: its own asks five times in 25 seconds, whatever the answer, and hides it."""
+
+    def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:
+        return self.healthzs.get_healthz(_request_timeout=TIMEOUTS)
+
+
 class Pipelines:
     """An installation of Kubeflow Pipelines.
 
@@ -73,11 +89,24 @@ class Pipelines:
 
     def __init__(self, login: Login):
         self._login = login
-        given = {name: value for name, value in vars(login).items() if value is not None}
-        with self._explained(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._client = kfp.Client(**given)
-            self._client.get_kfp_healthz(sleep_duration=1)
+        self._host = login.host or "the default address of kfp"
+        self._connect()
+
+    def _connect(self) -> None:
+        given = {name: value for name, value in vars(self._login).items() if value is not None}
+        with self._explained():
+            self._client = _Client(**given)
+            several_users = self._client.get_kfp_healthz().multi_user
+        self._namespace = self._login.namespace or self._client.get_user_namespace() or None
+        if several_users is None:
+            raise ConfigurationError(
+                f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; where it is a page to log in "
+                "on, see the options --existing-token and --iap-client-id"
+            )
+        if several_users and not self._namespace:
+            raise ConfigurationError(
+                f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
+            )
 
     def submit(
         self,
@@ -88,7 +117,6 @@ class Pipelines:
         experiment: str | None = None,
         run_name: str | None = None,
         service_account: str | None = None,
-        enable_caching: bool | None = None,
     ) -> Submitted:
         """Uploads a pipeline, as another version where it is there already, and runs it.
 
@@ -100,37 +128,50 @@ class Pipelines:
           experiment: Name of the experiment; default `Default`.
           run_name: Name of the run; default that of the pipeline's version.
           service_account: Kubernetes service account; default the installation's.
-          enable_caching: False has all steps run; None does what each step says.
 
         Raises:
           ConfigurationError: The API refuses it.
         """
-        version = f"{name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
+        # The time is for people; two may submit in the same second.
+        version = f"{name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
         said = io.StringIO()
         with self._explained(), contextlib.redirect_stdout(said), tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"{name}.yaml"
             file.write_text(package, encoding="utf-8")
-            pipeline_id = self._client.get_pipeline_id(name)
-            if pipeline_id is None:
-                pipeline_id = self._client.upload_pipeline(
-                    str(file), pipeline_name=name, namespace=self._login.namespace
-                ).pipeline_id
-                (uploaded, *_) = self._client.list_pipeline_versions(pipeline_id).pipeline_versions
-            else:
-                uploaded = self._client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
-            made = self._client.create_experiment(experiment or "Default", namespace=self._login.namespace)
+            uploaded = self._upload(name, str(file), version)
+            made = self._client.create_experiment(experiment or "Default", namespace=self._namespace)
             run = self._client.run_pipeline(
                 experiment_id=made.experiment_id,
                 job_name=run_name or version,
                 params=dict(arguments),
-                pipeline_id=pipeline_id,
+                pipeline_id=uploaded.pipeline_id,
                 version_id=uploaded.pipeline_version_id,
                 pipeline_root=pipeline_root,
-                enable_caching=enable_caching,
                 service_account=service_account,
             )
         address = re.search(r"Run details: (\S+)", said.getvalue())  # kfp alone knows the address of its pages
         return Submitted(run.run_id, address[1] if address else run.run_id)
+
+    def _upload(self, name: str, file: str, version: str) -> Any:
+        """Returns the pipeline's version."""
+        pipeline_id = self._pipeline_id(name)
+        if pipeline_id is None:
+            try:
+                pipeline_id = self._client.upload_pipeline(file, name, namespace=self._namespace).pipeline_id
+                return self._client.list_pipeline_versions(pipeline_id).pipeline_versions[0]
+            except kfp_server_api.ApiException as error:
+                # Somebody else may have uploaded it meanwhile.
+                pipeline_id = self._pipeline_id(name) if error.status == _CONFLICT else None
+                if pipeline_id is None:
+                    raise
+        return self._client.upload_pipeline_version(file, version, pipeline_id=pipeline_id)
+
+    def _pipeline_id(self, name: str) -> str | None:
+        # The client's own method finds no pipelines of a namespace, and none that has been given another name to display.
+        predicate = {"operation": "EQUALS", "key": "name", "stringValue": name}
+        wanted = json.dumps({"predicates": [predicate]})
+        found = self._client.list_pipelines(filter=wanted, namespace=self._namespace).pipelines
+        return found[0].pipeline_id if found else None
 
     def wait(self, run_id: str, told: Callable[[str], None]) -> str:
         """Follows a run to its end.
@@ -149,43 +190,80 @@ class Pipelines:
         while True:
             run = self._run(run_id)
             for task in (run.run_details.task_details or []) if run.run_details else []:
-                if task.state and task.display_name and seen.get(task.display_name) != task.state:
-                    seen[task.display_name] = task.state
+                if task.state and _is_step(task.display_name) and seen.get(task.task_id) != task.state:
+                    seen[task.task_id] = task.state
                     told(f"{task.display_name:28} {task.state.lower()}")
             if run.state in ENDED:
-                if run.error and run.state not in WELL:
-                    told(str(run.error.message))
+                if run.error and run.error.message and run.state not in WELL:
+                    told(run.error.message)
                 return str(run.state)
             time.sleep(POLL_SECONDS)
 
     def _run(self, run_id: str) -> Any:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return self._client.get_run(run_id)
-            except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
-                status = getattr(error, "status", None)
-                if (status and 400 <= status < 500 and status != 429) or time.monotonic() > deadline:
-                    with self._explained():
+        renewed = False
+        with self._explained():
+            while True:
+                try:
+                    return self._client.runs.get_run(run_id, _request_timeout=TIMEOUTS)
+                except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
+                    status = getattr(error, "status", None)
+                    if status == _UNAUTHORIZED[0] and not renewed:
+                        renewed = True
+                        self._connect()  # a training takes longer than many a token lives
+                        continue
+                    if (status and 400 <= status < 500 and status != 429) or time.monotonic() > deadline:
                         raise
                 time.sleep(POLL_SECONDS)
 
     @contextlib.contextmanager
-    def _explained(self) -> Any:
-        """Has what the client raises say what to do."""
-        host = self._login.host or "the default address of kfp"
+    def _explained(self) -> Iterator[None]:
+        """Has the client say nothing of attempts, and what it raises say what to do."""
+        level = _CHATTER.level
+        _CHATTER.setLevel(logging.ERROR)
         try:
-            yield
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
         except kfp_server_api.ApiException as error:
-            told = (error.body or error.reason or "").strip()
-            if error.status in (401, 403):
+            if error.status in _UNAUTHORIZED:
                 raise ConfigurationError(
-                    f"--host: {host} does not let you in ({error.status}: {told}); see the options --existing-token, "
-                    "--iap-client-id and --namespace"
+                    f"--host: {self._host} does not let you in ({error.status}: {_message(error)}); see the options "
+                    "--existing-token, --iap-client-id and --namespace"
                 ) from error
-            raise ConfigurationError(f"Kubeflow Pipelines at {host} refuses: {error.status}: {told}") from error
+            raise ConfigurationError(
+                f"Kubeflow Pipelines at {self._host} refuses: {error.status}: {_message(error)}"
+            ) from error
+        except google_errors.GoogleAuthError as error:
+            raise ConfigurationError(
+                f"--iap-client-id: Google gives no token for it ({error}); write --other-client-id and "
+                "--other-client-secret, or have GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
+            ) from error
         except (urllib3.exceptions.HTTPError, TimeoutError, OSError) as error:
             raise ConfigurationError(
-                f"--host: Kubeflow Pipelines does not answer at {host} ({error}); write the address of its API, such as "
-                "http://localhost:8080 after `kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80`"
+                f"--host: Kubeflow Pipelines does not answer at {self._host} ({_cause(error)}); write the address of its "
+                "API, such as http://localhost:8080 after `kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80`"
             ) from error
+        finally:
+            _CHATTER.setLevel(level)
+
+
+def _is_step(name: str | None) -> bool:
+    """Whether a task is a step of the pipeline's, not one that KFP runs for it: each has a driver, and an executor."""
+    return bool(name) and name not in ("root", "executor") and not str(name).endswith("-driver")
+
+
+def _message(error: Any) -> str:
+    """What an API's answer says, in a line: uploads have another form than the rest, and proxies have pages."""
+    body = (error.body or "").strip()
+    try:
+        document = json.loads(body)
+        text = document.get("error_message") or document.get("message") or document.get("error")
+    except (ValueError, AttributeError):
+        text = None if body.startswith("<") else body
+    return " ".join(str(text or error.reason or "").split())
+
+
+def _cause(error: Exception) -> str:
+    """The innermost reason of a failed request, without the names of objects."""
+    return re.sub(r"^<[^>]*>: ", "", str(getattr(error, "reason", None) or error))

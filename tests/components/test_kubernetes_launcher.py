@@ -227,7 +227,7 @@ def test_api_server_gone_for_good(api, monkeypatch):
 
 
 def test_logs_go_on_where_the_connection_was_lost(api, tmp_path, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     words = "for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.3; done"
     with TrainingOperator(api, tmp_path / "pods"):
         following = Following(made=tfjob(words))

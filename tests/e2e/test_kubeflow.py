@@ -106,9 +106,7 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     """Trains in the step; the data is looked at each time, and what has not changed is not done again."""
     data = installation.claim / "data"
     shutil.copytree(Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple", data)
-    package = installation.package(
-        command, "taxi", "-p", "epochs=2", data={"csv": str(data), "splits": {"train": 2, "eval": 1}}
-    )
+    package = installation.package(command, "taxi", data={"csv": str(data), "splits": {"train": 2, "eval": 1}})
     installation.pipelines.output_file = "tmp"  # as before 2.15
     first = installation.pipelines.run(package, {}, ROOT)
     assert first.cached == []

@@ -223,7 +223,8 @@ class _Execution:
         self.result.inputs[name] = copy.deepcopy(executor_input)
         for artifact in given["artifacts"].values():
             if self.backend.stored(artifact["uri"]).is_dir():
-                shutil.copytree(self.backend.stored(artifact["uri"]), self.backend.local(pod, artifact["uri"]))
+                here = self.backend.local(pod, artifact["uri"])
+                shutil.copytree(self.backend.stored(artifact["uri"]), here, dirs_exist_ok=True)  # two may be one
         for artifact in artifacts.values():
             self.backend.local(pod, artifact["uri"]).parent.mkdir(parents=True, exist_ok=True)
         placeholders = {"{{$}}": json.dumps(_as_go_writes(executor_input))}

@@ -9,13 +9,16 @@ from tfx_distribute.pipelines.beam import RUNNERS, Beam, pipeline_args
 DATAFLOW = {"runner": "dataflow", "project": "p", "region": "europe-west4", "temp_location": "gs://b/tmp"}
 
 
+NONE = "--sdk_container_image=none"  # else TFX packs itself for machines that there are none of
+
+
 @pytest.mark.parametrize(
     ("setting", "arguments"),
     [
-        ({}, ["--runner=DirectRunner", "--direct_running_mode=in_memory", "--direct_num_workers=1"]),
+        ({}, ["--runner=DirectRunner", "--direct_running_mode=in_memory", "--direct_num_workers=1", NONE]),
         (
             {"direct_num_workers": 4},
-            ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=4"],
+            ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=4", NONE],
         ),
         (
             {**DATAFLOW, "max_num_workers": 8, "use_public_ips": False, "options": {"experiments": ["a", "b"]}},

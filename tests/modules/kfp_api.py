@@ -1,0 +1,538 @@
+"""A stand-in for the API server of Kubeflow Pipelines, as far as somebody who submits and follows a run needs it.
+
+It answers `kfp.Client` over HTTP as the sources of 2.17 do, in two forms: uploads are served apart from the rest, and their
+errors have another shape. It is stricter in one thing: a document of a package that the real one skips is refused.
+"""
+
+import contextlib
+import email
+import http.server
+import json
+import re
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email import policy
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import kfp_server_api
+import yaml
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+Document = dict[str, Any]
+
+STATES = ("PENDING", "RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELING", "CANCELED", "PAUSED")
+SCHEMA_VERSION = "2.1.0"
+SERVICE_ACCOUNT = "pipeline-runner"  # of runs that name none
+PREFIX = "/apis/v2beta1/"
+LOGIN_PAGE = "<!doctype html><title>Log in to Kubeflow</title>"
+
+_EQUALS = (1, "EQUALS")
+_NAME = r"[a-z0-9][a-z0-9-]{0,127}"
+_KINDS = {  # HTTP status: code of gRPC, and how the server's own log calls it
+    400: (3, "Invalid input error"),
+    401: (16, "Unauthenticated"),
+    403: (7, "PermissionDenied"),
+    404: (5, "ResourceNotFoundError"),
+    409: (6, "Already exist error"),
+    429: (8, "ResourceExhausted"),
+    500: (13, "InternalServerError"),
+    503: (14, "ServiceUnavailable"),
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "NUMBER_INTEGER": (int, float),
+    "NUMBER_DOUBLE": (int, float),
+    "STRING": (str,),
+    "BOOLEAN": (bool,),
+    "LIST": (list,),
+    "STRUCT": (dict,),
+}
+
+
+class ApiError(Exception):
+    """A request that is refused.
+
+    Args:
+      code: HTTP status.
+      message: What the server has to say to the outside.
+      during: What it was doing, which it puts in front.
+    """
+
+    def __init__(self, code: int, message: str, during: str = ""):
+        super().__init__(message)
+        self.code = code
+        self.grpc, kind = _KINDS.get(code, (2, "Unknown"))
+        self.whole = ": ".join(filter(None, (during, kind, message)))
+
+    def document(self) -> Document:
+        """The answer, as of all that the server's gRPC gateway translates."""
+        details = [{"@type": "type.googleapis.com/google.rpc.Status", "code": self.grpc, "message": str(self)}]
+        return {"error": self.whole, "code": self.grpc, "message": self.whole, "details": details}
+
+    def upload_document(self) -> Document:
+        """The answer to an upload, which does not pass there."""
+        return {"error_message": str(self), "error_details": self.whole}
+
+
+@dataclass(frozen=True)
+class Package:
+    """What has been uploaded.
+
+    Attributes:
+      pipeline: Name of the pipeline.
+      version: Name of its version.
+      text: The file.
+      spec: The PipelineSpec in it.
+    """
+
+    pipeline: str
+    version: str
+    text: str
+    spec: Document
+
+
+@dataclass
+class Run:
+    """A run.
+
+    Attributes:
+      run_id: Its id.
+      display_name: Its name.
+      package: What it runs.
+      reference: Ids of the pipeline and its version.
+      runtime_config: Values of its parameters and its pipeline_root.
+      experiment: Name of its experiment.
+      experiment_id: Its id.
+      service_account: What its pods act as.
+      state: How it is.
+      tasks: Step -> how it is.
+      error: What went wrong. The real server tells no more than that a run could not be read.
+    """
+
+    run_id: str
+    display_name: str
+    package: Package
+    reference: Document
+    runtime_config: Document
+    experiment: str
+    experiment_id: str
+    service_account: str
+    state: str = "PENDING"
+    tasks: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+    def document(self) -> Document:
+        """The run as the server answers it; what is empty is left out."""
+        tasks = [self._task(name, place, state) for name, place, state in self._nodes()] if self.tasks else []
+        document = {
+            "run_id": self.run_id,
+            "experiment_id": self.experiment_id,
+            "display_name": self.display_name,
+            "pipeline_version_reference": self.reference,
+            "runtime_config": self.runtime_config,
+            "service_account": self.service_account,
+            "storage_state": "AVAILABLE",
+            "state": self.state,
+            "error": {"code": 13, "message": self.error} if self.error else None,
+            "run_details": {"task_details": tasks} if tasks else None,
+            "created_at": _now(),
+            "finished_at": "1970-01-01T00:00:00Z",
+        }
+        return {name: value for name, value in document.items() if value}
+
+    def _nodes(self) -> list[tuple[str, str, str]]:
+        """Name, place and state of every node of the workflow: more than the steps, and all executors by the same name."""
+        workflow = f"{self.package.spec['pipelineInfo']['name']}-{self.run_id[:5]}"
+        nodes = [(workflow, "", self.state), ("root", "root", self.state), ("root-driver", "root", "SUCCEEDED")]
+        for name, state in self.tasks.items():
+            driver = "RUNNING" if state == "PENDING" else "SUCCEEDED"
+            nodes += [(name, name, state), (f"{name}-driver", name, driver), ("executor", name, state)]
+        return nodes
+
+    def _task(self, name: str, place: str, state: str) -> Document:
+        task_id = str(uuid.uuid5(uuid.UUID(self.run_id), f"{place}/{name}"))
+        return {"run_id": self.run_id, "task_id": task_id, "display_name": name, "state": state, "create_time": _now()}
+
+
+class KfpApi:
+    """The server, on a free port of loopback. A context manager.
+
+    Args:
+      multi_user: Whether everybody has a namespace, as in the whole of Kubeflow.
+
+    Attributes:
+      requests: Method and path of every request.
+      packages: What has been uploaded, in that order.
+      runs: Id -> run.
+      experiments: Documents of all experiments.
+      pipelines: Documents of all pipelines.
+      require_token: Token that requests have to bear, as behind a proxy that asks for one.
+      login_page: Whether who bears none is led to a page to log in on, as a browser is.
+      before: Called with method and path before each request is answered.
+    """
+
+    def __init__(self, multi_user: bool = False):
+        self.multi_user = multi_user
+        self.requests: list[tuple[str, str]] = []
+        self.packages: list[Package] = []
+        self.runs: dict[str, Run] = {}
+        self.pipelines: list[Document] = []
+        self.experiments: list[Document] = [] if multi_user else [_experiment("Default")]
+        self.require_token: str | None = None
+        self.login_page = False
+        self.before: Callable[[str, str], None] = lambda method, path: None
+        self.reachable_at = 0.0
+        self._versions: dict[str, tuple[str, Package]] = {}  # id of the version -> id of the pipeline
+        self._faults: list[int] = []
+        self._answers_at = 0.0
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    def __enter__(self) -> "KfpApi":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closed.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        """Where it listens: the `host` of a client."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    # What befalls the server and its runs.
+
+    def set_state(self, run_id: str, state: str, tasks: Mapping[str, str] | None = None, error: str | None = None) -> None:
+        """Says how a run is, and those of its steps that are named."""
+        for name in (state, *(tasks or {}).values()):
+            if name not in STATES:
+                raise ValueError(f"a run is never {name}")
+        with self._lock:
+            run = self.runs[run_id]
+            run.state, run.error = state, error
+            run.tasks.update(tasks or {})
+
+    def fail(self, code: int, times: int = 1) -> None:
+        """Answers the next requests with an error."""
+        with self._lock:
+            self._faults += [code] * times
+
+    def unreachable(self, seconds: float) -> None:
+        """Ends connections without an answer for a while."""
+        self.reachable_at = time.monotonic() + seconds
+
+    def silent(self, seconds: float) -> None:
+        """Takes requests for a while that are never answered, as when connections are forgotten on their way."""
+        self._answers_at = time.monotonic() + seconds
+
+    # What is asked of the server.
+
+    def answer(
+        self, method: str, path: str, query: dict[str, str], headers: Mapping[str, str], body: bytes
+    ) -> Document | str:
+        """Answers a request: with a document, or with a page.
+
+        Raises:
+          ApiError: It is refused.
+          ConnectionAbortedError: There is no answer.
+        """
+        self.requests.append((method, path))
+        if time.monotonic() < self._answers_at:
+            self._closed.wait()
+            raise ConnectionAbortedError
+        self.before(method, path)
+        with self._lock:
+            if self._faults:
+                code = self._faults.pop(0)
+                raise ApiError(code, HTTPStatus(code).phrase)
+            if self.require_token and headers.get("Authorization") != f"Bearer {self.require_token}":
+                if self.login_page:
+                    return LOGIN_PAGE
+                raise ApiError(401, "Jwt is missing")
+            namespace = query.get("namespace", "") if self.multi_user else ""
+            match method, path.removeprefix(PREFIX).split("/"):
+                case "GET", ["healthz"]:
+                    return {"commit_sha": "unknown", "tag_name": "2.17.0", "multi_user": self.multi_user}
+                case "GET", ["pipelines"]:
+                    return _listed("pipelines", self.pipelines, namespace, query)
+                case "POST", ["pipelines", "upload"]:
+                    return self._upload(query, namespace, _uploaded_file(headers, body))
+                case "POST", ["pipelines", "upload_version"]:
+                    return self._upload_version(query, _uploaded_file(headers, body))
+                case "GET", ["pipelines", pipeline_id, "versions"]:
+                    self._pipeline(pipeline_id)
+                    found = [_version(key, *known) for key, known in self._versions.items() if known[0] == pipeline_id]
+                    return {"pipeline_versions": found, "total_size": len(found)}
+                case "GET", ["experiments"]:
+                    if self.multi_user and not namespace:
+                        raise ApiError(400, "An experiment cannot have an empty namespace in multi-user mode")
+                    return _listed("experiments", self.experiments, namespace, query)
+                case "POST", ["experiments"]:
+                    return self._create_experiment(_fields(body, kfp_server_api.V2beta1Experiment))
+                case "POST", ["runs"]:
+                    return self._create_run(_fields(body, kfp_server_api.V2beta1Run))
+                case "GET", ["runs", run_id]:
+                    if run_id not in self.runs:
+                        raise ApiError(404, f"Run {run_id} not found", "Failed to get a run")
+                    return self.runs[run_id].document()
+        raise ApiError(404, "Not Found")
+
+    def _upload(self, query: dict[str, str], namespace: str, file: tuple[str, str]) -> Document:
+        name = query.get("name") or file[0]
+        spec = check_package(file[1])
+        if any((known["name"], known.get("namespace", "")) == (name, namespace) for known in self.pipelines):
+            raise ApiError(
+                409, f"Failed to create a new pipeline. The name {name} already exists. Please specify a new name"
+            )
+        pipeline = {"pipeline_id": str(uuid.uuid4()), "name": name, "display_name": name, "created_at": _now()}
+        self.pipelines.append({**pipeline, **({"namespace": namespace} if namespace else {})})
+        self._add_version(pipeline["pipeline_id"], Package(name, name, file[1], spec))
+        return self.pipelines[-1]
+
+    def _upload_version(self, query: dict[str, str], file: tuple[str, str]) -> Document:
+        pipeline_id, name = query.get("pipelineid", ""), query.get("name") or file[0]
+        try:
+            pipeline = self._pipeline(pipeline_id)
+        except ApiError as error:
+            raise ApiError(400, "Failed to create a pipeline version") from error
+        spec = check_package(file[1])
+        if any(known[0] == pipeline_id and known[1].version == name for known in self._versions.values()):
+            text = f"Failed to create a new pipeline version. The name {name} already exist. Specify a new name"
+            raise ApiError(409, text)
+        return self._add_version(pipeline_id, Package(pipeline["name"], name, file[1], spec))
+
+    def _add_version(self, pipeline_id: str, package: Package) -> Document:
+        version_id = str(uuid.uuid4())
+        self._versions[version_id] = (pipeline_id, package)
+        self.packages.append(package)
+        return _version(version_id, pipeline_id, package)
+
+    def _pipeline(self, pipeline_id: str) -> Document:
+        found = [pipeline for pipeline in self.pipelines if pipeline["pipeline_id"] == pipeline_id]
+        if not found:
+            raise ApiError(404, f"Pipeline {pipeline_id} not found", "Failed to get a pipeline")
+        return found[0]
+
+    def _create_experiment(self, body: Document) -> Document:
+        name, namespace = body.get("display_name", ""), body.get("namespace", "") if self.multi_user else ""
+        during = "Failed to create a experiment"
+        if not name:
+            raise ApiError(400, "Experiment must have a non-empty name", during)
+        if self.multi_user and not namespace:
+            raise ApiError(400, "An experiment cannot have an empty namespace in multi-user mode", during)
+        if any((known["display_name"], known.get("namespace", "")) == (name, namespace) for known in self.experiments):
+            text = f"Failed to create a new experiment. The name {name} already exists. Please specify a new name"
+            raise ApiError(409, text, during)
+        self.experiments.append(_experiment(name, namespace))
+        return self.experiments[-1]
+
+    def _create_run(self, body: Document) -> Document:
+        during = "Failed to create a new run"
+        if not body.get("display_name"):
+            raise ApiError(400, "The run name is empty. Please specify a valid name", during)
+        experiment = [known for known in self.experiments if known["experiment_id"] == body.get("experiment_id")]
+        if not experiment:
+            raise ApiError(404, f"Experiment {body.get('experiment_id')} not found", during)
+        reference = body.get("pipeline_version_reference") or {}
+        pipeline_id, package = self._versions.get(reference.get("pipeline_version_id", ""), ("", None))
+        if package is None or reference.get("pipeline_id") != pipeline_id:
+            # Not 404: the server takes all that goes wrong here for a fault of its own.
+            raise ApiError(500, "Internal Server Error", f"{during}: Failed to create a run due to error fetching manifest")
+        config = body.get("runtime_config") or {}
+        check_parameters(package.spec, config.get("parameters") or {})
+        run = Run(
+            run_id=str(uuid.uuid4()),
+            display_name=body["display_name"],
+            package=package,
+            reference=reference,
+            runtime_config=config,
+            experiment=experiment[0]["display_name"],
+            experiment_id=experiment[0]["experiment_id"],
+            service_account=body.get("service_account") or SERVICE_ACCOUNT,
+        )
+        self.runs[run.run_id] = run
+        return run.document()
+
+
+def check_package(text: str) -> Document:
+    """Checks a compiled pipeline.
+
+    Returns:
+      Its PipelineSpec.
+
+    Raises:
+      ApiError: It is not a PipelineSpec, alone or with a platform spec.
+    """
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        raise ApiError(400, f"failed to parse pipeline spec YAML: {error}") from error
+    specs = [document for document in documents if _is_pipeline_spec(document)]
+    if not specs:
+        raise ApiError(400, "unknown template format")
+    if len(specs) > 1:
+        raise ApiError(400, "multiple pipeline specs provided")
+    version, name = specs[0].get("schemaVersion", ""), specs[0]["pipelineInfo"]["name"]
+    if version != SCHEMA_VERSION:
+        text = f"KFP only supports schema version {SCHEMA_VERSION}, but the pipeline spec has version {version}"
+        raise ApiError(400, text)
+    if not re.fullmatch(_NAME, name):
+        raise ApiError(400, "pipeline's name must contain only lowercase alphanumeric characters or '-'")
+    others = [document for document in documents if document is not specs[0]]
+    if len(others) > 1:
+        raise ApiError(400, "multiple platform specs provided")
+    for other in others:
+        try:
+            json_format.ParseDict(other, pipeline_spec_pb2.PlatformSpec())
+        except (json_format.ParseError, AttributeError) as error:
+            raise ApiError(400, f"cannot unmarshal platform specific configs: {error}") from error
+    return specs[0]
+
+
+def check_parameters(spec: Document, values: Document) -> None:
+    """Checks the values of a run's parameters.
+
+    Raises:
+      ApiError: The pipeline does not take them.
+    """
+    during = "Failed to create a new run: Failed to generate the ExecutionSpec: invalid pipeline job inputs"
+    declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    for name, parameter in declared.items():
+        if name not in values:
+            if not parameter.get("isOptional") and parameter.get("defaultValue") is None:
+                text = f"parameter {name} is not optional, yet has neither default value nor user provided value"
+                raise ApiError(400, text, during)
+            continue
+        wanted, value = parameter.get("parameterType", ""), values[name]
+        if not isinstance(value, _TYPES[wanted]) or (isinstance(value, bool) and wanted != "BOOLEAN"):
+            raise ApiError(400, f"input parameter {name} requires type {wanted}, but is not of it", during)
+    unknown = [name for name in values if name not in declared]
+    if unknown:
+        raise ApiError(400, f"parameter(s) provided are not required by pipeline: {', '.join(unknown)}", during)
+
+
+def _is_pipeline_spec(document: Any) -> bool:
+    try:
+        spec = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec())
+    except (json_format.ParseError, AttributeError, TypeError):
+        return False
+    return bool(spec.pipeline_info.name) and spec.HasField("root")
+
+
+def _uploaded_file(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+    """Name and text of the file in a form."""
+    head = f"Content-Type: {headers.get('Content-Type')}\r\n\r\n".encode()
+    form = email.message_from_bytes(head + body, policy=policy.HTTP)
+    for part in form.iter_parts() if form.is_multipart() else []:
+        if part.get_param("name", header="content-disposition") == "uploadfile":
+            name = part.get_filename() or ""
+            if not name.endswith((".yaml", ".yml", ".json")):
+                raise ApiError(400, "Failed to read a pipeline spec file")
+            return name, part.get_payload(decode=True).decode()
+    raise ApiError(400, "Failed to read pipeline from file")
+
+
+def _fields(body: bytes, kind: Any) -> Document:
+    """A document that has fields of a kind and no others."""
+    try:
+        document = json.loads(body)
+    except ValueError as error:
+        raise ApiError(400, f"invalid character in JSON: {error}") from error
+    unknown = set(document) - set(kind.attribute_map.values())
+    if unknown:
+        raise ApiError(400, f'unknown field "{unknown.pop()}"')
+    return document
+
+
+def _listed(kind: str, documents: list[Document], namespace: str, query: dict[str, str]) -> Document:
+    """The documents of a namespace that a filter finds; nothing where it finds none."""
+    predicates = json.loads(query.get("filter") or "{}").get("predicates", [])
+    found = [document for document in documents if document.get("namespace", "") == namespace]
+    for predicate in predicates:
+        key = predicate.get("key")
+        if key not in ("name", "display_name"):
+            raise ApiError(400, f'no support for filtering on unrecognized field "{key}"')
+        if predicate.get("operation") not in _EQUALS:
+            raise ApiError(400, f"invalid predicate operation: {predicate.get('operation')}")
+        wanted = predicate.get("stringValue", predicate.get("string_value"))
+        found = [document for document in found if document.get(key, document["display_name"]) == wanted]
+    return {kind: found, "total_size": len(found)} if found else {}
+
+
+def _experiment(name: str, namespace: str = "") -> Document:
+    document = {"experiment_id": str(uuid.uuid4()), "display_name": name, "created_at": _now(), "storage_state": "AVAILABLE"}
+    return {**document, "namespace": namespace} if namespace else document
+
+
+def _version(version_id: str, pipeline_id: str, package: Package) -> Document:
+    document = {"pipeline_id": pipeline_id, "pipeline_version_id": version_id, "created_at": _now()}
+    return {**document, "name": package.version, "display_name": package.version, "pipeline_spec": package.spec}
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = False  # they are waited for when the server is closed
+
+    def __init__(self, api: KfpApi):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.api = api
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return time.monotonic() >= self.api.reachable_at
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # which is a client that has left
+            super().handle_error(request, client_address)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers one request a connection, so that no thread is left waiting for another."""
+
+    timeout = 30
+    server: _Server
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = dict(parse_qsl(url.query))
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        code: int = HTTPStatus.OK
+        try:
+            answer = self.server.api.answer(self.command, url.path, query, self.headers, body)
+        except ConnectionAbortedError:
+            return
+        except ApiError as error:
+            code = error.code
+            answer = error.upload_document() if "/pipelines/upload" in url.path else error.document()
+        except Exception as error:
+            self._send(500, ApiError(500, f"the stand-in failed: {error!r}").document())
+            raise
+        self._send(code, answer)
+
+    do_POST = do_GET  # noqa: N815
+
+    def _send(self, code: int, answer: Document | str) -> None:
+        content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+        with contextlib.suppress(OSError):
+            self.send_response(code)
+            self.send_header("Content-Type", "text/html" if isinstance(answer, str) else "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)

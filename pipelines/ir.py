@@ -15,6 +15,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 Document = dict[str, Any]
 
+EXECUTOR = "_executor"  # how TFX calls the executor of a component: after it, with this
 COMMAND = ["python", "-m", "tfx_distribute.components.container"]
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9-]+")
 _OF_TFX = ("--executor_class_path", "--json_serialized_invocation_args", "--json_serialized_inputs_spec_args")
@@ -138,8 +139,8 @@ def _add_latest_blessed_model(
     of_importer = {"inputDefinitions": uri, "outputDefinitions": {"artifacts": {"artifact": model_type}}}
     address = {"artifactUri": {"runtimeParameter": "uri"}, "typeSchema": model_type["artifactType"]}
     own = {"uri": {"componentInputParameter": "uri"}}
-    pipeline["components"][importer] = {**of_importer, "executorLabel": f"{importer}_executor"}
-    pipeline["deploymentSpec"]["executors"][f"{importer}_executor"] = {"importer": address}
+    pipeline["components"][importer] = {**of_importer, "executorLabel": f"{importer}{EXECUTOR}"}
+    pipeline["deploymentSpec"]["executors"][f"{importer}{EXECUTOR}"] = {"importer": address}
     selected = {"artifactSelectors": [{"producerSubtask": importer, "outputArtifactKey": "artifact"}]}
     pipeline["components"][outer] = {
         "inputDefinitions": uri,
@@ -290,7 +291,7 @@ def _task(name: str, task: Document) -> Document:
 
 
 def _add(pipeline: Document, name: str, interface: Document, executor: Document, task: Document) -> None:
-    label = f"{name}_executor"
+    label = f"{name}{EXECUTOR}"
     pipeline["components"][name] = {**interface, "executorLabel": label}
     pipeline["deploymentSpec"]["executors"][label] = executor
     _tasks(pipeline)[name] = _task(name, task)

@@ -86,6 +86,19 @@ def resource_spec(machine: Machine) -> Document:
     return spec
 
 
+def resource_spec_of_tfx(given: Document) -> Document:
+    """A ResourceSpec as TFX's `with_platform_config` takes it, with the fields that the backend reads first."""
+    spec = dict(given)
+    if "cpuLimit" in spec:
+        spec["resourceCpuLimit"] = f"{spec['cpuLimit']:g}"
+    if "memoryLimit" in spec:
+        spec["resourceMemoryLimit"] = f"{spec['memoryLimit']:g}G"
+    if "accelerator" in spec:
+        kind, count = spec["accelerator"]["type"], int(spec["accelerator"].get("count", 1))
+        spec["accelerator"] = {"type": kind, "count": count, "resourceType": kind, "resourceCount": str(count)}
+    return spec
+
+
 def executor_config(machine: Machine, target: KubeflowTarget, labels: Mapping[str, str]) -> Document:
     """A step's entry in the platform spec.
 

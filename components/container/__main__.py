@@ -43,10 +43,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if known.what == "latest-blessed-model":
             step.latest_blessed_model(known.executor_input, known.metadata_service, known.pipeline, known.none)
+        elif known.what == "resolve-input":
+            step.resolve_input(known.class_path, known.executor_input, known.component)
         else:
             paths = dict(given.split("=", 1) for given in known.path)
-            run = step.execute if known.what == "execute" else step.resolve_input
-            run(known.class_path, known.executor_input, known.component, paths, beam_args)
+            step.execute(known.class_path, known.executor_input, known.component, paths, beam_args)
     except TfxDistributeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -64,13 +64,7 @@ def execute(
     _write(executor_input, execution_lib.executor_output(execution))
 
 
-def resolve_input(
-    class_path: str,
-    executor_input: Mapping[str, Any],
-    component: Mapping[str, Any],
-    paths: Mapping[str, str],
-    beam_args: Sequence[str],
-) -> None:
+def resolve_input(class_path: str, executor_input: Mapping[str, Any], component: Mapping[str, Any]) -> None:
     """Runs the driver of a file-based ExampleGen: finds its span, version and files, and takes their fingerprint.
 
     The ExampleGen gets them as a parameter, and so as a part of its cache key: files that have changed are never taken for
@@ -80,10 +74,8 @@ def resolve_input(
       class_path: Dotted path of the driver's class.
       executor_input: What the step is told: the ExampleGen's parameters.
       component: Its interface.
-      paths: None.
-      beam_args: None.
     """
-    execution = execution_lib.read(executor_input, component, paths)
+    execution = execution_lib.read(executor_input, component, {})
     driver = import_utils.import_class_by_path(class_path)(metadata_handle=None)
     resolved = driver.resolve_exec_properties(execution.exec_properties, None, None)
     told = json.dumps({name: resolved[name] for name in _RESOLVED}, sort_keys=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from google.protobuf import json_format
 from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
 from tfx.dsl.components.base import base_component, base_node
 from tfx.orchestration import data_types
@@ -99,40 +100,66 @@ def compile_pipeline(
     runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="pipeline.yaml")
     compiled = runner.run(pipeline, write_out=False)["pipelineSpec"]
     compiled = ir.with_defaults(compiled, _defaults(by_name.values()) if defaults is None else defaults)
-    drivers = {
-        name: name_utils.get_full_name(component.driver_class)
-        for name, component in by_name.items()
-        if isinstance(component, FileBasedExampleGen)
-    }
-    compiled = ir.with_resolved_input(compiled, drivers)
+    compiled = ir.with_resolved_input(compiled, _drivers(by_name))
     # Nobody looks whether what these read has changed.
     queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
     compiled = ir.uncached(compiled, queries)
     compiled = ir.without_resolvers(compiled, target.image, target.metadata_service, target.pipeline_root)
     compiled = ir.with_entrypoint(compiled)
-    machines = {}
-    labels = {}
-    for name, component in by_name.items():
-        if not isinstance(component, base_component.BaseComponent):
-            continue
-        trains = isinstance(component, Trainer)
-        waits = trains and not trains_in_step
-        node = _SMALL if waits else nodes.get(name) or nodes.get(DEFAULT) or Node()
-        machines[name] = kubernetes.machine(node, target.platform)
-        queue = {QUEUE_LABEL: target.queue} if target.queue and trains and trains_in_step else {}
-        labels[name] = {**target.labels, **queue}
-    resources = {name: kubernetes.resource_spec(machine) for name, machine in machines.items()}
-    compiled = ir.with_resources(compiled, {name: found for name, found in resources.items() if found})
+    steps = {
+        name: _step(component, target, nodes, trains_in_step)
+        for name, component in by_name.items()
+        if isinstance(component, base_component.BaseComponent)
+    }
+    compiled = ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
     compiled = ir.with_legal_names(compiled)
     ir.check(compiled)
-    configs = {}
-    for label, executor in sorted(compiled["deploymentSpec"]["executors"].items()):
-        if "container" in executor:
-            name = label.removesuffix("_executor")
-            machine = machines.get(name) or kubernetes.machine(nodes.get(DEFAULT, Node()), target.platform)
-            configs[label] = kubernetes.executor_config(machine, target, labels.get(name, target.labels))
-    configs = {label: found for label, found in configs.items() if found}
+    # Steps that are not TFX's: those that look at input files, and for the latest blessed model.
+    other = kubernetes.executor_config(
+        kubernetes.machine(nodes.get(DEFAULT, Node()), target.platform), target, target.labels
+    )
+    configs = {
+        label: steps[name].config if (name := label.removesuffix(ir.EXECUTOR)) in steps else other
+        for label, executor in compiled["deploymentSpec"]["executors"].items()
+        if "container" in executor
+    }
+    configs = {label: config for label, config in configs.items() if config}
     return Package(compiled, {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}})
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Where a component's step runs.
+
+    Attributes:
+      resources: Its ResourceSpec; empty for none.
+      config: Its entry in the platform spec.
+    """
+
+    resources: dict[str, Any]
+    config: dict[str, Any]
+
+
+def _step(
+    component: base_component.BaseComponent, target: KubeflowTarget, nodes: Mapping[str, Node], trains_in_step: bool
+) -> _Step:
+    trains = isinstance(component, Trainer)
+    given = _SMALL if trains and not trains_in_step else nodes.get(component.id)
+    machine = kubernetes.machine(given or nodes.get(DEFAULT) or Node(), target.platform)
+    resources = kubernetes.resource_spec(machine)
+    if given is None and component.platform_config:  # TFX's own way, which it forgets for an ExampleGen of files
+        resources = kubernetes.resource_spec_of_tfx(json_format.MessageToDict(component.platform_config))
+    queue = {QUEUE_LABEL: target.queue} if target.queue and trains and trains_in_step else {}
+    return _Step(resources, kubernetes.executor_config(machine, target, {**target.labels, **queue}))
+
+
+def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:
+    """Name of each ExampleGen of files -> path of its driver."""
+    return {
+        name: name_utils.get_full_name(component.driver_class)
+        for name, component in components.items()
+        if isinstance(component, FileBasedExampleGen)
+    }
 
 
 def write(package: Package, path: Path) -> None:

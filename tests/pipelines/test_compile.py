@@ -238,6 +238,23 @@ def by_hand(*steps):
     return runner.compile_pipeline(made, target, {})
 
 
+def test_resources_as_tfx_takes_them_are_kept():
+    from kfp.pipeline_spec import pipeline_spec_pb2
+    from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
+
+    kind = pipeline_spec_pb2.PipelineDeploymentConfig.PipelineContainerSpec.ResourceSpec
+    gpu = kind.AcceleratorConfig(type="nvidia.com/gpu", count=1)
+    reader = CsvExampleGen("gs://bucket/data").with_platform_config(kind(cpu_limit=4, memory_limit=16, accelerator=gpu))
+    pipeline = by_hand(reader).pipeline
+    assert executors(pipeline)["CsvExampleGen_executor"]["container"]["resources"] == {
+        "cpuLimit": 4.0,
+        "resourceCpuLimit": "4",
+        "memoryLimit": 16.0,
+        "resourceMemoryLimit": "16G",
+        "accelerator": {"type": "nvidia.com/gpu", "count": 1, "resourceType": "nvidia.com/gpu", "resourceCount": "1"},
+    }
+
+
 def test_what_kubeflow_would_not_do_is_refused():
     from tfx.dsl.components.common import importer, resolver
     from tfx.dsl.input_resolution.strategies import latest_artifact_strategy

@@ -23,7 +23,7 @@ def resolved(tmp_path, pattern="span-{SPAN}/*"):
         "input_config": json.dumps({"splits": [{"name": "all", "pattern": pattern}]}),
     }
     told = {"inputs": {"parameterValues": values}, "outputs": {"outputFile": str(output_file)}}
-    step.resolve_input(DRIVER, told, INTERFACE, {}, [])
+    step.resolve_input(DRIVER, told, INTERFACE)
     document = json.loads(output_file.read_text())
     return json.loads(document["parameterValues"][RESOLVED_INPUT])
 

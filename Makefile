@@ -1,8 +1,5 @@
 .PHONY: env demo test lint unit e2e soak bench lock schema
 
-# Trainings of several processes at a time: most of what an end-to-end test does is one process at a time.
-E2E_PROCESSES ?= 2
-
 # Everything below needs the environment; making it again takes no time when nothing has changed.
 env:
 	@./bootstrap.sh
@@ -22,7 +19,7 @@ unit: env
 	.venv/bin/pytest -q -m "not e2e" -n auto --dist loadfile
 
 e2e: env
-	.venv/bin/pytest -q -m e2e -n $(E2E_PROCESSES) --dist worksteal --durations=10
+	.venv/bin/pytest -q -m e2e --durations=10
 
 bench: env
 	.venv/bin/python benchmarks/pipeline_time.py

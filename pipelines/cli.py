@@ -174,12 +174,14 @@ def submit(pipeline: str, target: str, given: tuple[str, ...], no_cache: bool, w
     submitted as it is written. 130: Ctrl-C ended the waiting; the run goes on.
     """
     spec, module = _load(pipeline, given, target)
+    from tfx_distribute.pipelines import kubeflow as kubeflow_lib
+
+    spec = kubeflow_lib.with_service_account(spec, options["service_account"])
+    kubeflow = kubeflow_lib.checked(spec)
     package = _compiled(spec, module, enable_cache=not no_cache)
     from tfx_distribute.pipelines import kfp_client
-    from tfx_distribute.pipelines import kubeflow as kubeflow_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
-    kubeflow = kubeflow_lib.checked(spec)
     login = kfp_client.Login(
         options["host"] or kubeflow.host,
         options["namespace"] or kubeflow.namespace,
@@ -197,7 +199,7 @@ def submit(pipeline: str, target: str, given: tuple[str, ...], no_cache: bool, w
             kubeflow.pipeline_root,
             options["experiment"] or kubeflow.experiment,
             options["run_name"],
-            options["service_account"] or kubeflow.service_account,
+            kubeflow.service_account,
         )
         click.echo(f"run      {submitted.address}")
         if wait:

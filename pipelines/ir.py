@@ -176,6 +176,14 @@ def with_resources(pipeline: Document, resources: Mapping[str, Document]) -> Doc
     return pipeline
 
 
+def with_retries(pipeline: Document, tasks: Sequence[str], most: int) -> Document:
+    """Has some tasks tried again when they fail."""
+    pipeline = copy.deepcopy(pipeline)
+    for name in tasks:
+        _tasks(pipeline)[name]["retryPolicy"] = {"maxRetryCount": most}
+    return pipeline
+
+
 def with_legal_names(pipeline: Document) -> Document:
     """Renames tasks and components to what Argo, which runs them, takes: letters, digits and hyphens."""
     names = _legal([*_tasks(pipeline), *pipeline["components"]])

@@ -7,6 +7,7 @@ from tfx_distribute.pipelines import accelerators, kubernetes
 from tfx_distribute.pipelines.nodes import Node
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.targets import KubeflowTarget
+from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution
 
@@ -39,7 +40,12 @@ def checked(spec: PipelineSpec) -> KubeflowTarget:
             f"targets.kubeflow.training_dir: {shared} is on no volume; write a folder below the mount_path of "
             f"one{_mounts(target)}"
         )
-    distribution = spec.trainer.parameters.distribution
+    if spec.beam.runner != "direct" and not target.pipeline_root.startswith("gs://"):
+        raise ConfigurationError(
+            f"beam.runner: the machines of {spec.beam.runner} reach nothing at {target.pipeline_root}; write runner: "
+            "direct, or a gs:// pipeline_root"
+        )
+    distribution, _ = compatibility.resolve(spec.trainer.parameters.distribution)
     several = launcher(spec, target).wanted(distribution)
     if several and shared is None and not target.pipeline_root.startswith("gs://"):
         raise ConfigurationError(
@@ -52,7 +58,7 @@ def checked(spec: PipelineSpec) -> KubeflowTarget:
 
 
 def _check_accelerator(spec: PipelineSpec, distribution: Distribution, target: KubeflowTarget) -> None:
-    node = spec.nodes.get(TRAINER) or Node()
+    node = trainer_node(spec)
     machine = kubernetes.machine(node, target.platform)
     on_tpu = node.accelerator is not None and accelerators.resource(node.accelerator) == accelerators.TPU_RESOURCE
     if on_tpu != (distribution.strategy == "tpu"):
@@ -79,10 +85,11 @@ def _check_accelerator(spec: PipelineSpec, distribution: Distribution, target: K
 
 
 def _check_reachable(setting: str, path: str | None, target: KubeflowTarget) -> None:
-    if path is None or "://" in path or _is_mounted(path, target):
+    # Artifacts are copied by Kubeflow; all else a step has to read by itself, which it can from there.
+    if path is None or path.startswith("gs://") or _is_mounted(path, target):
         return
     raise ConfigurationError(
-        f"{setting}: {path} is a folder of this machine; for Kubeflow write an address such as gs://bucket/folder, or a "
+        f"{setting}: {path} cannot be reached by a step; for Kubeflow write an address such as gs://bucket/folder, or a "
         f"folder below the mount_path of a volume of targets.kubeflow{_mounts(target)}"
     )
 
@@ -95,9 +102,22 @@ def _mounts(target: KubeflowTarget) -> str:
     return f" ({', '.join(volume.mount_path for volume in target.volumes)})" if target.volumes else ""
 
 
+def with_service_account(spec: PipelineSpec, name: str | None) -> PipelineSpec:
+    """The same pipeline for another service account, which the pods of a training have too; None changes nothing."""
+    if name is None:
+        return spec
+    target = checked(spec).model_copy(update={"service_account": name})
+    return spec.model_copy(update={"targets": spec.targets.model_copy(update={"kubeflow": target})})
+
+
+def trainer_node(spec: PipelineSpec) -> Node:
+    """The machine of each training process."""
+    return spec.nodes.get(TRAINER) or spec.nodes.get(DEFAULT) or Node()
+
+
 def launcher(spec: PipelineSpec, target: KubeflowTarget) -> TFJobSettings:
     """What the Trainer is told of the pods that it may have to create."""
-    worker = kubernetes.machine(spec.nodes.get(TRAINER) or spec.nodes.get(DEFAULT) or Node(), target.platform)
+    worker = kubernetes.machine(trainer_node(spec), target.platform)
     server = kubernetes.machine(spec.nodes.get(PARAMETER_SERVER) or spec.nodes.get(DEFAULT) or Node(), target.platform)
     gang = target.gang_scheduling
     named = {

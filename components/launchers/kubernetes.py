@@ -14,8 +14,9 @@ from tfx_distribute.components.launchers.pod_log import PodLog
 from tfx_distribute.components.launchers.termination import terminable
 from tfx_distribute.components.launchers.tfjob_requests import JOB_LABEL, POLL_SECONDS, Jobs
 from tfx_distribute.components.launchers.tfjob_status import Ended
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.errors import TrainingError
 
+OUT_OF_TIME = "active longer than specified deadline"  # the operator's words
 START_SECONDS = 300.0  # a pod may fail to start, for want of an image or a secret, which may yet come
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -50,8 +51,8 @@ def run(manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | Non
         try:
             jobs.create(manifest)
             _Follower(jobs, manifest, max_restarts, deadline_seconds).follow()
-        except (ConfigurationError, _FailedError):
-            raise  # it was not made; or it has ended, and stays for people to look at
+        except _FailedError:
+            raise  # it has ended, and stays for people to look at
         except BaseException:
             logging.info("removing TFJob %s", jobs.name)
             jobs.delete()
@@ -114,9 +115,8 @@ class _Follower:
         for pod in self._jobs.pods():
             self._see(pod)
         why = self._why(job)
-        if (
-            any(ended.is_final for ended in self._ended.values())
-            or tfjob_status.latest(job).get("reason") == "DeadlineExceeded"
+        if any(ended.is_final for ended in self._ended.values()) or OUT_OF_TIME in tfjob_status.latest(job).get(
+            "message", ""
         ):
             self._log.finish()
             raise _FailedError(why)
@@ -124,6 +124,7 @@ class _Follower:
             self._log.finish()
             raise _FailedError(f"{why}\n{self._used_up()}")
         logging.warning("%s; starting it again from its last save", why.splitlines()[0])
+        self._ended.clear()  # what its pods did is not the next one's
         self._jobs.replace(self._manifest)
 
     def _see(self, pod: client.V1Pod) -> None:

@@ -67,7 +67,9 @@ class PodLog:
             self._ended.wait(AGAIN_SECONDS)
 
     def _follow(self) -> None:
-        pods = self._core.list_namespaced_pod(self._namespace, label_selector=self._selector).items
+        pods = self._core.list_namespaced_pod(
+            self._namespace, label_selector=self._selector, _request_timeout=SILENT_SECONDS
+        ).items
         started = [pod for pod in pods if pod.status.phase in ("Running", "Succeeded", "Failed")]
         if not started:
             return

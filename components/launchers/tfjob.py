@@ -63,6 +63,7 @@ class TFJobSettings:
 
     def wanted(self, distribution: Distribution) -> bool:
         """Whether a training is to be a TFJob."""
+        distribution, _ = compatibility.resolve(distribution)
         several = sum(replicas_of_roles(distribution).values()) > 1
         return self.training == "tfjob" or (self.training == "auto" and several)
 

@@ -50,10 +50,11 @@ class Jobs:
             if error.status != 409:
                 raise _explained(error, self.name, self.namespace) from error
             found = self.get()
-            if tfjob_status.condition(found) != "Failed":
+            ends = "deletionTimestamp" in found["metadata"] or tfjob_status.condition(found) in ("Failed", "Succeeded")
+            if not ends:
                 logging.info("TFJob %s goes on already; following it", self.name)
                 return
-            logging.info("TFJob %s of an earlier try has failed; creating it anew", self.name)
+            logging.info("TFJob %s of an earlier try is over; creating it anew", self.name)
             self.replace(manifest)
 
     def replace(self, manifest: dict[str, Any]) -> None:

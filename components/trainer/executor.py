@@ -4,6 +4,7 @@ import math
 import tempfile
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 from tfx import types
 from tfx.dsl.components.base import base_executor
@@ -59,7 +60,7 @@ class Executor(base_executor.BaseExecutor):
         if job.outputs.checkpoint_dir:
             try:
                 fileio.rmtree(job.outputs.checkpoint_dir)
-            except OSError as error:
+            except (OSError, tf.errors.OpError) as error:
                 logging.warning("The state of the finished training could not be removed: %s", error)
         record(model, job, result)
         logging.info("Trained %s: %s", serving_model_dir, result)

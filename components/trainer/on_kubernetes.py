@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
 from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
@@ -13,7 +14,7 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx_distribute.components.launchers import kubernetes, staging, tfjob
 from tfx_distribute.components.trainer import request
 from tfx_distribute.trainer_module import files
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 
 JOB_FILE = "job.json"
@@ -62,7 +63,10 @@ def train(
             job.recovery.max_restarts,
             settings.active_deadline_seconds,
         )
-        return job, TrainingResult.from_json(files.read(job.outputs.result_file) or "")
+        result = files.read(job.outputs.result_file)
+        if result is None:
+            raise TrainingError(f"TFJob {name} has succeeded, and its chief has left no {job.outputs.result_file}")
+        return job, TrainingResult.from_json(result)
 
 
 @contextlib.contextmanager
@@ -71,7 +75,8 @@ def _removed_at_last(folder: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
+        # Pods that are being removed may have files open; and a person wants the error of the training, not of the tidying.
+        with contextlib.suppress(OSError, tf.errors.OpError):
             fileio.rmtree(folder)
 
 

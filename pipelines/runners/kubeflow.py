@@ -1,7 +1,7 @@
 """Compiles a pipeline for open-source Kubeflow Pipelines: TFX's own KubeflowV2DagRunner, then what `ir` makes of that."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.targets import KubeflowTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-_SMALL = Node(cpu="1", memory="2Gi")  # what a step takes that creates a TFJob and waits
+SPOT_RETRIES = 3  # of a step whose machine may be taken away
+_SMALL = Node(cpu="1", memory="4Gi")  # what a step takes that creates a TFJob and waits
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
     """
     target = kubeflow.checked(spec)
     settings = kubeflow.launcher(spec, target)
+    in_step = not settings.wanted(spec.trainer.parameters.distribution)
+    if not in_step:
+        settings = replace(settings, training="tfjob")  # also of a run that asks for one process: its step is a small one
     push_directory = spec.push.directory if spec.push else None
     places = graph.Places(
         pipeline_root=target.pipeline_root,
@@ -71,7 +75,6 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
     )
     with user_module.importable(module):
         built = graph.build(spec, module, places, enable_cache)
-        in_step = not settings.wanted(spec.trainer.parameters.distribution)
         return compile_pipeline(built, target, spec.nodes, graph.parameter_values(spec), in_step)
 
 
@@ -99,6 +102,7 @@ def compile_pipeline(
     config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=target.image, use_pipeline_spec_2_1=True)
     runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="pipeline.yaml")
     compiled = runner.run(pipeline, write_out=False)["pipelineSpec"]
+    compiled["defaultPipelineRoot"] = target.pipeline_root
     compiled = ir.with_defaults(compiled, _defaults(by_name.values()) if defaults is None else defaults)
     compiled = ir.with_resolved_input(compiled, _drivers(by_name))
     # Nobody looks whether what these read has changed.
@@ -112,6 +116,7 @@ def compile_pipeline(
         if isinstance(component, base_component.BaseComponent)
     }
     compiled = ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
+    compiled = ir.with_retries(compiled, [name for name, step in steps.items() if step.spot], SPOT_RETRIES)
     compiled = ir.with_legal_names(compiled)
     ir.check(compiled)
     # Steps that are not TFX's: those that look at input files, and for the latest blessed model.
@@ -134,10 +139,12 @@ class _Step:
     Attributes:
       resources: Its ResourceSpec; empty for none.
       config: Its entry in the platform spec.
+      spot: Whether its machine may be taken away.
     """
 
     resources: dict[str, Any]
     config: dict[str, Any]
+    spot: bool
 
 
 def _step(
@@ -145,12 +152,13 @@ def _step(
 ) -> _Step:
     trains = isinstance(component, Trainer)
     given = _SMALL if trains and not trains_in_step else nodes.get(component.id)
-    machine = kubernetes.machine(given or nodes.get(DEFAULT) or Node(), target.platform)
+    node = given or nodes.get(DEFAULT) or Node()
+    machine = kubernetes.machine(node, target.platform)
     resources = kubernetes.resource_spec(machine)
     if given is None and component.platform_config:  # TFX's own way, which it forgets for an ExampleGen of files
         resources = kubernetes.resource_spec_of_tfx(json_format.MessageToDict(component.platform_config))
     queue = {QUEUE_LABEL: target.queue} if target.queue and trains and trains_in_step else {}
-    return _Step(resources, kubernetes.executor_config(machine, target, {**target.labels, **queue}))
+    return _Step(resources, kubernetes.executor_config(machine, target, {**target.labels, **queue}), node.spot)
 
 
 def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:

@@ -83,6 +83,7 @@ def test_queues_and_gangs():
         ("auto", Distribution("multi_worker_mirrored", num_workers=1), False),
         ("auto", Distribution("multi_worker_mirrored", num_workers=2), True),
         ("auto", Distribution("parameter_server"), True),
+        ("auto", Distribution("auto", num_workers=2), True),
         ("tfjob", Distribution(), True),
         ("step", Distribution("multi_worker_mirrored", num_workers=2), False),
     ],

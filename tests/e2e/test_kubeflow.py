@@ -19,7 +19,8 @@ from kubernetes_api import ApiServer
 from metadata_service import MetadataService
 from training_operator import TrainingOperator
 
-pytestmark = pytest.mark.e2e
+# Every step of every run is a process that imports TFX.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROOT = "minio://mlpipeline/v2/artifacts"

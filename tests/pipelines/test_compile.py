@@ -183,13 +183,22 @@ def test_resources_in_both_generations(taxi):
     assert executors(taxi.pipeline)["Evaluator_executor"]["container"]["resources"]["cpuLimit"] == 0.5
 
 
+def test_a_step_whose_machine_may_be_taken_away_is_tried_again(taxi):
+    tasks = taxi.pipeline["root"]["dag"]["tasks"]
+    assert {name: task["retryPolicy"] for name, task in tasks.items() if "retryPolicy" in task} == {
+        "Trainer": {"maxRetryCount": 3}
+    }
+
+
 def test_a_step_that_only_waits_is_small(digits):
     trainer = executors(digits.pipeline)["Trainer_executor"]["container"]
     assert "accelerator" not in trainer["resources"]
     config = digits.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["Trainer_executor"]
     assert not {"nodeSelector", "tolerations", "emptyDirMounts"} & set(config)
     told = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
-    worker = json.loads(told["runtimeValue"]["constant"])["worker"]["spec"]
+    launcher = json.loads(told["runtimeValue"]["constant"])
+    assert launcher["training"] == "tfjob", "whatever a run asks for: this step has no accelerator"
+    worker = launcher["worker"]["spec"]
     assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
     assert worker["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-l4"
 
@@ -275,9 +284,14 @@ def test_what_kubeflow_would_not_do_is_refused():
     ("changes", "message"),
     [
         ({"targets": {}}, "targets.kubeflow: is missing"),
-        ({"data": {"csv": "data"}}, "is a folder of this machine; for Kubeflow write an address such as gs://bucket/folder"),
+        ({"data": {"csv": "data"}}, "cannot be reached by a step; for Kubeflow write an address such as gs://bucket/folder"),
+        ({"data": {"csv": "s3://bucket/data"}}, "data.csv: s3://bucket/data cannot be reached by a step"),
+        (
+            {"beam": {"runner": "flink", "flink_master": "f:8081"}},
+            "beam.runner: the machines of flink reach nothing at s3://",
+        ),
         ({"push": {}}, "push.directory: is missing; a step cannot push to s3://bucket/root"),
-        ({"push": {"directory": "/serving"}}, "push.directory: /serving is a folder of this machine"),
+        ({"push": {"directory": "/serving"}}, "push.directory: /serving cannot be reached by a step"),
         ({"nodes": {"Trainr": {}}}, "nodes.Trainr: the pipeline has no such component; it has CsvExampleGen"),
         (
             {"nodes": {"Trainer": {"accelerator": "nvidia-l5"}}},

@@ -3,7 +3,7 @@
 #   docker build --build-arg PIPELINE=examples/digits -t registry.example.com/team/digits:1 .
 #   docker build --build-arg PIPELINE=examples/digits --build-arg ACCELERATOR=gpu -t registry.example.com/team/digits:1-gpu .
 #
-# GPU: the CUDA libraries come as packages; the driver is the node's. TPU: give TENSORFLOW the build that is made for it.
+# GPU: the CUDA libraries come as packages; the driver is the node's. TPU: TENSORFLOW may be any requirement of pip's.
 
 FROM python:3.10-slim-bookworm AS build
 # One dependency of TFX has no wheel.
@@ -14,8 +14,9 @@ WORKDIR /src
 COPY requirements.lock .
 RUN pip install --require-hashes --requirement requirements.lock
 ARG ACCELERATOR=cpu
-ARG TENSORFLOW=2.16.2
-RUN if [ "$ACCELERATOR" = gpu ]; then pip install "tensorflow[and-cuda]==$TENSORFLOW"; fi
+ARG TENSORFLOW=
+RUN if [ "$ACCELERATOR" = gpu ]; then pip install "tensorflow[and-cuda]==2.16.2"; fi && \
+    if [ -n "$TENSORFLOW" ]; then pip install "$TENSORFLOW"; fi
 COPY setup.py README.md ./
 COPY src src
 COPY trainer_module trainer_module

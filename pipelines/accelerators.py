@@ -19,8 +19,8 @@ Platform = Literal["kubernetes", "gke", "vertex"]
 PLATFORMS: tuple[Platform, ...] = ("kubernetes", "gke", "vertex")
 """Any cluster with NVIDIA's device plugin and GPU feature discovery; Google Kubernetes Engine; Vertex AI."""
 
-PRODUCT = "nvidia.com/gpu.product"
 GPU_RESOURCE, TPU_RESOURCE = "nvidia.com/gpu", "google.com/tpu"
+PRODUCT = "nvidia.com/gpu.product"
 """Label that GPU feature discovery gives a node: the driver's name for its GPUs, with dashes for spaces."""
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
+from tfx_distribute.components.container.names import RESOLVED_INPUT
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 Document = dict[str, Any]
@@ -127,8 +127,8 @@ def _add_latest_blessed_model(
     pipeline: Document, node: str, model_type: Document, image: str, metadata_service: str, pipeline_root: str
 ) -> None:
     uri = {"parameters": {"uri": {"parameterType": "STRING"}}}
-    none = f"{pipeline_root.rstrip('/')}/{NO_MODEL}"
-    arguments = ["--metadata-service", metadata_service, "--pipeline", pipeline["pipelineInfo"]["name"], "--none", none]
+    arguments = ["--metadata-service", metadata_service, "--pipeline", pipeline["pipelineInfo"]["name"]]
+    arguments += ["--pipeline-root", pipeline_root.rstrip("/")]
     step = {
         "image": image,
         "command": COMMAND,

@@ -11,6 +11,8 @@ from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution
 
+# What the launcher of a step mounts for itself: backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
+OF_KUBEFLOW = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
 DEFAULT, TRAINER, PARAMETER_SERVER = "default", "Trainer", "ParameterServer"  # keys of `nodes`
 
 
@@ -23,6 +25,7 @@ def checked(spec: PipelineSpec) -> KubeflowTarget:
     target = spec.targets.kubeflow
     if target is None:
         raise ConfigurationError("targets.kubeflow: is missing; write at least its image and pipeline_root")
+    _check_volumes(target)
     name, source = spec.data.source
     for setting, path in ((f"data.{name}", source), ("data.schema_file", spec.data.schema_file)):
         if setting != "data.example_gen":
@@ -82,6 +85,23 @@ def _check_accelerator(spec: PipelineSpec, distribution: Distribution, target: K
             f"accelerator_count: {wanted} devices per training process, but a machine has {devices[0]} "
             f"(nodes.Trainer); write accelerator_count: {devices[0]} or 0, or nodes.Trainer.accelerator_count: {wanted}"
         )
+
+
+def _check_volumes(target: KubeflowTarget) -> None:
+    for volume in target.volumes:
+        if volume.mount_path.rstrip("/") in OF_KUBEFLOW:
+            raise ConfigurationError(
+                f"targets.kubeflow.volumes: {volume.mount_path} is a folder of Kubeflow's own in every step; write another "
+                "mount_path"
+            )
+    for kind, given in (("claim", [volume.claim for volume in target.volumes]), ("mount_path", _paths(target))):
+        for name in given:
+            if given.count(name) > 1:
+                raise ConfigurationError(f"targets.kubeflow.volumes: {kind} {name} is there more than once; write it once")
+
+
+def _paths(target: KubeflowTarget) -> list[str]:
+    return [volume.mount_path.rstrip("/") for volume in target.volumes]
 
 
 def _check_reachable(setting: str, path: str | None, target: KubeflowTarget) -> None:

@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         if name == "latest-blessed-model":
             command.add_argument("--metadata-service", required=True, metavar="HOST:PORT", help="the metadata store")
             command.add_argument("--pipeline", required=True, help="name of the pipeline")
-            command.add_argument("--none", required=True, metavar="ADDRESS", help="what stands for none")
+            command.add_argument("--pipeline-root", required=True, metavar="ADDRESS", help="where its artifacts are")
             continue
         command.add_argument("--component", type=json.loads, required=True, help="the step's interface, a ComponentSpec")
         command.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="where an artifact lies here")
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
     try:
         if known.what == "latest-blessed-model":
-            step.latest_blessed_model(known.executor_input, known.metadata_service, known.pipeline, known.none)
+            step.latest_blessed_model(known.executor_input, known.metadata_service, known.pipeline, known.pipeline_root)
         elif known.what == "resolve-input":
             step.resolve_input(known.class_path, known.executor_input, known.component)
         else:

@@ -18,12 +18,14 @@ BLESSING = "tfx.ModelBlessing"  # and the type of its artifacts
 TIMEOUT_SECONDS = 30.0
 
 
-def find(address: str, pipeline: str) -> str | None:
+def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
     """The address of the model.
 
     Args:
       address: `host:port` of the metadata store.
       pipeline: Name of the pipeline.
+      pipeline_root: Address that its artifacts are written under: the store knows a pipeline by its name alone, which
+        another team may use as well.
 
     Returns:
       None where no model was blessed yet.
@@ -45,16 +47,24 @@ def find(address: str, pipeline: str) -> str | None:
             f"targets.kubeflow.metadata_service: the metadata store does not answer at {address} ({error}); write the "
             "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it"
         ) from error
-    return latest_model(artifact for artifact in of_pipeline if artifact.type_id in kinds)
+    return latest_model((artifact for artifact in of_pipeline if artifact.type_id in kinds), pipeline_root)
 
 
-def latest_model(blessings: Iterable[metadata_store_pb2.Artifact]) -> str | None:
-    """The address of the model that the latest blessing is about."""
-    given = [blessing for blessing in blessings if _number(blessing, constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1]
+def latest_model(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root: str) -> str | None:
+    """The address of the model below a root that the latest blessing is about."""
+    given = [
+        blessing
+        for blessing in blessings
+        if _number(blessing, constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1
+        and _model(blessing).startswith(f"{pipeline_root.rstrip('/')}/")
+    ]
     if not given:
         return None
-    latest = max(given, key=lambda blessing: (blessing.create_time_since_epoch, blessing.id))
-    return str(latest.custom_properties[constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY].string_value)
+    return _model(max(given, key=lambda blessing: (blessing.create_time_since_epoch, blessing.id)))
+
+
+def _model(blessing: metadata_store_pb2.Artifact) -> str:
+    return str(blessing.custom_properties[constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY].string_value)
 
 
 def _number(artifact: metadata_store_pb2.Artifact, name: str) -> float:

@@ -83,18 +83,20 @@ def resolve_input(class_path: str, executor_input: Mapping[str, Any], component:
     _write(executor_input, execution_lib.executor_output(execution, {RESOLVED_INPUT: told}))
 
 
-def latest_blessed_model(executor_input: Mapping[str, Any], metadata_service: str, pipeline: str, none: str) -> None:
+def latest_blessed_model(
+    executor_input: Mapping[str, Any], metadata_service: str, pipeline: str, pipeline_root: str
+) -> None:
     """Tells the address of the model that a new one is compared with, as the parameter `uri`.
 
     Args:
       executor_input: What the step is told.
       metadata_service: `host:port` of the metadata store.
       pipeline: Name of the pipeline.
-      none: The address to tell where there is none.
+      pipeline_root: Address that its artifacts are written under.
     """
-    found = baseline.find(metadata_service, pipeline)
+    found = baseline.find(metadata_service, pipeline, pipeline_root)
     logging.info("latest blessed model: %s", found or "none")
-    _write(executor_input, {"parameterValues": {"uri": found or none}})
+    _write(executor_input, {"parameterValues": {"uri": found or f"{pipeline_root}/{NO_MODEL}"}})
 
 
 def _executor(class_path: str, folder: str, beam_args: list[str]) -> base_executor.BaseExecutor:

@@ -82,6 +82,7 @@ class _Follower:
         self._log = PodLog(jobs.namespace, selector)
         self._told = ""
         self._pods: dict[str, set[str]] = {}  # name -> uids: one that is made anew has another
+        self._waiting: dict[str, str] = {}  # uid -> what it was last said to wait for
         self._stuck: dict[str, float] = {}  # uid -> since when it cannot start
         self._ended: dict[str, Ended] = {}  # uid -> how it ended, of the pods that failed
 
@@ -131,6 +132,10 @@ class _Follower:
         """Takes in how a pod is. One that failed is soon gone, with what it printed."""
         uid = pod.metadata.uid
         self._pods.setdefault(pod.metadata.name, set()).add(uid)
+        waits_for = tfjob_status.waits_for(pod)
+        if waits_for and self._waiting.get(uid) != waits_for:
+            self._waiting[uid] = waits_for
+            logging.info("pod %s %s", pod.metadata.name, waits_for)
         cannot_start = tfjob_status.cannot_start(pod)
         if cannot_start and time.monotonic() - self._stuck.setdefault(uid, time.monotonic()) > START_SECONDS:
             raise TrainingError(f"TFJob {self._jobs.name}: pod {pod.metadata.name} {cannot_start}")

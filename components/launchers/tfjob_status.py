@@ -70,6 +70,14 @@ class Ended:
         return Ended(name)
 
 
+def waits_for(pod: client.V1Pod) -> str:
+    """Why a pod has found no node yet; empty where it has."""
+    for found in pod.status.conditions or ():
+        if found.type == "PodScheduled" and found.status == "False":
+            return f"waits for a node ({found.reason or 'Pending'}: {found.message or ''})"
+    return ""
+
+
 def cannot_start(pod: client.V1Pod) -> str:
     """Why a pod does not start that has found a node; empty where it does, or may yet."""
     for status in pod.status.container_statuses or ():

@@ -291,6 +291,30 @@ def test_takes_too_long(api):
     assert not exists(api)
 
 
+def test_what_a_pod_waits_for_is_told_once(api, caplog):
+    caplog.set_level("INFO", logger="absl")
+    following = started(api)
+    document = pod()
+    unscheduled = condition("PodScheduled", reason="Unschedulable", message="0/3 nodes have nvidia.com/gpu") | {
+        "status": "False"
+    }
+    document["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+    api.set_pod(NAMESPACE, document)
+    told = f"pod {NAME}-chief-0 waits for a node (Unschedulable: {message})"
+    wait_until(lambda: told in caplog.text)
+    time.sleep(0.5)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert following.ended() is None
+    assert [record.getMessage() for record in caplog.records].count(told) == 1
+
+
+def test_a_refusal_while_it_follows_removes_the_job(api):
+    following = started(api)
+    api.allowed = NEEDED - {("", "pods", "list")}
+    assert isinstance(following.ended(), ConfigurationError)
+    assert not exists(api), "nobody would look after it"
+
+
 def test_an_image_that_cannot_be_pulled(api):
     following = started(api)
     document = pod()

@@ -285,6 +285,14 @@ def test_what_kubeflow_would_not_do_is_refused():
     [
         ({"targets": {}}, "targets.kubeflow: is missing"),
         ({"data": {"csv": "data"}}, "cannot be reached by a step; for Kubeflow write an address such as gs://bucket/folder"),
+        (
+            {"targets": {"kubeflow": TARGET | {"volumes": [{"claim": "c", "mount_path": "/minio/"}]}}},
+            "targets.kubeflow.volumes: /minio/ is a folder of Kubeflow's own",
+        ),
+        (
+            {"targets": {"kubeflow": TARGET | {"volumes": [{"claim": "c", "mount_path": path} for path in ("/a", "/b")]}}},
+            "targets.kubeflow.volumes: claim c is there more than once",
+        ),
         ({"data": {"csv": "s3://bucket/data"}}, "data.csv: s3://bucket/data cannot be reached by a step"),
         (
             {"beam": {"runner": "flink", "flink_master": "f:8081"}},

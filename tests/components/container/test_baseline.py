@@ -23,15 +23,16 @@ def bless(service, pipeline, model, blessed, at):
 
 
 def test_the_latest_blessed_model_of_the_pipeline(service):
-    assert baseline.find(service.address, "digits") is None, "nothing has run yet"
+    assert baseline.find(service.address, "digits", "s3://b") is None, "nothing has run yet"
     service.record("tfx.Model", pb.Artifact(uri="s3://b/model"), [service.context(PIPELINE, "digits")])
-    assert baseline.find(service.address, "digits") is None, "nothing was blessed yet"
+    assert baseline.find(service.address, "digits", "s3://b") is None, "nothing was blessed yet"
     bless(service, "digits", "s3://b/1", 1.0, 100)
     bless(service, "digits", "s3://b/2", 1.0, 300)
     bless(service, "digits", "s3://b/3", 0.0, 400)
     bless(service, "taxi", "s3://b/4", 1.0, 500)
-    assert baseline.find(service.address, "digits") == "s3://b/2"
-    assert baseline.find(service.address, "taxi") == "s3://b/4"
+    assert baseline.find(service.address, "digits", "s3://b") == "s3://b/2"
+    assert baseline.find(service.address, "taxi", "s3://b/") == "s3://b/4"
+    assert baseline.find(service.address, "taxi", "s3://ours") is None, "another team's, of the same name"
 
 
 def test_a_store_that_does_not_answer(monkeypatch):
@@ -39,4 +40,4 @@ def test_a_store_that_does_not_answer(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(ConfigurationError, match=rf"metadata_service: .* at 127.0.0.1:{port}"):
-        baseline.find(f"127.0.0.1:{port}", "digits")
+        baseline.find(f"127.0.0.1:{port}", "digits", "s3://b")

@@ -295,9 +295,8 @@ def test_what_a_pod_waits_for_is_told_once(api, caplog):
     caplog.set_level("INFO", logger="absl")
     following = started(api)
     document = pod()
-    unscheduled = condition("PodScheduled", reason="Unschedulable", message="0/3 nodes have nvidia.com/gpu") | {
-        "status": "False"
-    }
+    message = "0/3 nodes have nvidia.com/gpu"
+    unscheduled = condition("PodScheduled", reason="Unschedulable", message=message) | {"status": "False"}
     document["status"] = {"phase": "Pending", "conditions": [unscheduled]}
     api.set_pod(NAMESPACE, document)
     told = f"pod {NAME}-chief-0 waits for a node (Unschedulable: {message})"

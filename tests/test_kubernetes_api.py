@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from kubernetes import client, watch
-from kubernetes_api import CRD, ApiServer, Document
+from kubernetes_api import ApiServer
 from running import is_running, wait_until
+from tfjob_admission import CRD, Document
 from training_operator import TrainingOperator
 from urllib3.exceptions import HTTPError
 

@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
-from kubernetes_api import CONTAINER, REPLICA_TYPES, ApiError, ApiServer, Document, is_owned, now
+from kubernetes_api import ApiError, ApiServer, is_owned, now
+from tfjob_admission import CONTAINER, REPLICA_TYPES, Document
 
 NODE = "loopback"
 POLL_SECONDS = 0.03

@@ -278,10 +278,15 @@ def check(name: str | None, accelerator_count: int, topology: str, platform: Pla
     Raises:
       ConfigurationError: With a message that begins with the setting's name.
     """
-    _check_spot(spot, platform)
+    if spot and platform == "kubernetes":
+        raise ConfigurationError(
+            "spot: kubernetes has no label for spot machines that all clusters share; leave spot out, and write a "
+            "node_selector and tolerations of your own"
+        )
     if name is None:
-        if topology:
-            raise ConfigurationError(f"topology: {topology!r} is of no accelerator; write which, or leave topology out")
+        for setting, value in (("topology", topology), ("accelerator_count", accelerator_count)):
+            if value:
+                raise ConfigurationError(f"{setting}: {value!r} is of no accelerator; write which, or leave {setting} out")
         return
     row = find(name, platform)
     if accelerator_count < 0:
@@ -336,11 +341,7 @@ def node_selector(name: str | None, topology: str, spot: bool, platform: Cluster
       topology: As in `check`.
       spot: As in `check`.
       platform: What the cluster is.
-
-    Raises:
-      ConfigurationError: Spot machines are asked of a cluster that has no label for them.
     """
-    _check_spot(spot, platform)
     labels = {"cloud.google.com/gke-spot": "true"} if spot else {}
     if name is None:
         return labels
@@ -371,11 +372,7 @@ def tolerations(name: str | None, spot: bool, platform: Cluster) -> list[dict[st
       name: The accelerator; None for a machine without.
       spot: As in `check`.
       platform: What the cluster is.
-
-    Raises:
-      ConfigurationError: Spot machines are asked of a cluster that has no taint for them.
     """
-    _check_spot(spot, platform)
     tolerated = []
     if name is not None:
         tolerated += [{"key": resource(name), "operator": "Exists", "effect": "NoSchedule"}]
@@ -421,14 +418,6 @@ def machine_spec(name: str, accelerator_count: int, topology: str = "", machine_
     if row.vertex_type:
         return {**spec, "accelerator_type": row.vertex_type, "accelerator_count": devices * row.vertex_units}
     return {**spec, "tpu_topology": topology}
-
-
-def _check_spot(spot: bool, platform: Platform) -> None:
-    if spot and platform == "kubernetes":
-        raise ConfigurationError(
-            "spot: kubernetes has no label for spot machines that all clusters share; leave spot out, and write a "
-            "node_selector and tolerations of your own"
-        )
 
 
 def _check_gpu(row: Accelerator, asked: int, topology: str, platform: Platform) -> None:

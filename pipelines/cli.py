@@ -135,15 +135,12 @@ def compile_(pipeline: str, target: str, given: tuple[str, ...], output: str | N
     The file holds the pipeline and, in a second document, where its steps run; `kfp` takes it as it is. Values given with -p
     become the defaults of pipeline parameters.
     """
-    from pathlib import Path
-
     spec, module = _load(pipeline, given, target)
-    path = Path(output or f"{spec.name}.yaml")
+    path = output or f"{spec.name}.yaml"
     package = _compiled(spec, module, enable_cache=not no_cache)
-    from tfx_distribute.pipelines.runners import kubeflow as runner
-
     try:
-        runner.write(package, path)
+        with click.open_file(path, "w", encoding="utf-8", atomic=True) as file:
+            file.write(package.to_yaml())
     except OSError as error:
         click.echo(f"Error: cannot write {path}: {error.strerror}", err=True)
         sys.exit(INVALID)
@@ -291,13 +288,15 @@ def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: 
 
 def _load(pipeline: str, given: tuple[str, ...], target: str = "") -> "tuple[PipelineSpec, Module]":
     """Reads and checks all that can be known before anything heavy is imported; ends the program where it is wrong."""
-    from tfx_distribute.pipelines import kubeflow, loader, preflight, user_module
+    from tfx_distribute.pipelines import loader, preflight, user_module
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
         spec = loader.override(loader.load(pipeline), loader.parse_parameters(given))
         module = user_module.find(spec)
         if target == "kubeflow":
+            from tfx_distribute.pipelines import kubeflow
+
             kubeflow.checked(spec)
         else:
             preflight.check_data(spec)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfx_distribute.components.launchers.tfjob import CONTAINER
 from tfx_distribute.pipelines import accelerators
 from tfx_distribute.pipelines.nodes import Node, number
 from tfx_distribute.pipelines.targets import KubeflowTarget
@@ -52,18 +53,16 @@ def machine(node: Node, platform: accelerators.Cluster) -> Machine:
     limits = {name: value for name, value in (("cpu", node.cpu), ("memory", node.memory)) if value}
     own = [{name: value for name, value in given.model_dump().items() if value} for given in node.tolerations]
     shared_memory = node.shared_memory
-    affinity: Mapping[str, tuple[str, ...]] = {}
+    accelerators.check(node.accelerator, node.accelerator_count, node.topology, platform, node.spot)
     if node.accelerator:
-        accelerators.check(node.accelerator, node.accelerator_count, node.topology, platform)
         count = accelerators.count(node.accelerator, node.accelerator_count, node.topology)
         limits[accelerators.resource(node.accelerator)] = str(count)
-        affinity = accelerators.node_affinity(node.accelerator, platform)
         shared_memory = shared_memory or ""
     selector = accelerators.node_selector(node.accelerator, node.topology, node.spot, platform)
     return Machine(
         limits=limits,
         node_selector={**selector, **node.node_selector},
-        node_affinity=affinity,
+        node_affinity=accelerators.node_affinity(node.accelerator, platform),
         tolerations=(*accelerators.tolerations(node.accelerator, node.spot, platform), *own),
         shared_memory=shared_memory,
     )
@@ -88,15 +87,14 @@ def resource_spec(machine: Machine) -> Document:
 
 def resource_spec_of_tfx(given: Document) -> Document:
     """A ResourceSpec as TFX's `with_platform_config` takes it, with the fields that the backend reads first."""
-    spec = dict(given)
-    if "cpuLimit" in spec:
-        spec["resourceCpuLimit"] = f"{spec['cpuLimit']:g}"
-    if "memoryLimit" in spec:
-        spec["resourceMemoryLimit"] = f"{spec['memoryLimit']:g}G"
-    if "accelerator" in spec:
-        kind, count = spec["accelerator"]["type"], int(spec["accelerator"].get("count", 1))
-        spec["accelerator"] = {"type": kind, "count": count, "resourceType": kind, "resourceCount": str(count)}
-    return spec
+    limits = {}
+    if "cpuLimit" in given:
+        limits["cpu"] = f"{given['cpuLimit']:g}"
+    if "memoryLimit" in given:
+        limits["memory"] = f"{given['memoryLimit']:g}G"
+    if "accelerator" in given:
+        limits[given["accelerator"]["type"]] = str(given["accelerator"].get("count", 1))
+    return {**given, **resource_spec(Machine(limits))}
 
 
 def executor_config(machine: Machine, target: KubeflowTarget, labels: Mapping[str, str]) -> Document:
@@ -157,7 +155,7 @@ def pod_template(machine: Machine, target: KubeflowTarget) -> Document:
         for secret in target.secrets
         for variable, key in sorted(secret.env.items())
     ]
-    container: Document = {"name": "tensorflow", "image": target.image}
+    container: Document = {"name": CONTAINER, "image": target.image}
     if environment:
         container["env"] = environment
     if machine.limits:

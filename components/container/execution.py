@@ -17,6 +17,8 @@ from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.types import artifact as artifact_lib
 from tfx.utils import import_utils
 
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
 # Roots that only Kubeflow's launcher knows, which copies inputs and outputs between them and a folder of the container. That
 # of gs:// is for TFX itself, TensorFlow and Beam to read: workers of Dataflow and pods of a TFJob see it too.
 COPIED = ("s3://", "minio://")
@@ -48,6 +50,9 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
       executor_input: What the step is told.
       component: The step's interface, a ComponentSpec: a backend leaves out the types of input artifacts and parameters.
       paths: Name of an artifact, `inputs/NAME` or `outputs/NAME` -> where Kubeflow's launcher has it in this container.
+
+    Raises:
+      ConfigurationError: An input has several artifacts.
     """
     addresses: dict[str, str] = {}
 
@@ -58,10 +63,11 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
         # Only what the component declares: Kubeflow adds an output for the log.
         for name, definition in definitions.items():
             listed = found.get(name, {}).get("artifacts", [])
-            made[name] = [
-                _artifact(runtime, definition, paths.get(f"{kind}/{name}", ""), addresses, is_only=len(listed) == 1)
-                for runtime in listed
-            ]
+            if len(listed) > 1:  # of which the launcher would tell the path of the first only
+                raise ConfigurationError(
+                    f"{name}: {len(listed)} artifacts are given, and a component of TFX's takes one here"
+                )
+            made[name] = [_artifact(runtime, definition, paths.get(f"{kind}/{name}", ""), addresses) for runtime in listed]
         return {name: listed for name, listed in made.items() if listed}
 
     declared = component.get("inputDefinitions", {}).get("parameters", {})
@@ -94,7 +100,7 @@ def executor_output(execution: Execution, parameters: Mapping[str, Any] | None =
 
 
 def _artifact(
-    runtime: Mapping[str, Any], definition: Mapping[str, Any], path: str, addresses: dict[str, str], is_only: bool
+    runtime: Mapping[str, Any], definition: Mapping[str, Any], path: str, addresses: dict[str, str]
 ) -> types.Artifact:
     kind = definition["artifactType"]
     title = kind.get("schemaTitle") or yaml.safe_load(kind["instanceSchema"])["title"]
@@ -103,7 +109,7 @@ def _artifact(
     artifact.mlmd_artifact.name = name
     artifact.id = _number(name)
     artifact.uri = uri
-    if uri.startswith(COPIED) and is_only:
+    if uri.startswith(COPIED):
         artifact.uri = path
         addresses[path] = uri
     for key, value in runtime.get("metadata", {}).items():

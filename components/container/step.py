@@ -19,6 +19,7 @@ from tfx.utils import import_utils
 from tfx_distribute.components.container import baseline
 from tfx_distribute.components.container import execution as execution_lib
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
+from tfx_distribute.trainer_module import files
 
 _RESOLVED = (
     standard_component_specs.INPUT_CONFIG_KEY,
@@ -126,5 +127,4 @@ def _temporary_folder(execution: execution_lib.Execution) -> Iterator[str]:
 def _write(executor_input: Mapping[str, Any], output: Mapping[str, Any]) -> None:
     path = executor_input["outputs"]["outputFile"]
     fileio.makedirs(os.path.dirname(path))
-    with fileio.open(path, "w") as file:
-        file.write(json.dumps(output))
+    files.write(path, json.dumps(output))

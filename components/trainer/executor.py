@@ -43,8 +43,7 @@ class Executor(base_executor.BaseExecutor):
         self._log_startup(input_dict, output_dict, exec_properties)
         launcher = exec_properties.get("launcher")
         settings = tfjob.TFJobSettings.from_json(launcher) if launcher else None
-        distribution, _ = compatibility.resolve(request.training_parameters(exec_properties)[0])
-        if settings and settings.wanted(distribution):
+        if settings and settings.wanted(request.training_parameters(exec_properties)[0]):
             from tfx_distribute.components.trainer import on_kubernetes  # whose client takes its time to import
 
             job, result = on_kubernetes.train(input_dict, output_dict, exec_properties, settings)

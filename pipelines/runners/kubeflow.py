@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -168,13 +167,6 @@ def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:
         for name, component in components.items()
         if isinstance(component, FileBasedExampleGen)
     }
-
-
-def write(package: Package, path: Path) -> None:
-    """Writes a compiled pipeline, beside its place first."""
-    beside = path.with_name(f"{path.name}.partial")
-    beside.write_text(package.to_yaml(), encoding="utf-8")
-    beside.replace(path)
 
 
 def _check_nodes(nodes: Mapping[str, Node], components: Mapping[str, base_node.BaseNode]) -> None:

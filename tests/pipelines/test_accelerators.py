@@ -177,8 +177,6 @@ def test_spot_is_refused_where_clusters_share_no_label_for_it():
     for call in (
         lambda: accelerators.check("nvidia-l4", 1, "", "kubernetes", spot=True),
         lambda: accelerators.check(None, 0, "", "kubernetes", spot=True),
-        lambda: accelerators.node_selector("nvidia-l4", "", True, "kubernetes"),
-        lambda: accelerators.tolerations(None, True, "kubernetes"),
     ):
         with pytest.raises(
             ConfigurationError, match="^spot: kubernetes has no label .* write a node_selector and tolerations"

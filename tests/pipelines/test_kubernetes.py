@@ -56,6 +56,8 @@ def test_a_machine_of_which_nothing_is_said():
         (Node(accelerator="tpu-v5-lite-podslice", topology="3x3"), "gke", "topology: "),
         (Node(accelerator="nvidia-tesla-t4", accelerator_count=3), "gke", "accelerator_count: "),
         (Node(spot=True), "kubernetes", "spot: "),
+        (Node(topology="2x2"), "gke", "topology: '2x2' is of no accelerator"),
+        (Node(accelerator_count=2), "gke", "accelerator_count: 2 is of no accelerator"),
     ],
 )
 def test_what_a_platform_does_not_have(node, platform, message):

@@ -57,6 +57,24 @@ def test_two_processes_that_no_launcher_of_ours_started(cluster):
     assert (cluster.model / "saved_model.pb").is_file()
 
 
+def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, tmp_path):
+    """A launcher elsewhere tries it again, or not; whether the chief is gone is another test's."""
+    job = write_job(cluster, distribution=Distribution("parameter_server"))
+    code = (
+        "import sys; from tfx_distribute.trainer_module import coordinator, process; "
+        "coordinator.serve = lambda task, distribution: None; sys.exit(process.main(sys.argv[1]))"
+    )
+    config = Cluster.of({"chief": 1, "worker": 1, "ps": 1}, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])
+    environment = {**os.environ, "TF_CONFIG": config.tf_config(config.tasks[-1])}
+
+    def ended() -> int:
+        return subprocess.run([sys.executable, "-c", code, job], env=environment, timeout=120, check=False).returncode
+
+    assert ended() == 138
+    (cluster.folder / "result.json").write_text(TrainingResult(1, 1, 1, 1.0, {}).to_json())
+    assert ended() == 0
+
+
 def test_failure_is_an_exit_code_and_a_message(cluster):
     process = start(write_job(cluster, schedule=Schedule(5000, epochs=1)))
     _, errors = process.communicate(timeout=120)

@@ -5,6 +5,7 @@ from tfx.components.util import examples_utils
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_distribute.components.container import execution as execution_lib
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 EXAMPLES = "title: tfx.Examples\ntype: object\n"
 COMPONENT = {
@@ -131,6 +132,13 @@ def test_what_is_written_is_read_again(execution):
     assert again.span == 3
     assert again.get_int_custom_property("span") == 4
     assert again.get_json_value_custom_property("by_split") == {"eval": 1.0}
+
+
+def test_several_artifacts_are_refused():
+    told = json.loads(json.dumps(EXECUTOR_INPUT))
+    told["inputs"]["artifacts"]["examples"]["artifacts"] *= 2
+    with pytest.raises(ConfigurationError, match="examples: 2 artifacts are given"):
+        execution_lib.read(told, COMPONENT, PATHS)
 
 
 def test_gs_is_left_to_tfx():

@@ -19,7 +19,7 @@ unit: env
 	.venv/bin/pytest -q -m "not e2e" -n auto --dist loadfile
 
 e2e: env
-	.venv/bin/pytest -q -m e2e --durations=10
+	.venv/bin/pytest -q -m e2e -n 2 --dist worksteal --durations=10
 
 bench: env
 	.venv/bin/python benchmarks/pipeline_time.py

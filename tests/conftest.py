@@ -1,8 +1,10 @@
 """Fixtures that all tests share: digits as examples, a fork server, a training cluster, the command line."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,10 @@ from pathlib import Path
 # As in every training process: the Keras that TFX, TFT and TFMA use. Read when TensorFlow is imported.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# Tests that run beside others look whether anything is left in the temporary folder: each process of theirs has its own.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
 
 import pytest
 import yaml
@@ -76,6 +82,12 @@ def command(tmp_path: Path) -> Callable[..., Finished]:
         return Finished(done.returncode, done.stdout)
 
     return run
+
+
+def pytest_unconfigure() -> None:
+    """Removes the temporary folder of a process of tests."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -171,10 +171,10 @@ def submit(pipeline: str, target: str, given: tuple[str, ...], no_cache: bool, w
     submitted as it is written. 130: Ctrl-C ended the waiting; the run goes on.
     """
     spec, module = _load(pipeline, given, target)
-    from tfx_distribute.pipelines import kubeflow as kubeflow_lib
+    from tfx_distribute.pipelines import kubeflow_target
 
-    spec = kubeflow_lib.with_service_account(spec, options["service_account"])
-    kubeflow = kubeflow_lib.checked(spec)
+    spec = kubeflow_target.with_service_account(spec, options["service_account"])
+    kubeflow = kubeflow_target.checked(spec)
     package = _compiled(spec, module, enable_cache=not no_cache)
     from tfx_distribute.pipelines import kfp_client
     from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -295,9 +295,9 @@ def _load(pipeline: str, given: tuple[str, ...], target: str = "") -> "tuple[Pip
         spec = loader.override(loader.load(pipeline), loader.parse_parameters(given))
         module = user_module.find(spec)
         if target == "kubeflow":
-            from tfx_distribute.pipelines import kubeflow
+            from tfx_distribute.pipelines import kubeflow_target
 
-            kubeflow.checked(spec)
+            kubeflow_target.checked(spec)
         else:
             preflight.check_data(spec)
     except ConfigurationError as error:

@@ -1,12 +1,15 @@
 """The machines that a pipeline's steps and training processes get: what a pipeline file says of them."""
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from tfx_distribute.pipelines.models import Model
+
+DEFAULT, TRAINER, PARAMETER_SERVER = "default", "Trainer", "ParameterServer"  # keys of `nodes`, beside components
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|Ki|[MGTP]i?|)$")
 _FACTORS = {
@@ -75,3 +78,8 @@ class Node(Model):
     """Labels of Kubernetes nodes, beside those that follow from the rest."""
     tolerations: list[Toleration] = Field(default_factory=list)
     """Taints of Kubernetes nodes that do not matter, beside those that follow from the rest."""
+
+
+def node(nodes: Mapping[str, Node], name: str) -> Node:
+    """The machine of a component, or of a kind of training process; as `default` has it, where nothing is said of it."""
+    return nodes.get(name) or nodes.get(DEFAULT) or Node()

@@ -44,9 +44,9 @@ class Executor(base_executor.BaseExecutor):
         launcher = exec_properties.get("launcher")
         settings = tfjob.TFJobSettings.from_json(launcher) if launcher else None
         if settings and settings.wanted(request.training_parameters(exec_properties)[0]):
-            from tfx_distribute.components.trainer import on_kubernetes  # whose client takes its time to import
+            from tfx_distribute.components.trainer import remote  # whose clients take their time to import
 
-            job, result = on_kubernetes.train(input_dict, output_dict, exec_properties, settings)
+            job, result = remote.train(input_dict, output_dict, exec_properties, settings)
         else:
             # Readable by its owner only, as the job document inside it has to be.
             with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:

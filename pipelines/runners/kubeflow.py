@@ -15,9 +15,8 @@ from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.tfjob import QUEUE_LABEL
 from tfx_distribute.components.trainer.component import Trainer
-from tfx_distribute.pipelines import graph, ir, kubeflow, kubernetes, user_module
-from tfx_distribute.pipelines.kubeflow import DEFAULT, PARAMETER_SERVER
-from tfx_distribute.pipelines.nodes import Node
+from tfx_distribute.pipelines import graph, ir, kubeflow_target, pods, user_module
+from tfx_distribute.pipelines.nodes import DEFAULT, PARAMETER_SERVER, Node
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.targets import KubeflowTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -59,8 +58,8 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
     Raises:
       ConfigurationError: It cannot run there.
     """
-    target = kubeflow.checked(spec)
-    settings = kubeflow.launcher(spec, target)
+    target = kubeflow_target.checked(spec)
+    settings = kubeflow_target.launcher(spec, target)
     in_step = not settings.wanted(spec.trainer.parameters.distribution)
     if not in_step:
         settings = replace(settings, training="tfjob")  # also of a run that asks for one process: its step is a small one
@@ -69,7 +68,7 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
         pipeline_root=target.pipeline_root,
         metadata=None,
         push_directory=push_directory or f"{target.pipeline_root.rstrip('/')}/{spec.name}/serving",
-        checkpoint_dir=kubeflow.checkpoint_dir(spec, target),
+        checkpoint_dir=kubeflow_target.checkpoint_dir(spec, target),
         launcher=settings.to_json(),
     )
     with user_module.importable(module):
@@ -119,9 +118,7 @@ def compile_pipeline(
     compiled = ir.with_legal_names(compiled)
     ir.check(compiled)
     # Steps that are not TFX's: those that look at input files, and for the latest blessed model.
-    other = kubernetes.executor_config(
-        kubernetes.machine(nodes.get(DEFAULT, Node()), target.platform), target, target.labels
-    )
+    other = pods.executor_config(pods.machine(nodes.get(DEFAULT, Node()), target.platform), target, target.labels)
     configs = {
         label: steps[name].config if (name := label.removesuffix(ir.EXECUTOR)) in steps else other
         for label, executor in compiled["deploymentSpec"]["executors"].items()
@@ -152,12 +149,12 @@ def _step(
     trains = isinstance(component, Trainer)
     given = _SMALL if trains and not trains_in_step else nodes.get(component.id)
     node = given or nodes.get(DEFAULT) or Node()
-    machine = kubernetes.machine(node, target.platform)
-    resources = kubernetes.resource_spec(machine)
+    machine = pods.machine(node, target.platform)
+    resources = pods.resource_spec(machine)
     if given is None and component.platform_config:  # TFX's own way, which it forgets for an ExampleGen of files
-        resources = kubernetes.resource_spec_of_tfx(json_format.MessageToDict(component.platform_config))
+        resources = pods.resource_spec_of_tfx(json_format.MessageToDict(component.platform_config))
     queue = {QUEUE_LABEL: target.queue} if target.queue and trains and trains_in_step else {}
-    return _Step(resources, kubernetes.executor_config(machine, target, {**target.labels, **queue}), node.spot)
+    return _Step(resources, pods.executor_config(machine, target, {**target.labels, **queue}), node.spot)
 
 
 def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from kubernetes_api import ApiServer
 
 from tfx_distribute.components.launchers import tfjob
 from tfx_distribute.components.launchers.tfjob import TFJobSettings
-from tfx_distribute.components.trainer.on_kubernetes import job_name
+from tfx_distribute.components.trainer.remote import job_name
 from tfx_distribute.trainer_module.job import Distribution
 
 IMAGE = "registry.example.com/digits:1"

@@ -11,7 +11,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 
-from tfx_distribute.components.launchers import kubernetes, staging, tfjob
+from tfx_distribute.components.launchers import staging, tfjob, tfjob_launcher
 from tfx_distribute.components.trainer import request
 from tfx_distribute.trainer_module import files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -58,8 +58,8 @@ def train(
         files.write(address, job.to_json())
         if "://" not in address:
             os.chmod(address, 0o600)
-        kubernetes.run(
-            tfjob.manifest(name, address, job.distribution, job.schedule.keras_version, settings, kubernetes.owner()),
+        tfjob_launcher.run(
+            tfjob.manifest(name, address, job.distribution, job.schedule.keras_version, settings, tfjob_launcher.owner()),
             job.recovery.max_restarts,
             settings.active_deadline_seconds,
         )

@@ -13,7 +13,7 @@ from kubernetes_api import ApiServer
 from running import wait_until
 from training_operator import TrainingOperator
 
-from tfx_distribute.components.launchers import kubernetes, pod_log, tfjob_requests
+from tfx_distribute.components.launchers import pod_log, tfjob_launcher, tfjob_requests
 from tfx_distribute.components.launchers.tfjob import KEPT_SECONDS, Owner, TFJobSettings, manifest
 from tfx_distribute.pipelines.rbac import RULES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -32,10 +32,10 @@ NEEDED = {
 @pytest.fixture
 def api(tmp_path, monkeypatch):
     for module, name, value in (
-        (kubernetes, "POLL_SECONDS", 0.1),
+        (tfjob_launcher, "POLL_SECONDS", 0.1),
         (tfjob_requests, "POLL_SECONDS", 0.1),
         (tfjob_requests, "PATIENCE_SECONDS", 8.0),
-        (kubernetes, "START_SECONDS", 0.5),
+        (tfjob_launcher, "START_SECONDS", 0.5),
         (pod_log, "AGAIN_SECONDS", 0.1),
     ):
         monkeypatch.setattr(module, name, value)
@@ -69,7 +69,7 @@ class Following:
 
     def _run(self, made, max_restarts, deadline_seconds):
         try:
-            kubernetes.run(made, max_restarts, deadline_seconds)
+            tfjob_launcher.run(made, max_restarts, deadline_seconds)
         except BaseException as error:
             self.error = error
 
@@ -330,8 +330,8 @@ def test_an_image_that_cannot_be_pulled(api):
 def test_a_step_that_is_told_to_end_removes_the_job(api, tmp_path):
     (tmp_path / "job.json").write_text(json.dumps(tfjob()))
     code = (
-        "import json, sys; from tfx_distribute.components.launchers import kubernetes; "
-        "kubernetes.run(json.load(open(sys.argv[1])), 3)"
+        "import json, sys; from tfx_distribute.components.launchers import tfjob_launcher; "
+        "tfjob_launcher.run(json.load(open(sys.argv[1])), 3)"
     )
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
     step = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "job.json")], env=environment)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from tfx_distribute.components.launchers.tfjob import TFJobSettings
-from tfx_distribute.pipelines import accelerators, kubernetes
-from tfx_distribute.pipelines.nodes import Node
+from tfx_distribute.pipelines import accelerators, pods
+from tfx_distribute.pipelines.nodes import PARAMETER_SERVER, TRAINER, node
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.targets import KubeflowTarget
 from tfx_distribute.trainer_module import compatibility
@@ -13,7 +13,6 @@ from tfx_distribute.trainer_module.job import Distribution
 
 # What the launcher of a step mounts for itself: backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
 OF_KUBEFLOW = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
-DEFAULT, TRAINER, PARAMETER_SERVER = "default", "Trainer", "ParameterServer"  # keys of `nodes`
 
 
 def checked(spec: PipelineSpec) -> KubeflowTarget:
@@ -61,18 +60,18 @@ def checked(spec: PipelineSpec) -> KubeflowTarget:
 
 
 def _check_accelerator(spec: PipelineSpec, distribution: Distribution, target: KubeflowTarget) -> None:
-    node = trainer_node(spec)
-    machine = kubernetes.machine(node, target.platform)
-    on_tpu = node.accelerator is not None and accelerators.resource(node.accelerator) == accelerators.TPU_RESOURCE
+    worker = node(spec.nodes, TRAINER)
+    machine = pods.machine(worker, target.platform)
+    on_tpu = worker.accelerator is not None and accelerators.resource(worker.accelerator) == accelerators.TPU_RESOURCE
     if on_tpu != (distribution.strategy == "tpu"):
         raise ConfigurationError(
-            f"nodes.Trainer.accelerator: strategy {distribution.strategy} does not train on {node.accelerator or 'a CPU'}; "
-            "write strategy: tpu with a TPU, and with nothing else"
+            f"nodes.Trainer.accelerator: strategy {distribution.strategy} does not train on {worker.accelerator or 'a CPU'}"
+            "; write strategy: tpu with a TPU, and with nothing else"
         )
-    if on_tpu and accelerators.hosts(str(node.accelerator), node.accelerator_count, node.topology) > 1:
+    if on_tpu and accelerators.hosts(str(worker.accelerator), worker.accelerator_count, worker.topology) > 1:
         raise ConfigurationError(
-            f"nodes.Trainer.topology: {node.topology} is several machines, and the strategy tpu trains on one here; write a "
-            "smaller topology"
+            f"nodes.Trainer.topology: {worker.topology} is several machines, and the strategy tpu trains on one here; write "
+            "a smaller topology"
         )
     devices = [int(count) for name, count in machine.limits.items() if "/" in name]
     wanted = distribution.accelerator_count
@@ -130,15 +129,10 @@ def with_service_account(spec: PipelineSpec, name: str | None) -> PipelineSpec:
     return spec.model_copy(update={"targets": spec.targets.model_copy(update={"kubeflow": target})})
 
 
-def trainer_node(spec: PipelineSpec) -> Node:
-    """The machine of each training process."""
-    return spec.nodes.get(TRAINER) or spec.nodes.get(DEFAULT) or Node()
-
-
 def launcher(spec: PipelineSpec, target: KubeflowTarget) -> TFJobSettings:
     """What the Trainer is told of the pods that it may have to create."""
-    worker = kubernetes.machine(trainer_node(spec), target.platform)
-    server = kubernetes.machine(spec.nodes.get(PARAMETER_SERVER) or spec.nodes.get(DEFAULT) or Node(), target.platform)
+    worker = pods.machine(node(spec.nodes, TRAINER), target.platform)
+    server = pods.machine(node(spec.nodes, PARAMETER_SERVER), target.platform)
     gang = target.gang_scheduling
     named = {
         "minAvailable": gang and gang.min_available,
@@ -148,8 +142,8 @@ def launcher(spec: PipelineSpec, target: KubeflowTarget) -> TFJobSettings:
     }
     return TFJobSettings(
         name=spec.name,
-        worker=kubernetes.pod_template(worker, target),
-        parameter_server=kubernetes.pod_template(server, target),
+        worker=pods.pod_template(worker, target),
+        parameter_server=pods.pod_template(server, target),
         training=target.training,
         training_dir=target.training_dir,
         labels=target.labels,

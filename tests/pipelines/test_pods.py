@@ -1,6 +1,6 @@
 import pytest
 
-from tfx_distribute.pipelines import kubernetes
+from tfx_distribute.pipelines import pods
 from tfx_distribute.pipelines.nodes import Node, Toleration, number
 from tfx_distribute.pipelines.targets import KubeflowTarget, Secret, Volume
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -30,22 +30,22 @@ MACHINES = {
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_in_all_documents(name, expected):
     node, platform = MACHINES[name]
-    machine = kubernetes.machine(node, platform)
+    machine = pods.machine(node, platform)
     expected(
         f"machines/{name}",
         {
-            "resources of a step": kubernetes.resource_spec(machine),
-            "platform spec of a step": kubernetes.executor_config(machine, TARGET, TARGET.labels),
-            "pod of a training process": kubernetes.pod_template(machine, TARGET),
+            "resources of a step": pods.resource_spec(machine),
+            "platform spec of a step": pods.executor_config(machine, TARGET, TARGET.labels),
+            "pod of a training process": pods.pod_template(machine, TARGET),
         },
     )
 
 
 def test_a_machine_of_which_nothing_is_said():
-    machine = kubernetes.machine(Node(), "kubernetes")
-    assert kubernetes.resource_spec(machine) == {}
+    machine = pods.machine(Node(), "kubernetes")
+    assert pods.resource_spec(machine) == {}
     plain = KubeflowTarget(image="i", pipeline_root="gs://b/r")
-    assert kubernetes.executor_config(machine, plain, {}) == {}
+    assert pods.executor_config(machine, plain, {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_machine_of_which_nothing_is_said():
 )
 def test_what_a_platform_does_not_have(node, platform, message):
     with pytest.raises(ConfigurationError, match=message.replace("?", r"\?")):
-        kubernetes.machine(node, platform)
+        pods.machine(node, platform)
 
 
 @pytest.mark.parametrize(("quantity", "value"), [("500m", 0.5), ("4", 4), ("1.5", 1.5), ("2Gi", 2**31), ("1G", 10**9)])

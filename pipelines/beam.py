@@ -86,7 +86,7 @@ class Beam(Model):
     dataflow_kms_key: str | None = None
     """Dataflow: key that encrypts data at rest."""
     sdk_container_image: str | None = None
-    """Dataflow: image of the machines, with TFX and this package."""
+    """Dataflow: image of the machines, with TFX and this package; default that of the pipeline's steps, if they have one."""
     flink_master: str | None = None
     """Flink: HOST:PORT of its REST service, or `[local]`."""
     flink_version: str | None = None
@@ -139,12 +139,15 @@ class Beam(Model):
                 )
 
 
-def pipeline_args(beam: Beam) -> list[str]:
+def pipeline_args(beam: Beam, image: str | None = None) -> list[str]:
     """Beam's options, as words of a command line.
 
     Args:
       beam: The setting.
+      image: Container image of the pipeline's steps; Dataflow's machines have it where no other is named.
     """
+    if beam.runner == "dataflow" and beam.sdk_container_image is None:
+        beam = beam.model_copy(update={"sdk_container_image": image})
     runner = RUNNERS[beam.runner]
     if beam.runner == "direct":
         # One process: this one, which has imported everything. Several: subprocesses, since threads share an interpreter.

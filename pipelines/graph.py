@@ -42,15 +42,15 @@ class Places:
       pipeline_root: Folder or address that artifacts are written under.
       metadata: Connection of ML Metadata; None where the platform has its own.
       push_directory: Folder or address that models are pushed to.
-      checkpoint_dir: Folder or address of training states; None for one beside the Trainer's outputs.
-      launcher: Where training runs, as the Trainer has it; None for beside its executor.
+      checkpoint_dir: Folder of training states; None for one beside the Trainer's outputs.
+      image: Container image of all steps, which machines of Dataflow have too; None where there is none.
     """
 
     pipeline_root: str
     metadata: Any
     push_directory: str
     checkpoint_dir: str | None = None
-    launcher: str | None = None
+    image: str | None = None
 
 
 def sqlite(path: str) -> Any:
@@ -124,7 +124,6 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
         example_weight=spec.trainer.example_weight,
         custom_config=spec.trainer.custom_config,
         checkpoint_dir=places.checkpoint_dir,
-        launcher=places.launcher,
         **parameters,
     )
     nodes.append(trainer)
@@ -145,7 +144,7 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
         components=nodes,
         enable_cache=enable_cache,
         metadata_connection_config=places.metadata,
-        beam_pipeline_args=beam.pipeline_args(spec.beam),
+        beam_pipeline_args=beam.pipeline_args(spec.beam, places.image),
     )
 
 

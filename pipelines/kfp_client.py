@@ -5,6 +5,8 @@ import io
 import json
 import logging
 import re
+import socket
+import ssl
 import tempfile
 import time
 import uuid
@@ -16,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import kfp_server_api
+import requests
 import urllib3
+import yaml
 from google.auth import exceptions as google_errors
+from urllib3.util.ssl_match_hostname import CertificateError
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -31,8 +36,16 @@ TIMEOUTS = (10.0, 60.0)  # to connect, and for each answer: a connection that is
 ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "ERROR", "CANCELED")
 WELL = ("SUCCEEDED", "SKIPPED")
 
+_NOT_FOUND = 404
 _CONFLICT = 409
 _UNAUTHORIZED = (401, 403)
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")  # what OpenSSL finds where http answers
+# What Kubeflow Pipelines calls nodes of its own, in each run: a step of such a name cannot be told from them.
+_OWN_NODES = {"root", "executor"}
+_ADDRESS = (
+    "write the address of its API, such as http://localhost:8080 after `kubectl port-forward -n kubeflow "
+    "svc/ml-pipeline-ui 8080:80`"
+)
 _CHATTER = logging.getLogger("urllib3.connectionpool")  # which tells of each attempt
 
 
@@ -90,13 +103,22 @@ class Pipelines:
     def __init__(self, login: Login):
         self._login = login
         self._host = login.host or "the default address of kfp"
+        self._steps: dict[str, frozenset[str]] = {}  # id of a run -> names of its steps
         self._connect()
 
     def _connect(self) -> None:
         given = {name: value for name, value in vars(self._login).items() if value is not None}
         with self._explained():
-            self._client = _Client(**given)
-            several_users = self._client.get_kfp_healthz().multi_user
+            try:
+                self._client = _Client(**given)
+                several_users = self._client.get_kfp_healthz().multi_user
+            except kfp_server_api.ApiException as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                raise ConfigurationError(
+                    f"--host: what answers at {self._host} has no API of Kubeflow Pipelines 2 there ({error.status}: "
+                    f"{_message(error)}); {_ADDRESS}"
+                ) from error
         self._namespace = self._login.namespace or self._client.get_user_namespace() or None
         if several_users is None:
             raise ConfigurationError(
@@ -149,6 +171,7 @@ class Pipelines:
                 pipeline_root=pipeline_root,
                 service_account=service_account,
             )
+        self._steps[run.run_id] = _steps(package)
         address = re.search(r"Run details: (\S+)", said.getvalue())  # kfp alone knows the address of its pages
         return Submitted(run.run_id, address[1] if address else run.run_id)
 
@@ -177,7 +200,7 @@ class Pipelines:
         """Follows a run to its end.
 
         Args:
-          run_id: Id of the run.
+          run_id: Id of a run that was submitted here.
           told: Called with a line on each step that changes its state.
 
         Returns:
@@ -187,10 +210,11 @@ class Pipelines:
           ConfigurationError: The API does not answer any more.
         """
         seen: dict[str, str] = {}
+        steps = self._steps.get(run_id, frozenset())
         while True:
             run = self._run(run_id)
             for task in (run.run_details.task_details or []) if run.run_details else []:
-                if task.state and _is_step(task.display_name) and seen.get(task.task_id) != task.state:
+                if task.state and task.display_name in steps and seen.get(task.task_id) != task.state:
                     seen[task.task_id] = task.state
                     told(f"{task.display_name:28} {task.state.lower()}")
             if run.state in ENDED:
@@ -234,23 +258,56 @@ class Pipelines:
             raise ConfigurationError(
                 f"Kubeflow Pipelines at {self._host} refuses: {error.status}: {_message(error)}"
             ) from error
+        except (google_errors.TransportError, requests.exceptions.RequestException) as error:
+            raise ConfigurationError(
+                f"--iap-client-id: Google cannot be asked for a token for it ({_cause(error)}); see whether it is reached "
+                "from here, or write --existing-token"
+            ) from error
         except google_errors.GoogleAuthError as error:
             raise ConfigurationError(
                 f"--iap-client-id: Google gives no token for it ({error}); write --other-client-id and "
                 "--other-client-secret, or have GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
             ) from error
-        except (urllib3.exceptions.HTTPError, TimeoutError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError) as error:
+            raise ConfigurationError(f"--host: {_unreached(self._host, error)}") from error
+        except OSError as error:  # all that is wrong with connections has been before
             raise ConfigurationError(
-                f"--host: Kubeflow Pipelines does not answer at {self._host} ({_cause(error)}); write the address of its "
-                "API, such as http://localhost:8080 after `kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80`"
+                f"cannot use a file that is needed to submit to {self._host}: {error}; it is one of kfp's own in "
+                "~/.config/kfp, a temporary one in $TMPDIR, or the certificates that $REQUESTS_CA_BUNDLE names"
             ) from error
         finally:
             _CHATTER.setLevel(level)
 
 
-def _is_step(name: str | None) -> bool:
-    """Whether a task is a step of the pipeline's, not one that KFP runs for it: each has a driver, and an executor."""
-    return bool(name) and name not in ("root", "executor") and not str(name).endswith("-driver")
+def _steps(package: str) -> frozenset[str]:
+    """Names of the steps of a compiled pipeline; a run has more nodes, such as a driver for each."""
+    pipeline = next(yaml.safe_load_all(package))
+    components = [pipeline["root"], *pipeline.get("components", {}).values()]
+    return frozenset(name for component in components for name in component.get("dag", {}).get("tasks", ())) - _OWN_NODES
+
+
+def _unreached(host: str, error: Exception) -> str:
+    """Why there is no answer, and what to do about it."""
+    reason, told = getattr(error, "reason", error), _cause(error)
+    # What it is made of: TLS's own error, or the system's.
+    below = reason.args[0] if isinstance(reason, urllib3.exceptions.SSLError) else reason.__context__
+    if isinstance(reason, urllib3.exceptions.LocationValueError):
+        return f"{host} is no address ({told}); {_ADDRESS}"
+    if isinstance(below, socket.gaierror):
+        return (
+            f"no machine is known by the name in {host} ({told}); see that it is spelled right and that you are in its "
+            f"network, or {_ADDRESS}"
+        )
+    if isinstance(below, ssl.SSLError) and below.reason in _NOT_TLS:
+        return f"{host} is asked by https and answers by http ({told}); write it with http://"
+    if isinstance(below, ssl.CertificateError | CertificateError):
+        return (
+            f"the certificate of {host} is refused ({told}); write the name that it is made out to; where its authority is "
+            f"none that certifi knows, {_ADDRESS}"
+        )
+    if isinstance(reason, urllib3.exceptions.SSLError) and not isinstance(below, ssl.SSLError):
+        return f"the certificates that {host} is checked against cannot be read ({told}); install certifi anew"
+    return f"Kubeflow Pipelines does not answer at {host} ({told}); {_ADDRESS}"
 
 
 def _message(error: Any) -> str:
@@ -266,4 +323,5 @@ def _message(error: Any) -> str:
 
 def _cause(error: Exception) -> str:
     """The innermost reason of a failed request, without the names of objects."""
-    return re.sub(r"^<[^>]*>: ", "", str(getattr(error, "reason", None) or error))
+    below = getattr(error, "reason", None) or next(iter(error.args), None)  # of urllib3's errors; of Google's and requests'
+    return _cause(below) if isinstance(below, Exception) else re.sub(r"^<[^>]*>: ", "", str(error))

@@ -1,15 +1,16 @@
 """What a pipeline file says of Kubeflow, checked as a whole, and what follows. Imports neither TFX nor TensorFlow."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from tfx_distribute.components.launchers import settings
 from tfx_distribute.components.launchers.tfjob import TFJobSettings
-from tfx_distribute.pipelines import accelerators, pods
-from tfx_distribute.pipelines.nodes import PARAMETER_SERVER, TRAINER, node
+from tfx_distribute.pipelines import pods, trainer_node
+from tfx_distribute.pipelines.nodes import PARAMETER_SERVER, TRAINER, Node, node
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.targets import KubeflowTarget
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import Distribution
 
 # What the launcher of a step mounts for itself: backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
 OF_KUBEFLOW = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
@@ -48,42 +49,16 @@ def checked(spec: PipelineSpec) -> KubeflowTarget:
             "direct, or a gs:// pipeline_root"
         )
     distribution, _ = compatibility.resolve(spec.trainer.parameters.distribution)
-    several = launcher(spec, target).wanted(distribution)
+    compatibility.check_all_reduce(distribution, "Kubeflow")
+    several = settings.wanted(launcher(spec.name, spec.nodes, target), distribution)
     if several and shared is None and not target.pipeline_root.startswith("gs://"):
         raise ConfigurationError(
             "targets.kubeflow.training_dir: is missing; the pods of a training cannot reach "
             f"{target.pipeline_root}: write a folder below the mount_path of a volume that all can write to, or a gs:// "
             "address"
         )
-    _check_accelerator(spec, distribution, target)
+    trainer_node.check(node(spec.nodes, TRAINER), distribution, target.platform)
     return target
-
-
-def _check_accelerator(spec: PipelineSpec, distribution: Distribution, target: KubeflowTarget) -> None:
-    worker = node(spec.nodes, TRAINER)
-    machine = pods.machine(worker, target.platform)
-    on_tpu = worker.accelerator is not None and accelerators.resource(worker.accelerator) == accelerators.TPU_RESOURCE
-    if on_tpu != (distribution.strategy == "tpu"):
-        raise ConfigurationError(
-            f"nodes.Trainer.accelerator: strategy {distribution.strategy} does not train on {worker.accelerator or 'a CPU'}"
-            "; write strategy: tpu with a TPU, and with nothing else"
-        )
-    if on_tpu and accelerators.hosts(str(worker.accelerator), worker.accelerator_count, worker.topology) > 1:
-        raise ConfigurationError(
-            f"nodes.Trainer.topology: {worker.topology} is several machines, and the strategy tpu trains on one here; write "
-            "a smaller topology"
-        )
-    devices = [int(count) for name, count in machine.limits.items() if "/" in name]
-    wanted = distribution.accelerator_count
-    if distribution.accelerator_type == "gpu" and not devices:
-        raise ConfigurationError(
-            "nodes.Trainer.accelerator: is missing, and accelerator_type is gpu; write the kind of GPU, such as nvidia-l4"
-        )
-    if devices and wanted > devices[0]:
-        raise ConfigurationError(
-            f"accelerator_count: {wanted} devices per training process, but a machine has {devices[0]} "
-            f"(nodes.Trainer); write accelerator_count: {devices[0]} or 0, or nodes.Trainer.accelerator_count: {wanted}"
-        )
 
 
 def _check_volumes(target: KubeflowTarget) -> None:
@@ -121,18 +96,16 @@ def _mounts(target: KubeflowTarget) -> str:
     return f" ({', '.join(volume.mount_path for volume in target.volumes)})" if target.volumes else ""
 
 
-def with_service_account(spec: PipelineSpec, name: str | None) -> PipelineSpec:
-    """The same pipeline for another service account, which the pods of a training have too; None changes nothing."""
-    if name is None:
-        return spec
-    target = checked(spec).model_copy(update={"service_account": name})
-    return spec.model_copy(update={"targets": spec.targets.model_copy(update={"kubeflow": target})})
+def launcher(name: str, nodes: Mapping[str, Node], target: KubeflowTarget) -> TFJobSettings:
+    """What the Trainer is told of the pods that it may have to create.
 
-
-def launcher(spec: PipelineSpec, target: KubeflowTarget) -> TFJobSettings:
-    """What the Trainer is told of the pods that it may have to create."""
-    worker = pods.machine(node(spec.nodes, TRAINER), target.platform)
-    server = pods.machine(node(spec.nodes, PARAMETER_SERVER), target.platform)
+    Args:
+      name: Name of the pipeline.
+      nodes: Its machines.
+      target: Where it runs.
+    """
+    worker = pods.machine(node(nodes, TRAINER), target.platform)
+    server = pods.machine(node(nodes, PARAMETER_SERVER), target.platform)
     gang = target.gang_scheduling
     named = {
         "minAvailable": gang and gang.min_available,
@@ -141,7 +114,7 @@ def launcher(spec: PipelineSpec, target: KubeflowTarget) -> TFJobSettings:
         "scheduleTimeoutSeconds": gang and gang.schedule_timeout_seconds,
     }
     return TFJobSettings(
-        name=spec.name,
+        name=name,
         worker=pods.pod_template(worker, target),
         parameter_server=pods.pod_template(server, target),
         training=target.training,
@@ -153,9 +126,9 @@ def launcher(spec: PipelineSpec, target: KubeflowTarget) -> TFJobSettings:
     )
 
 
-def checkpoint_dir(spec: PipelineSpec, target: KubeflowTarget) -> str | None:
-    """Where states of trainings are, so that a later run finds them: its steps have other addresses."""
+def checkpoint_dir(name: str, target: KubeflowTarget) -> str | None:
+    """Where states of a pipeline's trainings are, so that a later run finds them: its steps have other addresses."""
     if target.training_dir:
         return f"{target.training_dir.rstrip('/')}/checkpoints"
     root = target.pipeline_root.rstrip("/")
-    return f"{root}/{spec.name}/checkpoints" if root.startswith("gs://") else None
+    return f"{root}/{name}/checkpoints" if root.startswith("gs://") else None

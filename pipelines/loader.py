@@ -98,6 +98,32 @@ def override(spec: PipelineSpec, given: Mapping[str, Scalar]) -> PipelineSpec:
         raise ConfigurationError("\n".join(problems)) from error
 
 
+def with_target(spec: PipelineSpec, name: str, given: Mapping[str, str | None]) -> PipelineSpec:
+    """The same pipeline with other settings of a target.
+
+    Args:
+      spec: The pipeline.
+      name: The target: `kubeflow` or `vertex`.
+      given: Setting -> value, options of a command; None for what the pipeline file says.
+
+    Raises:
+      ConfigurationError: A value is wrong.
+    """
+    target = getattr(spec.targets, name)
+    changed = {setting: value for setting, value in given.items() if value is not None}
+    if target is None or not changed:
+        return spec
+    try:
+        other = type(target).model_validate({**target.model_dump(), **changed})
+    except ValidationError as error:
+        problems = [
+            f"--{text.replace(str(at[0]), str(at[0]).replace('_', '-'), 1)}"
+            for at, text in explain(error, type(target), changed)
+        ]
+        raise ConfigurationError("\n".join(problems)) from error
+    return spec.model_copy(update={"targets": spec.targets.model_copy(update={name: other})})
+
+
 def explain(
     error: ValidationError, model: type[BaseModel], document: Any, also: tuple[str, ...] = ()
 ) -> list[tuple[Location, str]]:

@@ -60,6 +60,9 @@ class Toleration(Model):
 class Node(Model):
     """A machine, or as much of one as a step or a training process gets."""
 
+    machine_type: str = ""
+    """Machine type of Vertex AI, such as `g2-standard-24`, where training is a CustomJob; other places go by the rest.
+    Default: the smallest with that accelerator and CPU; without an accelerator, the smallest with that CPU and memory."""
     cpu: Quantity | None = None
     """CPU cores, such as `4` or `500m`."""
     memory: Quantity | None = None
@@ -75,9 +78,12 @@ class Node(Model):
     shared_memory: Quantity | None = None
     """Size of `/dev/shm`, which NCCL uses; with accelerators by default as much of `memory` as is taken."""
     node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels of Kubernetes nodes, beside those that follow from the rest."""
+    """Labels of Kubernetes's nodes, beside those that follow from the rest."""
     tolerations: list[Toleration] = Field(default_factory=list)
-    """Taints of Kubernetes nodes that do not matter, beside those that follow from the rest."""
+    """Taints of Kubernetes's nodes that do not matter, beside those that follow from the rest."""
+
+
+SMALL = Node(cpu="1", memory="4Gi")  # what a step takes that has other machines train, and waits
 
 
 def node(nodes: Mapping[str, Node], name: str) -> Node:

@@ -6,7 +6,7 @@ import yaml
 
 NAME = "tfx-distribute-trainer"
 RULES: list[dict[str, Any]] = [
-    {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs"], "verbs": ["create", "get", "delete"]},
+    {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs"], "verbs": ["create", "get", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
 ]

@@ -1,10 +1,13 @@
 """What a pipeline file says of each place that the pipeline runs in."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from tfx_distribute.pipelines.models import Model
+
+Label = Annotated[str, Field(pattern=r"^[a-z][-_a-z0-9]{0,62}$")]
+LabelValue = Annotated[str, Field(pattern=r"^[-_a-z0-9]{0,63}$")]
 
 
 class LocalTarget(Model):
@@ -88,20 +91,45 @@ class KubeflowTarget(Model):
 
 
 class VertexTarget(Model):
-    """What is specific to Vertex AI Pipelines."""
+    """What is specific to Vertex AI Pipelines. Names are those of the `google-cloud-aiplatform` SDK."""
 
     image: str
-    """Container image of all steps."""
-    pipeline_root: str = Field(pattern=r"^gs://")
+    """Container image of all steps and training processes; it holds this package and the pipeline's module."""
+    pipeline_root: str = Field(pattern=r"^gs://.")
     """Address that artifacts are written under."""
-    project: str
-    """Google Cloud project."""
-    region: str
-    """Google Cloud region."""
+    project: str | None = Field(None, pattern=r"^[a-z0-9][-a-z0-9.:]{2,61}[a-z0-9]$")
+    """Google Cloud project; default that of `submit --project`."""
+    region: str | None = Field(None, pattern=r"^[a-z]+-[a-z]+\d+$")
+    """Google Cloud region; default that of `submit --region`."""
     service_account: str | None = None
-    """Service account of runs."""
-    network: str | None = None
-    """Network that runs are peered with."""
+    """Service account of steps and training processes; default the project's own for Compute Engine."""
+    network: str | None = Field(None, pattern=r"^projects/[^/]+/global/networks/[^/]+$")
+    """Network that steps and training are peered with, `projects/NUMBER/global/networks/NAME`."""
+    encryption_spec_key_name: str | None = Field(
+        None, pattern=r"^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$"
+    )
+    """Cloud KMS key of all that is kept."""
+    labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=60)
+    """Labels of the pipeline job and of the CustomJob."""
+    training: Literal["auto", "step", "custom_job"] = "auto"
+    """Where training runs: in the Trainer's own step, in the worker pools of a CustomJob, or `auto`: in the step if it is
+    one process on a machine that a step can have."""
+    boot_disk_type: Literal["pd-ssd", "pd-standard", "hyperdisk-balanced"] = "pd-ssd"
+    """Kind of disk of each training machine."""
+    boot_disk_size_gb: int = Field(100, ge=100, le=64000)
+    """Its size."""
+    timeout: int | None = Field(None, ge=1)
+    """Seconds that training may take; default seven days."""
+    restart_job_on_worker_restart: bool = False
+    """Whether all training machines start again where one does, and not that one alone."""
+    tensorboard: str | None = Field(None, pattern=r"^projects/[^/]+/locations/[^/]+/tensorboards/[^/]+$")
+    """Vertex AI TensorBoard instance that training logs go to as well; needs `service_account`."""
+    reservation: str | None = Field(None, pattern=r"^projects/[^/]+/zones/[^/]+/reservations/[^/]+$")
+    """Compute Engine reservation that training machines are taken from."""
+    reduction_server_replica_count: int = Field(1, ge=1)
+    """Reduction servers, where `all_reduce` is `reduction_server`."""
+    reduction_server_machine_type: str = "n1-highcpu-16"
+    """Machine of each of them; what it has to have is network."""
 
 
 class Targets(Model):

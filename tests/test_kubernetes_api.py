@@ -150,6 +150,33 @@ def test_what_the_webhook_forbids_is_denied(api):
         assert message in status["message"]
 
 
+@pytest.mark.skipif(not CRD.exists(), reason="the schema is not there")
+def test_patches_are_merged_and_checked(api):
+    job = tfjob()
+    job["metadata"]["labels"] = {"kept": "yes", "gone": "yes"}
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "uid"}]
+    made, of = create(api, job), jobs(api)
+    api.set_status("default", "job", {"conditions": []})
+    change = {"metadata": {"ownerReferences": owners, "labels": {"gone": None}}, "status": {"startTime": "never"}}
+    patched = of.patch_namespaced_custom_object(*TFJOBS, "job", change)
+    assert patched["metadata"] == {
+        **made["metadata"],
+        "ownerReferences": owners,
+        "labels": {"kept": "yes"},
+        "resourceVersion": patched["metadata"]["resourceVersion"],
+    }
+    assert (patched["spec"], patched["status"]) == (made["spec"], {"conditions": []})
+    assert api.get("default", "job") == patched
+    del owners[0]["uid"]
+    assert "ownerReferences.uid" in refusal(of.patch_namespaced_custom_object, *TFJOBS, "job", change)["message"]
+    status = refusal(of.patch_namespaced_custom_object, *TFJOBS, "job", {"metadata": {"uid": "another"}})
+    assert (status["code"], "metadata.uid: Invalid value: field is immutable" in status["message"]) == (422, True)
+    status = refusal(of.patch_namespaced_custom_object, *TFJOBS, "job", {"spec": {"tfReplicaSpecs": None}})
+    assert "'tfReplicaSpecs' is a required property" in status["message"]
+    assert refusal(of.patch_namespaced_custom_object, *TFJOBS, "other", {})["code"] == 404
+    assert api.get("default", "job") == patched
+
+
 def test_only_what_is_allowed_is_done(api):
     api.allowed = {("kubeflow.org", "tfjobs", "get")}
     assert refusal(create, api, tfjob())["message"] == (
@@ -157,6 +184,7 @@ def test_only_what_is_allowed_is_done(api):
         '"tfjobs" in API group "kubeflow.org" in the namespace "default"'
     )
     assert refusal(jobs(api).get_namespaced_custom_object, *TFJOBS, "job")["code"] == 404
+    assert "cannot patch" in refusal(jobs(api).patch_namespaced_custom_object, *TFJOBS, "job", {})["message"]
 
 
 def test_watches_hear_of_changes(api):

@@ -116,18 +116,22 @@ class Cluster:
         )
 
 
-def without_evaluator(environ: Mapping[str, str]) -> dict[str, str]:
-    """The TF_CONFIG of this process as TensorFlow understands it; nothing where there is none.
+def tf_config_for(distribution: Distribution, environ: Mapping[str, str]) -> str | None:
+    """The TF_CONFIG of this process as TensorFlow understands it; None where it trains alone.
 
-    The Training Operator lists the evaluator among the cluster's tasks, and all others then wait for it without end.
+    The Training Operator lists the evaluator among the cluster's tasks, and all others then wait for it without end; Vertex
+    AI lists reduction servers, and a job of one process as a cluster.
     Source: https://github.com/tensorflow/tensorflow/issues/46169
     """
     text = environ.get(TF_CONFIG)
-    if not text:
-        return {}
+    roles = replicas_of_roles(distribution)
+    if not text or sum(roles.values()) == 1:
+        return None
     document = json.loads(text)
-    document.get("cluster", {}).pop(EVALUATOR, None)
-    return {TF_CONFIG: json.dumps(document)}
+    # A cluster without a chief is led by worker 0.
+    known = [role for role in (*roles, WORKER) if role != EVALUATOR]
+    document["cluster"] = {role: hosts for role, hosts in document.get("cluster", {}).items() if role in known}
+    return json.dumps(document)
 
 
 def task_from_environment(environ: Mapping[str, str]) -> Task:

@@ -53,6 +53,9 @@ class Strategy:
     run_fn: bool = True
 
 
+# NCCL with machines of Vertex AI's that do nothing but sum.
+REDUCTION_SERVER = "reduction_server"
+
 STRATEGIES: dict[str, Strategy] = {
     row.name: row
     for row in (
@@ -73,7 +76,7 @@ STRATEGIES: dict[str, Strategy] = {
             "multi_worker_mirrored",
             "tf.distribute.MultiWorkerMirroredStrategy: several processes in step, a replica on each of their devices",
             multi_worker=True,
-            all_reduce=("ring", "nccl"),
+            all_reduce=("ring", "nccl", REDUCTION_SERVER),
         ),
         Strategy(
             "parameter_server",
@@ -119,7 +122,7 @@ AUTO = "auto"  # chosen from the workers and devices that are asked for; see `re
 NAMES = (*STRATEGIES, AUTO)
 
 # `auto` leaves the choice to TensorFlow.
-ALL_REDUCE: tuple[str, ...] = ("auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device")
+ALL_REDUCE: tuple[str, ...] = ("auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device", REDUCTION_SERVER)
 
 # `auto` takes the GPUs that the process sees, or else its CPU.
 ACCELERATORS: tuple[str, ...] = ("auto", "cpu", "gpu")
@@ -257,6 +260,20 @@ def check_run_fn(distribution: Distribution) -> None:
         raise ConfigurationError("num_evaluators: a run_fn evaluates by itself; write num_evaluators=0")
 
 
+def check_all_reduce(distribution: Distribution, where: str) -> None:
+    """Refuses what only Vertex AI has.
+
+    Args:
+      distribution: How the work is spread.
+      where: Where that is, for the message.
+
+    Raises:
+      ConfigurationError: With a message that begins with the parameter's name.
+    """
+    if distribution.all_reduce == REDUCTION_SERVER:
+        raise ConfigurationError(f"all_reduce: reduction_server is Vertex AI's, and {where} has none; write all_reduce=nccl")
+
+
 def _check_processes(distribution: Distribution, row: Strategy) -> None:
     strategy, num_workers = row.name, distribution.num_workers
     if num_workers > 1 and not row.multi_worker:
@@ -298,10 +315,14 @@ def _check_devices(distribution: Distribution, row: Strategy) -> None:
             f"write accelerator_type={row.accelerators[0]}"
         )
     on_cpu = distribution.accelerator_type == "cpu"
-    if distribution.all_reduce == "nccl" and on_cpu:
+    if distribution.all_reduce in ("nccl", REDUCTION_SERVER) and on_cpu:
         raise ConfigurationError(
-            "all_reduce: nccl moves data between GPUs, but accelerator_type is 'cpu'; "
+            f"all_reduce: {distribution.all_reduce} moves data between GPUs, but accelerator_type is 'cpu'; "
             "write all_reduce=auto or accelerator_type=gpu"
+        )
+    if distribution.all_reduce == REDUCTION_SERVER and distribution.num_workers == 1:
+        raise ConfigurationError(
+            "all_reduce: reduction_server sums between machines, and num_workers is 1; write all_reduce=auto"
         )
     if count > 1 and not row.all_devices:
         raise ConfigurationError(

@@ -7,6 +7,7 @@ https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflo
 import signal
 
 FAILED = 1
+ABANDONED = 3  # nobody follows the training any more
 OUT_OF_MEMORY = 128 + signal.SIGKILL  # as of a process that the kernel killed for it
 PEER_LOST = 128 + signal.SIGUSR1  # what the Training Operator leaves to programs that want another try
 PREEMPTED = 128 + signal.SIGTERM

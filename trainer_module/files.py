@@ -22,3 +22,9 @@ def read(path: str) -> str | None:
             return bytes(file.read()).decode(errors="replace")  # what is damaged is its reader's to refuse
     except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):  # the latter: a file lies where a folder should
         return None
+
+
+def remove(path: str) -> None:
+    """Removes a document, if it is there."""
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.remove(path)

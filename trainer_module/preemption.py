@@ -2,6 +2,7 @@
 
 While it trains, it saves its state and leaves; at any other time it leaves at once. Either way its exit code is that of a
 process that SIGTERM ended, which the Training Operator (`restartPolicy: ExitCode`: 128 and more) and Vertex AI try again.
+It goes the same way, with another exit code, where it has to `leave` for another reason.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ LEAVE_SECONDS = 22.0  # for saving; Kubernetes and Vertex AI kill after 30
 
 _asked = threading.Event()
 _can_save = threading.Event()
+_exit_code = exit_codes.PREEMPTED
 
 
 def watch() -> None:
@@ -37,6 +39,25 @@ def _listener(pid: int) -> int:
     os.set_blocking(writer, False)
     threading.Thread(target=_listen, args=(reader,), daemon=True, name="preemption").start()
     return writer
+
+
+def leave(exit_code: int) -> None:
+    """Has this process save and leave as SIGTERM does. To be called in any thread.
+
+    Args:
+      exit_code: What it ends with.
+    """
+    global _exit_code
+    _exit_code = exit_code
+    if _can_save.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)  # which the listener hears
+    else:
+        os._exit(exit_code)
+
+
+def exit_code() -> int:
+    """What a process ends with that was told to leave."""
+    return _exit_code
 
 
 def asked() -> bool:
@@ -61,4 +82,4 @@ def _listen(reader: int) -> None:
     if _can_save.is_set():
         threading.Event().wait(LEAVE_SECONDS)
         print(f"told to leave, and not done with saving within {LEAVE_SECONDS:g} s", file=sys.stderr, flush=True)
-    os._exit(exit_codes.PREEMPTED)
+    os._exit(_exit_code)

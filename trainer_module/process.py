@@ -1,11 +1,9 @@
 """One training process, from its job document to its exit code."""
 
 import contextlib
-import json
 import os
 import sys
 import traceback
-from pathlib import Path
 
 import tensorflow as tf
 
@@ -16,6 +14,7 @@ from tfx_distribute.trainer_module import (
     exit_codes,
     export,
     files,
+    follower,
     loop,
     peers,
     preemption,
@@ -25,14 +24,22 @@ from tfx_distribute.trainer_module import strategy as strategy_lib
 from tfx_distribute.trainer_module.cluster import (
     CHIEF_TASK,
     EVALUATOR,
+    TF_CONFIG,
     serves,
     task_from_environment,
-    without_evaluator,
+    tf_config_for,
 )
-from tfx_distribute.trainer_module.errors import ConfigurationError, PeerLostError, PreemptedError, TfxDistributeError
+from tfx_distribute.trainer_module.errors import (
+    ConfigurationError,
+    PeerLostError,
+    PreemptedError,
+    TfxDistributeError,
+    TrainingError,
+)
+from tfx_distribute.trainer_module.failure import ERROR_FILE, Failure
 from tfx_distribute.trainer_module.features import Features
 from tfx_distribute.trainer_module.job import TrainingJob
-from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress, Reporter
+from tfx_distribute.trainer_module.progress import PROGRESS_FILE, Progress, Reporter
 
 
 def main(job_file: str) -> int:
@@ -45,20 +52,33 @@ def main(job_file: str) -> int:
       The exit code: 0 when this process's part is done, else one of `exit_codes`. What failed is on standard error.
     """
     try:
+        _look_for_failure()
         text = files.read(job_file)
         if text is None:
             raise ConfigurationError(f"--job: there is no {job_file}")
         run(TrainingJob.from_json(text))
     except BaseException as error:  # a module that calls sys.exit() has not trained either
         error = peers.lost(error) or error
-        _tell(error)
-        return _exit_code(error)
+        code = _exit_code(error)
+        _tell(error, exit_codes.is_final(code))
+        return code
     return 0
+
+
+def _look_for_failure() -> None:
+    """Refuses to train where a process of this training has failed in a way that would come again.
+
+    Vertex AI starts each process again that has failed, whatever its exit code.
+    """
+    path = os.environ.get(ERROR_FILE)
+    told = path and Failure.read(path)
+    if told and told.final:
+        raise TrainingError(f"this training has failed already: {told.message}")
 
 
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, PreemptedError):
-        return exit_codes.PREEMPTED
+        return preemption.exit_code()
     if isinstance(error, PeerLostError):
         return exit_codes.PEER_LOST
     no_room = "No space left on device" in str(error)  # which TensorFlow calls an exhausted resource too
@@ -74,7 +94,13 @@ def run(job: TrainingJob) -> None:
     autograph.exempt_tf_keras()
     task = task_from_environment(os.environ)
     is_chief = task == CHIEF_TASK
-    os.environ.update(without_evaluator(os.environ))
+    if is_chief:
+        follower.watch()
+    tf_config = tf_config_for(job.distribution, os.environ)
+    if tf_config is None:
+        os.environ.pop(TF_CONFIG, None)
+    else:
+        os.environ[TF_CONFIG] = tf_config
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
     reporter.give_signs_of_life()
     reporter.report(Progress("start"))
@@ -121,7 +147,7 @@ def _barrier(strategy: tf.distribute.Strategy) -> None:
         meet()
 
 
-def _tell(error: BaseException) -> None:
+def _tell(error: BaseException, final: bool) -> None:
     """Writes what failed: a message meant for people as it is, anything else with its traceback."""
     message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, TfxDistributeError):
@@ -131,6 +157,5 @@ def _tell(error: BaseException) -> None:
     sys.stderr.flush()
     path = os.environ.get(ERROR_FILE)
     if path:
-        expected = isinstance(error, TfxDistributeError)
-        with contextlib.suppress(OSError):  # no room: it stands in the log
-            Path(path).write_text(json.dumps({"message": message, "expected": expected}), encoding="utf-8")
+        with contextlib.suppress(OSError, tf.errors.OpError):  # no room: it stands in the log
+            Failure(message, isinstance(error, TfxDistributeError), final).write(path)

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import TextIO
 
 PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"  # environment variable: where to write; unset: standard output
-ERROR_FILE = "TFX_DISTRIBUTE_ERROR"  # environment variable: where a failing process says why; unset: nowhere
 
 
 @dataclass(frozen=True)

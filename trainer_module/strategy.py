@@ -152,7 +152,9 @@ def _multi_worker_mirrored(distribution: Distribution) -> tf.distribute.Strategy
             f"accelerator_count: multi_worker_mirrored uses one device of a process that has no GPU, but "
             f"accelerator_count is {len(devices)}; write accelerator_count=1 and more workers"
         )
-    communication = tf.distribute.experimental.CommunicationImplementation(distribution.all_reduce.upper())
+    # Reduction Server is a plugin of NCCL.
+    named = "nccl" if distribution.all_reduce == compatibility.REDUCTION_SERVER else distribution.all_reduce
+    communication = tf.distribute.experimental.CommunicationImplementation(named.upper())
     options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 

@@ -15,6 +15,7 @@ from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.components.launchers.processes import LostError, Process, Processes, ProgressListener
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.termination import terminable
+from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.cluster import (
     TF_CONFIG,
     TRY,
@@ -80,9 +81,10 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
       What the chief reports.
 
     Raises:
-      ConfigurationError: A port of the cluster is taken.
+      ConfigurationError: A port of the cluster is taken, or it is none for this machine.
       TrainingError: A training process failed; the message holds the end of what it printed.
     """
+    compatibility.check_all_reduce(job.distribution, "this machine")
     log_dir = _settings.log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
     job_file = Path(work_dir) / "job.json"

@@ -1,7 +1,6 @@
 """The processes of a local training cluster, as their launcher sees them: starts, follows and ends them."""
 
 import contextlib
-import json
 import queue
 import signal
 import time
@@ -10,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.trainer_module import exit_codes
+from tfx_distribute.trainer_module import exit_codes, failure
 from tfx_distribute.trainer_module.cluster import WORKER, Task
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.progress import ERROR_FILE, PROGRESS_FILE, Progress
+from tfx_distribute.trainer_module.progress import PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
 TERM_SECONDS = 3.0  # what processes are given to end when asked to
@@ -98,7 +97,7 @@ class Process:
         for file in (self._progress, self._error):
             file.unlink(missing_ok=True)
         self.pid, self.status, self.hung, self._read, self._sign = 0, None, False, 0, (0, time.monotonic())
-        told = {**self.environment, PROGRESS_FILE: str(self._progress), ERROR_FILE: str(self._error)}
+        told = {**self.environment, PROGRESS_FILE: str(self._progress), failure.ERROR_FILE: str(self._error)}
         server.start(self.task.file_name, self.job_file, self.log, told)
 
     def new_progress(self) -> list[Progress]:
@@ -127,10 +126,9 @@ class Process:
         assert self.status is not None
         final = exit_codes.is_final(self.status)
         out_of_memory = self.status == exit_codes.OUT_OF_MEMORY
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # the latter: there was no room to say it
-            error = json.loads(self._error.read_text(encoding="utf-8"))
-            if error["expected"]:
-                return Failure(str(error["message"]), final, out_of_memory)
+        told = failure.Failure.read(str(self._error))
+        if told and told.expected:
+            return Failure(told.message, final, out_of_memory)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
         if self.hung:
             how = "it gave no sign of life"

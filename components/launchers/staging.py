@@ -7,7 +7,8 @@ pod sees. So a training of several pods works on a shared volume, and what comes
 import contextlib
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from tfx import types
 from tfx.dsl.io import fileio
@@ -17,9 +18,26 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 Artifacts = dict[str, list[types.Artifact]]
 
+INPUTS = "inputs"  # folder of copies
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Artifacts where all pods reach them.
+
+    Attributes:
+      inputs: Input artifacts.
+      outputs: Output artifacts.
+      addresses: Where the copy of an artifact lies -> where the artifact does.
+    """
+
+    inputs: Artifacts
+    outputs: Artifacts
+    addresses: Mapping[str, str]
+
 
 @contextlib.contextmanager
-def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -> Iterator[tuple[Artifacts, Artifacts]]:
+def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -> Iterator[Staged]:
     """Has artifacts lie in a shared folder within the block, as far as their own places are not shared.
 
     Args:
@@ -38,8 +56,8 @@ def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) 
             f"targets.kubeflow.training_dir: is missing; the pods of the training cannot reach {here[0]}, which is in this "
             "step only; write a folder below the mount_path of a volume that all pods can write to"
         )
-    moved_in, moved_out = copy.deepcopy(inputs), copy.deepcopy(outputs)
-    for kind, artifacts in (("inputs", moved_in), ("outputs", moved_out)):
+    moved_in, moved_out, addresses = copy.deepcopy(inputs), copy.deepcopy(outputs), {}
+    for kind, artifacts in ((INPUTS, moved_in), ("outputs", moved_out)):
         for name, listed in artifacts.items():
             for number, artifact in enumerate(listed):
                 if _remote(artifact):
@@ -50,8 +68,9 @@ def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) 
                 elif not fileio.exists(place):  # an earlier try of this step may have left it, and a training that reads it
                     io_utils.copy_dir(artifact.uri, f"{place}.partial")
                     fileio.rename(f"{place}.partial", place)
+                addresses[place] = artifact.uri
                 artifact.uri = place
-    yield moved_in, moved_out
+    yield Staged(moved_in, moved_out, addresses)
     for name, listed in outputs.items():
         for artifact, moved in zip(listed, moved_out[name], strict=True):
             if moved.uri != artifact.uri:

@@ -4,16 +4,13 @@ Source: https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/t
 """
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import Any, Literal
 
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.cluster import CHIEF, EVALUATOR, PARAMETER_SERVER, WORKER, replicas_of_roles
-from tfx_distribute.trainer_module.job import Distribution, keras_environment
+from tfx_distribute.trainer_module.job import Distribution
 
 API_VERSION, GROUP, VERSION, PLURAL = "kubeflow.org/v1", "kubeflow.org", "v1", "tfjobs"
 REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS", EVALUATOR: "Evaluator"}
@@ -24,7 +21,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 @dataclass(frozen=True)
 class TFJobSettings:
-    """Where a training runs on Kubernetes; the Trainer's execution property `launcher`.
+    """Where a training runs on Kubernetes.
 
     Attributes:
       name: What TFJobs are called after: the name of the pipeline.
@@ -36,36 +33,19 @@ class TFJobSettings:
       queue: Local queue of Kueue.
       scheduling_policy: The operator's schedulingPolicy: how all pods start together; None where each starts by itself.
       active_deadline_seconds: Seconds after which the TFJob has failed.
+      kind: Tells these settings from others.
     """
 
     name: str
     worker: Mapping[str, Any]
     parameter_server: Mapping[str, Any]
-    training: str = "auto"
+    training: Literal["auto", "step", "tfjob"] = "auto"
     training_dir: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     queue: str | None = None
     scheduling_policy: Mapping[str, Any] | None = None
     active_deadline_seconds: int | None = None
-
-    def to_json(self) -> str:
-        """The document."""
-        return json.dumps(_SETTINGS.dump_python(self), sort_keys=True)
-
-    @staticmethod
-    def from_json(text: str) -> "TFJobSettings":
-        """Reads the document.
-
-        Raises:
-          pydantic.ValidationError: It is not one.
-        """
-        return _SETTINGS.validate_json(text)
-
-    def wanted(self, distribution: Distribution) -> bool:
-        """Whether a training is to be a TFJob."""
-        distribution, _ = compatibility.resolve(distribution)
-        several = sum(replicas_of_roles(distribution).values()) > 1
-        return self.training == "tfjob" or (self.training == "auto" and several)
+    kind: Literal["tfjob"] = "tfjob"
 
 
 @dataclass(frozen=True)
@@ -85,7 +65,7 @@ def manifest(
     name: str,
     job_address: str,
     distribution: Distribution,
-    keras_version: int,
+    environment: Mapping[str, str],
     settings: TFJobSettings,
     owner: Owner | None,
 ) -> dict[str, Any]:
@@ -95,10 +75,14 @@ def manifest(
       name: Name of the TFJob.
       job_address: Where the pods find the `TrainingJob` document.
       distribution: Who takes part.
-      keras_version: Generation of Keras that training uses.
+      environment: Environment variables of each process.
       settings: What the pods are, and how they are scheduled.
       owner: The pod that it belongs to.
+
+    Raises:
+      ConfigurationError: It is none that Kubernetes can run.
     """
+    compatibility.check_all_reduce(distribution, "Kubeflow")
     metadata: dict[str, Any] = {"name": name, "labels": dict(settings.labels)}
     if settings.queue:
         metadata["labels"][QUEUE_LABEL] = settings.queue
@@ -111,13 +95,13 @@ def manifest(
     roles = replicas_of_roles(distribution)
     if settings.scheduling_policy is not None:
         policy["schedulingPolicy"] = {"minAvailable": sum(roles.values()), **settings.scheduling_policy}
-    environment = [{"name": key, "value": value} for key, value in sorted(keras_environment(keras_version).items())]
+    variables = [{"name": key, "value": value} for key, value in sorted(environment.items())]
     replicas = {}
     for role, count in roles.items():
         template = copy.deepcopy(dict(_template(role, distribution, settings)))
         (container,) = template["spec"]["containers"]
         container["command"] = ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address]
-        container["env"] = [*container.get("env", ()), *environment]
+        container["env"] = [*container.get("env", ()), *variables]
         # Exit codes of 128 and more, which ours give where another try may do better, are tried again; others are final.
         replicas[REPLICA_TYPES[role]] = {"replicas": count, "restartPolicy": "ExitCode", "template": template}
     return {
@@ -131,6 +115,3 @@ def manifest(
 def _template(role: str, distribution: Distribution, settings: TFJobSettings) -> Mapping[str, Any]:
     row = compatibility.strategy_named(distribution.strategy)
     return settings.parameter_server if row.parameter_servers and role in (CHIEF, PARAMETER_SERVER) else settings.worker
-
-
-_SETTINGS = TypeAdapter(TFJobSettings)

@@ -37,8 +37,16 @@ class Jobs:
         self._custom, self._core = client.CustomObjectsApi(), client.CoreV1Api()
         self._which = {"group": tfjob.GROUP, "version": tfjob.VERSION, "plural": tfjob.PLURAL, "namespace": namespace}
 
-    def create(self, manifest: dict[str, Any]) -> None:
-        """Creates it, unless it is there and goes on."""
+    def create(self, manifest: dict[str, Any], anew: bool = False) -> bool:
+        """Creates it, unless an earlier try of the step has left one that goes on or has succeeded.
+
+        Args:
+          manifest: What to make it from.
+          anew: Whether one that has succeeded is to be made again.
+
+        Returns:
+          Whether it is still to be followed.
+        """
         try:
             _patiently(
                 lambda: self._custom.create_namespaced_custom_object(
@@ -49,13 +57,29 @@ class Jobs:
         except ApiException as error:
             if error.status != 409:
                 raise _explained(error, self.name, self.namespace) from error
-            found = self.get()
-            ends = "deletionTimestamp" in found["metadata"] or tfjob_status.condition(found) in ("Failed", "Succeeded")
-            if not ends:
-                logging.info("TFJob %s goes on already; following it", self.name)
-                return
+            return self._take_over(manifest, anew)
+        return True
+
+    def _take_over(self, manifest: dict[str, Any], anew: bool) -> bool:
+        """Does with one that is there already what `create` says."""
+        found = self.get()
+        condition = tfjob_status.condition(found)
+        if condition == "Succeeded" and not anew:
+            logging.info("TFJob %s of an earlier try has succeeded", self.name)
+            return False
+        if "deletionTimestamp" in found["metadata"] or condition in ("Failed", "Succeeded"):
             logging.info("TFJob %s of an earlier try is over; creating it anew", self.name)
             self.replace(manifest)
+            return True
+        # It belongs to the pod of the earlier try, and would go with that.
+        owners = {"ownerReferences": manifest["metadata"].get("ownerReferences", [])}
+        self._of_it(
+            lambda: self._custom.patch_namespaced_custom_object(
+                name=self.name, body={"metadata": owners}, _request_timeout=REQUEST_SECONDS, **self._which
+            )
+        )
+        logging.info("TFJob %s goes on already; following it", self.name)
+        return True
 
     def replace(self, manifest: dict[str, Any]) -> None:
         """Removes it, and creates it anew when it is gone."""
@@ -69,17 +93,20 @@ class Jobs:
 
     def get(self) -> dict[str, Any]:
         """What the cluster knows of it."""
-        try:
-            found: dict[str, Any] = _patiently(
-                lambda: self._custom.get_namespaced_custom_object(
-                    name=self.name, _request_timeout=REQUEST_SECONDS, **self._which
-                )
+        return self._of_it(
+            lambda: self._custom.get_namespaced_custom_object(
+                name=self.name, _request_timeout=REQUEST_SECONDS, **self._which
             )
+        )
+
+    def _of_it(self, request: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Sends a request about the one that is there."""
+        try:
+            return _patiently(request)
         except ApiException as error:
             if error.status == 404:
                 raise TrainingError(f"TFJob {self.name} is gone: somebody has deleted it while it was training") from error
             raise _explained(error, self.name, self.namespace) from error
-        return found
 
     def delete(self) -> None:
         """Removes it and its pods."""

@@ -38,6 +38,25 @@ def state(job: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
+class Start:
+    """When the operator last started a TFJob.
+
+    Attributes:
+      uid: Uid of the TFJob; one that is made anew has another.
+      time: When, in the cluster's words; empty while it is suspended or waits to be started.
+    """
+
+    uid: str = ""
+    time: str = ""
+
+    @staticmethod
+    def of(job: dict[str, Any]) -> "Start":
+        """Takes in a TFJob's status, which keeps the time of before while the job is suspended."""
+        suspended = condition(job) == "Suspended"
+        return Start(job["metadata"]["uid"], "" if suspended else job.get("status", {}).get("startTime") or "")
+
+
+@dataclass(frozen=True)
 class Ended:
     """A pod that may have failed.
 

@@ -203,7 +203,8 @@ class Trainer(base_component.BaseComponent):
           max_restarts: How often a cluster that lost a process is started again, from the last save. Default 3.
           checkpoint_dir: Folder of training states, which all machines of the cluster share. Each run has a folder in it,
             called after its inputs, until it has ended well. Default: `.checkpoints` beside the component's outputs.
-          launcher: Where training runs, `TFJobSettings.to_json()`. Default: in processes beside the executor.
+          launcher: Where training runs, as `launchers.settings.to_json` writes it. Default: in the step, or beside
+            the executor.
 
         Raises:
           ConfigurationError: The arguments contradict each other, as far as they are values; what a RuntimeParameter

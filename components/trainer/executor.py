@@ -12,15 +12,16 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_distribute.components.launchers import local, tfjob
-from tfx_distribute.components.trainer import request
+from tfx_distribute.components.launchers import local
+from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.trainer import remote, request
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 
 
 class Executor(base_executor.BaseExecutor):
-    """Trains in processes of their own: on this machine, or as the pods of a TFJob."""
+    """Trains in processes of their own: on this machine, or on others."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -42,10 +43,8 @@ class Executor(base_executor.BaseExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         launcher = exec_properties.get("launcher")
-        settings = tfjob.TFJobSettings.from_json(launcher) if launcher else None
-        if settings and settings.wanted(request.training_parameters(exec_properties)[0]):
-            from tfx_distribute.components.trainer import remote  # whose clients take their time to import
-
+        settings = settings_lib.from_json(launcher) if launcher else None
+        if settings and settings_lib.wanted(settings, request.training_parameters(exec_properties)[0]):
             job, result = remote.train(input_dict, output_dict, exec_properties, settings)
         else:
             # Readable by its owner only, as the job document inside it has to be.

@@ -25,7 +25,11 @@ _NO_MATTER = ("steps_per_execution", "profile_steps", "jit_compile")
 
 
 def parts(
-    job: TrainingJob, data: Data, examples: list[types.Artifact], module_fingerprint: str | None = None
+    job: TrainingJob,
+    data: Data,
+    examples: list[types.Artifact],
+    module_fingerprint: str | None = None,
+    addresses: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """What a training is of, part by part: name -> fingerprint.
 
@@ -36,11 +40,14 @@ def parts(
       data: Its data.
       examples: The examples that it is given.
       module_fingerprint: What the pipeline knows of the module's files, beside what is found here.
+      addresses: Where a copy of an artifact lies that is read in its place -> where the artifact does.
     """
     schedule = {name: value for name, value in asdict(job.schedule).items() if name not in _NO_MATTER}
     order = {"shuffle_buffer_size": job.reading.shuffle_buffer_size, "cycle_length": job.reading.cycle_length}
     shards = [_checksums(artifact) for artifact in examples]
     read = asdict(data)
+    for place, address in (addresses or {}).items():  # another try of the same has copies elsewhere
+        read = json.loads(json.dumps(read).replace(json.dumps(f"{place}/")[1:-1], json.dumps(f"{address}/")[1:-1]))
     # Where the bytes are known, it is no matter where they lie; nor what made them, where it makes the same.
     if shards and all(shards):
         read["train"], read["eval"] = data.train.num_examples, data.eval and data.eval.num_examples

@@ -1,38 +1,48 @@
-"""A training whose processes are the pods of a TFJob."""
+"""A training whose processes run on other machines: the pods of a TFJob, or the worker pools of a CustomJob."""
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 
-from tfx_distribute.components.launchers import staging, tfjob, tfjob_launcher
-from tfx_distribute.components.trainer import request
-from tfx_distribute.trainer_module import files
+from tfx_distribute.components.launchers import custom_job, staging, tfjob
+from tfx_distribute.components.launchers.settings import Settings
+from tfx_distribute.components.launchers.termination import terminable
+from tfx_distribute.components.trainer import request as request_lib
+from tfx_distribute.trainer_module import failure, files, follower
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult, keras_environment
 
 JOB_FILE = "job.json"
+FOLLOWED = "followed.json"
+ERROR = "error.json"
+KEPT_SECONDS = 24 * 3600.0  # what a training has left in a folder that all trainings share; for another try of its step
 
 
 def train(
     inputs: dict[str, list[types.Artifact]],
     outputs: dict[str, list[types.Artifact]],
     exec_properties: dict[str, Any],
-    settings: tfjob.TFJobSettings,
+    settings: Settings,
 ) -> tuple[TrainingJob, TrainingResult]:
-    """Trains as a TFJob.
+    """Trains on other machines.
+
+    Another try of the same step takes up what the one before has left: a training that goes on, or one that is done.
 
     Args:
       inputs: Input artifacts of the execution.
       outputs: Its output artifacts, which have a model after it.
       exec_properties: Its execution properties.
-      settings: What the pods are.
+      settings: Where training runs.
 
     Returns:
       The job, and what came of it.
@@ -43,45 +53,100 @@ def train(
     """
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     name = job_name(settings.name, model_dir)
-    folder = os.path.join(settings.training_dir or os.path.join(os.path.dirname(model_dir), ".training"), name)
+    root = settings.training_dir or os.path.join(os.path.dirname(model_dir), ".training")
+    folder = os.path.join(root, name)
     if "://" in folder and not (exec_properties.get("build_model") or exec_properties.get("run_fn")):
         raise ConfigurationError(
-            f"module_file: the pods of a TFJob cannot import from {folder}; have the image hold the module, and write "
+            f"module_file: other machines cannot import from {folder}; have the image hold the module, and write "
             "build_model or run_fn with its dotted path"
         )
+    _sweep(root)
     with (
-        _removed_at_last(folder),
-        staging.staged(inputs, outputs, folder, is_shared=settings.training_dir is not None) as (shared_in, shared_out),
+        terminable(),
+        _kept_when_done(folder),
+        _followed(os.path.join(folder, FOLLOWED)) as followed,
+        staging.staged(inputs, outputs, folder, is_shared=settings.training_dir is not None) as moved,
     ):
-        job = request.training_job(shared_in, shared_out, exec_properties, folder)
+        job = request_lib.training_job(moved.inputs, moved.outputs, exec_properties, folder, moved.addresses)
         address = os.path.join(folder, JOB_FILE)
         files.write(address, job.to_json())
         if "://" not in address:
             os.chmod(address, 0o600)
-        tfjob_launcher.run(
-            tfjob.manifest(name, address, job.distribution, job.schedule.keras_version, settings, tfjob_launcher.owner()),
-            job.recovery.max_restarts,
-            settings.active_deadline_seconds,
-        )
+        done = fileio.exists(job.outputs.result_file)
+        environment = {**keras_environment(job.schedule.keras_version), follower.FOLLOWED_FILE: followed}
+        _launch(settings, name, address, environment, job, anew=not done)
         result = files.read(job.outputs.result_file)
         if result is None:
-            raise TrainingError(f"TFJob {name} has succeeded, and its chief has left no {job.outputs.result_file}")
-        return job, TrainingResult.from_json(result)
+            raise TrainingError(f"training {name} has succeeded, and its chief has left no {job.outputs.result_file}")
+    return job, TrainingResult.from_json(result)
+
+
+def _launch(
+    settings: Settings, name: str, address: str, environment: Mapping[str, str], job: TrainingJob, anew: bool
+) -> None:
+    """Has the processes run, to their end; their clients take time to import."""
+    restarts = job.recovery.max_restarts
+    if isinstance(settings, tfjob.TFJobSettings):
+        from tfx_distribute.components.launchers import tfjob_launcher
+
+        owner = tfjob_launcher.owner()
+        manifest = tfjob.manifest(name, address, job.distribution, environment, settings, owner)
+        tfjob_launcher.run(manifest, restarts, settings.active_deadline_seconds, anew=anew)
+        return
+    from tfx_distribute.components.launchers import custom_job_launcher
+
+    error_file = os.path.join(os.path.dirname(address), ERROR)
+    environment = {**environment, failure.ERROR_FILE: error_file}
+    request = custom_job.request(name, address, job.distribution, environment, settings)
+    custom_job_launcher.run(request, settings, restarts, error_file, anew=anew)
 
 
 @contextlib.contextmanager
-def _removed_at_last(folder: str) -> Iterator[None]:
+def _kept_when_done(folder: str) -> Iterator[None]:
+    """Leaves what a training that is done has made, but no copies of what it read; all else goes."""
     fileio.makedirs(folder)
+    left = folder
     try:
         yield
+        left = os.path.join(folder, staging.INPUTS)
     finally:
         # Pods that are being removed may have files open; and a person wants the error of the training, not of the tidying.
         with contextlib.suppress(OSError, tf.errors.OpError):
-            fileio.rmtree(folder)
+            if fileio.exists(left):
+                fileio.rmtree(left)
+
+
+@contextlib.contextmanager
+def _followed(path: str) -> Iterator[str]:
+    """Tells the chief that somebody follows, within the block. Yields where."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(follower.RENEW_SECONDS):
+            with contextlib.suppress(OSError, tf.errors.OpError):  # the next one may get through
+                follower.renew(path)
+
+    follower.renew(path)
+    threading.Thread(target=tell, daemon=True, name="followed").start()
+    try:
+        yield path
+    finally:
+        ended.set()
+
+
+def _sweep(root: str) -> None:
+    """Removes what trainings have left that ended, or were given up, long ago."""
+    for name in fileio.listdir(root) if fileio.isdir(root) else ():
+        folder = os.path.join(root, name)
+        last = follower.last_time(os.path.join(folder, FOLLOWED))
+        if last is not None and time.time() - last > KEPT_SECONDS:
+            logging.info("removing %s, which nobody has followed for a day", folder)
+            with contextlib.suppress(OSError, tf.errors.OpError):  # another step sweeps too
+                fileio.rmtree(folder)
 
 
 def job_name(pipeline: str, model_dir: str) -> str:
-    """Name of a TFJob: a DNS label that leaves room for those of pods; the same for each try of one step.
+    """Name of a training: a DNS label that leaves room for those of pods; the same for each try of one step.
 
     Args:
       pipeline: Name of the pipeline.

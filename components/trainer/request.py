@@ -53,7 +53,13 @@ def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, Sc
     return pick(Distribution), pick(Schedule), pick(Reading), pick(Recovery)
 
 
-def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[str, Any], work_dir: str) -> TrainingJob:
+def training_job(
+    inputs: Artifacts,
+    outputs: Artifacts,
+    exec_properties: dict[str, Any],
+    work_dir: str,
+    addresses: Mapping[str, str] | None = None,
+) -> TrainingJob:
     """Makes the job document.
 
     Args:
@@ -61,6 +67,7 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
       outputs: Its output artifacts.
       exec_properties: Its execution properties.
       work_dir: A folder that lives as long as the training, for the unpacked user module and the result.
+      addresses: Where a copy of an artifact lies -> where the artifact does.
 
     Raises:
       ConfigurationError: What is asked for cannot be trained.
@@ -108,7 +115,7 @@ def training_job(inputs: Artifacts, outputs: Artifacts, exec_properties: dict[st
             os.path.dirname(os.path.dirname(model_dir)), CHECKPOINTS
         )
         shards_or_files = inputs[standard_component_specs.EXAMPLES_KEY]
-        parts = identity.parts(job, data, shards_or_files, exec_properties.get("module_fingerprint"))
+        parts = identity.parts(job, data, shards_or_files, exec_properties.get("module_fingerprint"), addresses)
         found = identity.checkpoint_dir(root, parts)
         return replace(job, outputs=replace(job.outputs, checkpoint_dir=found))
     train_args.num_steps = schedule.train_steps

@@ -1,28 +1,25 @@
 """Compiles a pipeline for open-source Kubeflow Pipelines: TFX's own KubeflowV2DagRunner, then what `ir` makes of that."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from google.protobuf import json_format
 from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
 from tfx.dsl.components.base import base_component, base_node
-from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as tfx_pipeline
-from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.tfjob import QUEUE_LABEL
 from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.pipelines import graph, ir, kubeflow_target, pods, user_module
-from tfx_distribute.pipelines.nodes import DEFAULT, PARAMETER_SERVER, Node
+from tfx_distribute.pipelines.nodes import DEFAULT, PARAMETER_SERVER, SMALL, Node
+from tfx_distribute.pipelines.runners import compiling
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.targets import KubeflowTarget
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 SPOT_RETRIES = 3  # of a step whose machine may be taken away
-_SMALL = Node(cpu="1", memory="4Gi")  # what a step takes that creates a TFJob and waits
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,12 @@ class Package:
     pipeline: Mapping[str, Any]
     platform: Mapping[str, Any]
 
-    def to_yaml(self) -> str:
+    @property
+    def num_steps(self) -> int:
+        """Steps of the pipeline."""
+        return len(self.pipeline["root"]["dag"]["tasks"])
+
+    def to_text(self) -> str:
         """Both documents, as `kfp` reads and uploads them; the same pipeline gives the same text."""
         return yaml.dump_all([self.pipeline, self.platform], Dumper=_Dumper, sort_keys=True)
 
@@ -59,21 +61,9 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
       ConfigurationError: It cannot run there.
     """
     target = kubeflow_target.checked(spec)
-    settings = kubeflow_target.launcher(spec, target)
-    in_step = not settings.wanted(spec.trainer.parameters.distribution)
-    if not in_step:
-        settings = replace(settings, training="tfjob")  # also of a run that asks for one process: its step is a small one
-    push_directory = spec.push.directory if spec.push else None
-    places = graph.Places(
-        pipeline_root=target.pipeline_root,
-        metadata=None,
-        push_directory=push_directory or f"{target.pipeline_root.rstrip('/')}/{spec.name}/serving",
-        checkpoint_dir=kubeflow_target.checkpoint_dir(spec, target),
-        launcher=settings.to_json(),
-    )
     with user_module.importable(module):
-        built = graph.build(spec, module, places, enable_cache)
-        return compile_pipeline(built, target, spec.nodes, graph.parameter_values(spec), in_step)
+        built = graph.build(spec, module, compiling.places(spec, target.pipeline_root, target.image), enable_cache)
+        return compile_pipeline(built, target, spec.nodes, graph.parameter_values(spec))
 
 
 def compile_pipeline(
@@ -81,27 +71,30 @@ def compile_pipeline(
     target: KubeflowTarget,
     nodes: Mapping[str, Node],
     defaults: Mapping[str, Any] | None = None,
-    trains_in_step: bool = True,
 ) -> Package:
     """Compiles a TFX pipeline, of a pipeline file or written by hand.
+
+    Its Trainers are told of the target where training runs, and keep their states there, unless they have been told.
 
     Args:
       pipeline: The pipeline; its components import from what the image holds.
       target: Where it runs.
       nodes: Component -> machine; `default` for all that are not there.
       defaults: Defaults of pipeline parameters; default those of its RuntimeParameters.
-      trains_in_step: Whether Trainers train in their own steps, and so need their machines.
 
     Raises:
       ConfigurationError: It cannot run there.
     """
     by_name = {component.id: component for component in pipeline.components}
-    _check_nodes(nodes, by_name)
-    config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=target.image, use_pipeline_spec_2_1=True)
-    runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="pipeline.yaml")
-    compiled = runner.run(pipeline, write_out=False)["pipelineSpec"]
+    compiling.check_nodes(nodes, by_name, PARAMETER_SERVER)
+    if defaults is None:
+        defaults = compiling.runtime_defaults(by_name)
+    name = pipeline.pipeline_info.pipeline_name
+    launcher = kubeflow_target.launcher(name, nodes, target)
+    with compiling.told(pipeline, launcher, kubeflow_target.checkpoint_dir(name, target), defaults) as in_step:
+        compiled = compiling.compiled(pipeline, target.image, schema_2_1=True)["pipelineSpec"]
     compiled["defaultPipelineRoot"] = target.pipeline_root
-    compiled = ir.with_defaults(compiled, _defaults(by_name.values()) if defaults is None else defaults)
+    compiled = ir.with_defaults(compiled, defaults)
     compiled = ir.with_resolved_input(compiled, _drivers(by_name))
     # Nobody looks whether what these read has changed.
     queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
@@ -109,7 +102,7 @@ def compile_pipeline(
     compiled = ir.without_resolvers(compiled, target.image, target.metadata_service, target.pipeline_root)
     compiled = ir.with_entrypoint(compiled)
     steps = {
-        name: _step(component, target, nodes, trains_in_step)
+        name: _step(component, target, nodes, name in in_step)
         for name, component in by_name.items()
         if isinstance(component, base_component.BaseComponent)
     }
@@ -147,7 +140,7 @@ def _step(
     component: base_component.BaseComponent, target: KubeflowTarget, nodes: Mapping[str, Node], trains_in_step: bool
 ) -> _Step:
     trains = isinstance(component, Trainer)
-    given = _SMALL if trains and not trains_in_step else nodes.get(component.id)
+    given = SMALL if trains and not trains_in_step else nodes.get(component.id)
     node = given or nodes.get(DEFAULT) or Node()
     machine = pods.machine(node, target.platform)
     resources = pods.resource_spec(machine)
@@ -164,20 +157,3 @@ def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:
         for name, component in components.items()
         if isinstance(component, FileBasedExampleGen)
     }
-
-
-def _check_nodes(nodes: Mapping[str, Node], components: Mapping[str, base_node.BaseNode]) -> None:
-    known = [*components, DEFAULT, PARAMETER_SERVER]
-    for name in nodes:
-        if name not in known:
-            raise ConfigurationError(f"nodes.{name}: the pipeline has no such component; it has {', '.join(components)}")
-
-
-def _defaults(components: Any) -> dict[str, Any]:
-    """Name -> default of each RuntimeParameter."""
-    found = {}
-    for component in components:
-        for value in component.exec_properties.values():
-            if isinstance(value, data_types.RuntimeParameter):
-                found[value.name] = value.default
-    return found

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import yaml
 from kubernetes_api import ApiServer
@@ -5,6 +7,7 @@ from kubernetes_api import ApiServer
 from tfx_distribute.components.launchers import tfjob
 from tfx_distribute.components.launchers.tfjob import TFJobSettings
 from tfx_distribute.components.trainer.remote import job_name
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution
 
 IMAGE = "registry.example.com/digits:1"
@@ -36,7 +39,9 @@ DISTRIBUTIONS = {
 
 def made(distribution: Distribution, settings: TFJobSettings = SETTINGS) -> dict:
     owner = tfjob.Owner("trainer-pod", "1b4b5a5e")
-    return tfjob.manifest("digits-1", "/shared/training/digits-1/job.json", distribution, 2, settings, owner)
+    return tfjob.manifest(
+        "digits-1", "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, settings, owner
+    )
 
 
 @pytest.mark.parametrize("strategy", DISTRIBUTIONS)
@@ -48,11 +53,7 @@ def test_the_operator_takes_each(tmp_path):
     """Against the CRD's schema and the webhook's rules, as far as they are known here."""
     from kubernetes import client, config
 
-    queued = TFJobSettings.from_json(
-        TFJobSettings(
-            **{**vars(SETTINGS), "queue": "team-a", "scheduling_policy": {"queue": "q"}, "active_deadline_seconds": 60}
-        ).to_json()
-    )
+    queued = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "q"}, active_deadline_seconds=60)
     with ApiServer() as api:
         api.write_kubeconfig(tmp_path / "kubeconfig")
         config.load_kube_config(str(tmp_path / "kubeconfig"))
@@ -66,9 +67,7 @@ def test_the_operator_takes_each(tmp_path):
 
 
 def test_queues_and_gangs():
-    settings = TFJobSettings(
-        **{**vars(SETTINGS), "queue": "team-a", "scheduling_policy": {"queue": "training"}, "active_deadline_seconds": 60}
-    )
+    settings = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "training"}, active_deadline_seconds=60)
     manifest = made(DISTRIBUTIONS["parameter_server"], settings)
     assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
     policy = manifest["spec"]["runPolicy"]
@@ -76,25 +75,11 @@ def test_queues_and_gangs():
     assert policy["activeDeadlineSeconds"] == 60
 
 
-@pytest.mark.parametrize(
-    ("training", "distribution", "wanted"),
-    [
-        ("auto", Distribution("mirrored", accelerator_count=8), False),
-        ("auto", Distribution("multi_worker_mirrored", num_workers=1), False),
-        ("auto", Distribution("multi_worker_mirrored", num_workers=2), True),
-        ("auto", Distribution("parameter_server"), True),
-        ("auto", Distribution("auto", num_workers=2), True),
-        ("tfjob", Distribution(), True),
-        ("step", Distribution("multi_worker_mirrored", num_workers=2), False),
-    ],
-)
-def test_when_training_is_a_tfjob(training, distribution, wanted):
-    settings = TFJobSettings(**{**vars(SETTINGS), "training": training})
-    assert settings.wanted(distribution) is wanted
-
-
-def test_settings_say_the_same_again():
-    assert TFJobSettings.from_json(SETTINGS.to_json()) == SETTINGS
+def test_reduction_servers_are_vertex_ai_s():
+    with pytest.raises(
+        ConfigurationError, match="reduction_server is Vertex AI's, and Kubeflow has none; write all_reduce=nccl"
+    ):
+        made(Distribution("multi_worker_mirrored", num_workers=2, all_reduce="reduction_server"))
 
 
 def test_names_are_dns_labels_with_room_for_pods():

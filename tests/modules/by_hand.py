@@ -1,10 +1,32 @@
-"""A component written as TFX's users write small ones, with an underscore in its name."""
+"""Components and a pipeline written as TFX's users write them, without a pipeline file."""
 
 from tfx.dsl.component.experimental.annotations import OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
+from tfx.orchestration import data_types, pipeline
 from tfx.types import standard_artifacts
 
 
 @component
 def make_model(model: OutputArtifact[standard_artifacts.Model], size: Parameter[int]):
-    """Makes nothing; it is only compiled."""
+    """A small one, with an underscore in its name. Makes nothing; it is only compiled."""
+
+
+def trained(root: str) -> pipeline.Pipeline:
+    """A pipeline with a Trainer, of whose target it says nothing."""
+    from tfx.components import CsvExampleGen, SchemaGen, StatisticsGen
+
+    from tfx_distribute.components import Trainer
+
+    examples = CsvExampleGen("gs://bucket/data")
+    statistics = StatisticsGen(examples=examples.outputs["examples"])
+    schema = SchemaGen(statistics=statistics.outputs["statistics"])
+    trainer = Trainer(
+        examples=examples.outputs["examples"],
+        schema=schema.outputs["schema"],
+        build_model="model.build_model",
+        label="digit",
+        strategy=data_types.RuntimeParameter("strategy", str, default="multi_worker_mirrored"),
+        num_workers=data_types.RuntimeParameter("num_workers", int, default=2),
+        epochs=1,
+    )
+    return pipeline.Pipeline("by-hand", root, components=[examples, statistics, schema, trainer])

@@ -30,6 +30,7 @@ Event = tuple[int, str, str, Document]  # version, type, resource, object
 
 _KINDS = {"tfjobs": ("kubeflow.org", "kubeflow.org/v1", "TFJob"), "pods": ("", "v1", "Pod")}
 _PATH = re.compile(r"/(api/v1|apis/kubeflow\.org/v1)/namespaces/([^/]+)/(tfjobs|pods)(?:/([^/]+)(?:/(log|status))?)?")
+_MERGE_PATCH = "application/merge-patch+json"
 _REASONS = {409: "AlreadyExists", 410: "Expired", 422: "Invalid", 500: "InternalError"}
 
 
@@ -283,7 +284,7 @@ class ApiServer:
             return None
         _, namespace, resource, name, subresource = match.groups()
         reading = "get" if name else "watch" if _is_true(query, "watch") else "list"
-        verb = {"GET": reading, "POST": "create", "DELETE": "delete"}[method]
+        verb = {"GET": reading, "POST": "create", "PATCH": "patch", "DELETE": "delete"}[method]
         with self._changed:
             self.requests.append((verb, path))
             fault = next((fault for fault in self._faults if fault[1] in (None, verb)), None)
@@ -307,6 +308,8 @@ class ApiServer:
                 return _deleted(self.delete(namespace, name, resource, policy == "Foreground"))
             if verb == "create" and resource == "tfjobs" and not name:
                 return self._create(namespace, body, "dryRun" in query)
+            if verb == "patch" and resource == "tfjobs" and name and not subresource:
+                return self._patch(namespace, name, body)
         raise ApiError(405, "the server does not allow this method on the requested resource", resource)
 
     def _authorize(self, verb: str, resource: str, subresource: str | None, namespace: str, name: str | None) -> None:
@@ -324,17 +327,33 @@ class ApiServer:
         if meta.setdefault("namespace", namespace) != namespace:
             raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
         name = meta.get("name", "")
-        invalid = [*metadata_errors(meta), *(schema_errors(job) if self.checks_schema else [])]
+        self._check(job, [])
+        if ("tfjobs", namespace, name) in self._objects:
+            raise ApiError(409, f'tfjobs.kubeflow.org "{name}" already exists', "tfjobs", name)
+        meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now(), "generation": 1}
+        return job if dry_run else self._put("tfjobs", job)
+
+    def _patch(self, namespace: str, name: str, body: Document) -> Document:
+        """Takes a merge patch; the status of a TFJob is not part of what it is for."""
+        old = self.get(namespace, name)
+        job = {key: value for key, value in _merged(old, body).items() if key != "status"}
+        job |= {key: value for key, value in old.items() if key == "status"}
+        fixed = ("name", "namespace", "uid", "creationTimestamp")
+        changed = [key for key in fixed if job["metadata"].get(key) != old["metadata"][key]]
+        self._check(job, [f"metadata.{key}: Invalid value: field is immutable" for key in changed])
+        job["metadata"]["generation"] = old["metadata"]["generation"] + (job["spec"] != old["spec"])
+        return self._put("tfjobs", job)
+
+    def _check(self, job: Document, invalid: list[str]) -> None:
+        """Refuses what may not be stored, for these reasons or for those of everybody who is asked."""
+        name = job["metadata"].get("name", "")
+        invalid = [*invalid, *metadata_errors(job["metadata"]), *(schema_errors(job) if self.checks_schema else [])]
         if invalid:
             raise ApiError(422, f'TFJob.kubeflow.org "{name}" is invalid: {_aggregate(invalid)}', "tfjobs", name)
         denied = webhook_errors(job)
         if denied:
             webhook = "validator.tfjob.training-operator.kubeflow.org"
             raise ApiError(403, f'admission webhook "{webhook}" denied the request: {_aggregate(denied)}')
-        if ("tfjobs", namespace, name) in self._objects:
-            raise ApiError(409, f'tfjobs.kubeflow.org "{name}" already exists', "tfjobs", name)
-        meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now(), "generation": 1}
-        return job if dry_run else self._put("tfjobs", job)
 
     def _watch(self, resource: str, selects: Callable[[Document], bool], query: dict[str, str]) -> Iterator[bytes]:
         since = int(query.get("resourceVersion") or 0)
@@ -441,6 +460,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
+            if self.command == "PATCH" and self.headers.get("Content-Type") != _MERGE_PATCH:
+                raise ApiError(
+                    415, f"the body of the request was in an unknown format - accepted media types: {_MERGE_PATCH}"
+                )
             answer = self.server.api.answer(
                 self.command, url.path, dict(parse_qsl(url.query)), json.loads(body or b"{}") or {}
             )
@@ -457,7 +480,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             else:
                 self._stream(answer)
 
-    do_POST = do_DELETE = do_GET  # noqa: N815
+    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
     def _send(self, code: int, answer: Document | str) -> None:
         content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
@@ -479,6 +502,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
             self.close_connection = True
+
+
+def _merged(document: Any, patch: Any) -> Any:
+    """A document as a merge patch (RFC 7386) leaves it."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        merged[key] = _merged(merged.get(key), value)
+    return {key: value for key, value in merged.items() if patch.get(key, value) is not None}
 
 
 def _line(event: str, document: Document) -> bytes:

@@ -1,10 +1,15 @@
 """Submitting to Kubeflow Pipelines and following a run: the real `kfp.Client` against a stand-in of the API server."""
 
+import contextlib
 import json
 import logging
 import shutil
 import socket
+import ssl
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,9 @@ import kfp_server_api
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from kfp_api import SERVICE_ACCOUNT, KfpApi
 
 from tfx_distribute.pipelines import kfp_client
@@ -286,6 +294,136 @@ def test_nothing_listens(nothing_listens, caplog):
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.parametrize("host", ["http://", "http://localhost:99999", "http://[::1"])
+def test_no_address(host):
+    with pytest.raises(ConfigurationError, match="write the address of its API, such as http://localhost:8080") as caught:
+        kfp_client.Pipelines(kfp_client.Login(host))
+    assert str(caught.value).startswith(f"--host: {host} is no address (")
+
+
+def test_name_that_nobody_knows():
+    with pytest.raises(ConfigurationError) as caught:
+        kfp_client.Pipelines(kfp_client.Login("http://kubeflow.invalid"))
+    message = str(caught.value)
+    assert message.startswith("--host: no machine is known by the name in http://kubeflow.invalid (Failed to establish")
+    assert "see that it is spelled right and that you are in its network, or write the address" in message
+
+
+def test_path_that_is_not_the_apis(api):
+    with pytest.raises(ConfigurationError) as caught:
+        kfp_client.Pipelines(kfp_client.Login(f"{api.url}/pipeline"))
+    message = str(caught.value)
+    assert message.startswith(f"--host: what answers at {api.url}/pipeline has no API of Kubeflow Pipelines 2 there (404: ")
+    assert "; write the address of its API" in message
+
+
+@pytest.mark.parametrize("scheme", ["", "https://"])
+def test_https_where_http_is_spoken(api, scheme):
+    """Which kfp asks by where no scheme is written."""
+    host = scheme + api.url.removeprefix("http://")
+    with pytest.raises(ConfigurationError) as caught:
+        kfp_client.Pipelines(kfp_client.Login(host))
+    assert str(caught.value).startswith(f"--host: {host} is asked by https and answers by http (")
+    assert str(caught.value).endswith("; write it with http://")
+
+
+@pytest.fixture
+def certified(tmp_path) -> Iterator[tuple[str, Path]]:
+    """Port of a server whose certificate is for `kubeflow.test` and of nobody but itself, and the file of that."""
+    key, file = ec.generate_private_key(ec.SECP256R1()), tmp_path / "certificate.pem"
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubeflow.test")])
+    today = datetime.now()
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(today - timedelta(days=2))
+        .not_valid_after(today + timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("kubeflow.test")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    file.write_bytes(certificate.public_bytes(pem) + private)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection, contextlib.suppress(OSError):
+                    context.wrap_socket(connection, server_side=True).close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1], file
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_certificate_that_is_refused(certified, monkeypatch):
+    port, file = certified
+    host = f"https://localhost:{port}"
+    for found in ("self.signed certificate", "hostname 'localhost' doesn't match 'kubeflow.test'"):
+        with pytest.raises(ConfigurationError, match=found) as caught:
+            kfp_client.Pipelines(kfp_client.Login(host))
+        message = str(caught.value)
+        assert message.startswith(f"--host: the certificate of {host} is refused (")
+        assert "; write the name that it is made out to; where its authority is none that certifi knows, write" in message
+        monkeypatch.setattr("certifi.where", lambda: str(file))
+
+
+def test_certificates_that_are_not_there(certified, tmp_path, monkeypatch):
+    monkeypatch.setattr("certifi.where", lambda: str(tmp_path / "none.pem"))
+    host = f"https://localhost:{certified[0]}"
+    with pytest.raises(ConfigurationError) as caught:
+        kfp_client.Pipelines(kfp_client.Login(host))
+    assert str(caught.value) == (
+        f"--host: the certificates that {host} is checked against cannot be read ([Errno 2] No such file or directory); "
+        "install certifi anew"
+    )
+
+
+def test_file_that_cannot_be_used(api, tmp_path, monkeypatch):
+    """Which is no matter of the network: nothing is asked."""
+    pipelines = connect(api)
+    asked = len(api.requests)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(ConfigurationError) as caught:
+        submit(pipelines)
+    message = str(caught.value)
+    assert message.startswith(
+        f"cannot use a file that is needed to submit to {api.url}: [Errno 2] No such file or directory"
+    )
+    assert f"{tmp_path}/none" in message
+    assert "a temporary one in $TMPDIR" in message
+    assert len(api.requests) == asked
+
+
+@pytest.fixture
+def logged_in(tmp_path) -> None:
+    """As `kfp` leaves somebody who has once logged in to Google."""
+    file = Path(kfp.client.auth.LOCAL_KFP_CREDENTIAL)
+    file.parent.mkdir(parents=True)
+    saved = {"refresh_token": "r", "other_client_id": "o", "other_client_secret": "s"}
+    file.write_text(json.dumps({"client": saved}))
+
+
+def test_google_is_not_reached(api, logged_in, nothing_listens, monkeypatch):
+    monkeypatch.setattr(kfp.client.auth, "OAUTH_TOKEN_URI", nothing_listens)
+    with pytest.raises(ConfigurationError) as caught:
+        connect(api, client_id="client")
+    message = str(caught.value)
+    assert message.startswith("--iap-client-id: Google cannot be asked for a token for it (Failed to establish")
+    assert message.endswith("; see whether it is reached from here, or write --existing-token")
+
+
+def test_certificates_for_google_that_are_not_there(api, logged_in, tmp_path, monkeypatch):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    with pytest.raises(ConfigurationError, match=r"cannot use a file .*none.pem; .*\$REQUESTS_CA_BUNDLE"):
+        connect(api, client_id="client")
+
+
 # Following.
 
 
@@ -303,7 +441,7 @@ def test_steps_are_told_once_each(api):
     )
     told: list[str] = []
     assert pipelines.wait(run_id, told.append) == "SUCCEEDED"
-    assert [line.split() for line in told if not line.startswith(f"mine-{run_id[:5]} ")] == [
+    assert [line.split() for line in told] == [
         ["Reader", "running"],
         ["Trainer", "pending"],
         ["Reader", "skipped"],
@@ -311,6 +449,21 @@ def test_steps_are_told_once_each(api):
         ["Trainer", "succeeded"],
     ]
     assert len(told) == len(set(told))
+
+
+def test_steps_are_told_by_their_names_in_the_pipeline(api):
+    """Also those that sound like what Kubeflow Pipelines runs for a step, and those of a pipeline within."""
+    step = {"componentRef": {"name": "step"}}
+    within = {"dag": {"tasks": {"saves": step}}}
+    tasks = {"usb-driver": step, "last-executor": step, "within": {"componentRef": {"name": "within"}}}
+    text = package(root={"dag": {"tasks": tasks}}, components={"step": {"executorLabel": "step"}, "within": within})
+    pipelines = connect(api)
+    run_id = submit(pipelines, text, arguments={}).run_id
+    names = [*tasks, "saves"]
+    story(api, state(api, "SUCCEEDED", dict.fromkeys(names, "SUCCEEDED")))
+    told: list[str] = []
+    pipelines.wait(run_id, told.append)
+    assert [line.split() for line in told] == [[name, "succeeded"] for name in names]
 
 
 @pytest.mark.parametrize(
@@ -391,7 +544,7 @@ def command(project) -> Callable[..., Result]:
         kubeflow = {"image": "registry/digits:1", "pipeline_root": ROOT, "host": host}
         targets = {"targets": {"kubeflow": kubeflow}} if host else {}
         (project / "pipeline.yaml").write_text(yaml.safe_dump({**document, "push": {}, **targets}))
-        return CliRunner().invoke(main, ["submit", str(project / "pipeline.yaml"), *arguments])
+        return CliRunner().invoke(main, ["submit", str(project / "pipeline.yaml"), "--target", "kubeflow", *arguments])
 
     return run
 

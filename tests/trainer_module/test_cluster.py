@@ -9,8 +9,8 @@ from tfx_distribute.trainer_module.cluster import (
     replicas_of_roles,
     serves,
     task_from_environment,
+    tf_config_for,
     uses_accelerators,
-    without_evaluator,
 )
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution
@@ -52,8 +52,25 @@ def test_evaluator_is_no_part_of_the_cluster():
         "task": {"type": "evaluator", "index": 0},
     }
     listed = '{"cluster": {"chief": ["a:1"], "evaluator": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
-    assert json.loads(without_evaluator({"TF_CONFIG": listed})["TF_CONFIG"])["cluster"] == {"chief": ["a:1"]}
-    assert without_evaluator({}) == {}
+    two = Distribution("multi_worker_mirrored", num_workers=1, num_evaluators=1)
+    understood = tf_config_for(two, {"TF_CONFIG": listed})
+    assert understood is not None
+    assert json.loads(understood)["cluster"] == {"chief": ["a:1"]}
+    assert tf_config_for(two, {}) is None
+
+
+def test_only_those_that_train_are_listed():
+    """Vertex AI lists reduction servers where it has parameter servers, and a process alone as a cluster."""
+    listed = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    environ = {"TF_CONFIG": json.dumps({"cluster": listed, "task": {"type": "worker", "index": 0}})}
+    understood = tf_config_for(Distribution("multi_worker_mirrored", num_workers=2), environ)
+    assert json.loads(understood or "") == {
+        "cluster": {"chief": ["a:1"], "worker": ["b:1"]},
+        "task": {"type": "worker", "index": 0},
+    }
+    servers = tf_config_for(Distribution("parameter_server", num_workers=1, num_parameter_servers=1), environ)
+    assert json.loads(servers or "")["cluster"] == listed
+    assert tf_config_for(Distribution("mirrored"), environ) is None
 
 
 def test_addresses_are_given_in_order():

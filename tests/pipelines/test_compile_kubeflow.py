@@ -84,7 +84,7 @@ def executors(pipeline):
 
 
 def test_newest_kubeflow_reads_all_of_it(package, tmp_path):
-    (tmp_path / "p.yaml").write_text(package.to_yaml())
+    (tmp_path / "p.yaml").write_text(package.to_text())
     words = [REPOSITORY / ".venv-kfp/bin/python", REPOSITORY / "tests/modules/strict_kfp.py", tmp_path / "p.yaml"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def test_newest_kubeflow_reads_all_of_it(package, tmp_path):
 def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
     from kfp.client import client
 
-    (tmp_path / "p.yaml").write_text(package.to_yaml())
+    (tmp_path / "p.yaml").write_text(package.to_text())
     found = client._extract_pipeline_yaml(str(tmp_path / "p.yaml"))
     assert found.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
 
@@ -138,7 +138,7 @@ def test_every_input_is_given_by_somebody(package):
 def test_nothing_is_left_that_the_backend_does_not_do(package):
     kinds = {kind for executor in executors(package.pipeline).values() for kind in executor}
     assert kinds <= {"container", "importer"}
-    text = package.to_yaml()
+    text = package.to_text()
     for word in ("resolver:", "lifecycle", "constantValue", "&id", "tfx.orchestration.kubeflow"):
         assert word not in text
 
@@ -209,9 +209,9 @@ def test_the_whole_platform_document(name, request, expected):
 
 
 def test_the_same_again_is_the_same(taxi, taxi_file, command, tmp_path):
-    done = command("compile", taxi_file, "-o", tmp_path / "again.yaml")
+    done = command("compile", taxi_file, "--target", "kubeflow", "-o", tmp_path / "again.yaml")
     assert done.code == 0, done.output
-    assert (tmp_path / "again.yaml").read_text() == taxi.to_yaml()
+    assert (tmp_path / "again.yaml").read_text() == taxi.to_text()
     assert done.output.splitlines()[-1] == f"{tmp_path}/again.yaml: taxi, 12 steps"
 
 
@@ -234,6 +234,26 @@ def test_a_pipeline_of_tfx_written_by_hand():
     (first,) = [task for task in tasks.values() if "componentInputParameter" in task["inputs"]["parameters"]["size"]]
     label = package.pipeline["components"][first["componentRef"]["name"]]["executorLabel"]
     assert executors(package.pipeline)[label]["container"]["resources"]["resourceMemoryLimit"] == "4Gi"
+
+
+def test_a_trainer_written_by_hand_is_told_of_the_target_too():
+    from by_hand import trained
+
+    from tfx_distribute.components.launchers import settings
+    from tfx_distribute.pipelines.runners import kubeflow as runner
+    from tfx_distribute.pipelines.targets import KubeflowTarget
+
+    made = trained("minio://mlpipeline/root")
+    before = {component.id: dict(component.exec_properties) for component in made.components}
+    target = KubeflowTarget(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
+    pipeline = runner.compile_pipeline(made, target, {"Trainer": nodes.Node(cpu="8")}).pipeline
+    told = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
+    launcher = settings.from_json(told["launcher"]["runtimeValue"]["constant"])
+    assert (launcher.training, launcher.training_dir) == ("tfjob", "/shared/training"), "two workers"
+    assert told["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
+    assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "1", "its step waits"
+    assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "8"
+    assert {component.id: dict(component.exec_properties) for component in made.components} == before
 
 
 def by_hand(*steps):

@@ -1,0 +1,102 @@
+"""Requests about CustomJobs to Vertex AI: patient ones, whose refusals say what to do."""
+
+import contextlib
+from typing import Any
+
+import requests
+from google.api_core import exceptions
+from google.auth import exceptions as auth_exceptions
+from google.cloud import aiplatform
+from google.cloud.aiplatform.utils import JobClientWithOverride
+from google.cloud.aiplatform_v1.types import CustomJob
+from google.protobuf import json_format
+
+from tfx_distribute.components.launchers import google_cloud
+from tfx_distribute.components.launchers.google_cloud import CONSOLE, REQUEST_SECONDS
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+
+CANCEL_SECONDS = 10.0  # for the last request, of whoever is told to end
+
+
+class Jobs:
+    """Requests about CustomJobs.
+
+    Args:
+      project: Google Cloud project.
+      location: Its region.
+
+    Raises:
+      ConfigurationError: There are no credentials.
+    """
+
+    def __init__(self, project: str, location: str):
+        self._project, self._location = project, location
+        self._parent = f"projects/{project}/locations/{location}"
+        aiplatform.init(project=project, location=location)
+        try:
+            self._client = aiplatform.initializer.global_config.create_client(client_class=JobClientWithOverride)
+        except auth_exceptions.DefaultCredentialsError as error:
+            raise ConfigurationError(f"there are no credentials for Google Cloud: {error}") from error
+
+    def create(self, request: dict[str, Any]) -> CustomJob:
+        """Creates one."""
+        message = CustomJob()
+        json_format.ParseDict(request, CustomJob.pb(message))
+        try:
+            # One try: a quota that is used up is an answer too, and a second job would train beside the first.
+            return self._client.create_custom_job(parent=self._parent, custom_job=message, timeout=REQUEST_SECONDS)
+        except exceptions.GoogleAPICallError as error:
+            raise self._explained(error) from error
+        except (requests.exceptions.RequestException, auth_exceptions.GoogleAuthError) as error:
+            raise TrainingError(f"Vertex AI cannot be reached to create a CustomJob: {error}") from error
+
+    def get(self, name: str) -> CustomJob:
+        """What the service knows of it."""
+        try:
+            return google_cloud.patiently(lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS))
+        except exceptions.NotFound as error:
+            raise TrainingError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
+        except exceptions.GoogleAPICallError as error:
+            raise self._explained(error) from error
+
+    def latest(self, condition: str) -> CustomJob | None:
+        """The one that was created last, of those that a filter lets through; None where there is none."""
+        request = {"parent": self._parent, "filter": condition}
+        try:
+            found = google_cloud.patiently(
+                lambda: list(self._client.list_custom_jobs(request=request, timeout=REQUEST_SECONDS))
+            )
+        except exceptions.GoogleAPICallError as error:
+            raise self._explained(error) from error
+        return max(found, key=lambda job: job.create_time, default=None)
+
+    def cancel(self, name: str) -> None:
+        """Cancels it."""
+        # One try: whoever is told to end has no time. Its chief notices by itself that nobody follows.
+        with contextlib.suppress(exceptions.GoogleAPICallError, requests.exceptions.RequestException):
+            self._client.cancel_custom_job(name=name, timeout=CANCEL_SECONDS)
+
+    def console(self, job: CustomJob) -> str:
+        """Where a person sees it."""
+        number = job.name.rpartition("/")[2]
+        return f"{CONSOLE}/vertex-ai/locations/{self._location}/training/{number}?project={self._project}"
+
+    def logs(self, job: CustomJob) -> str:
+        """Where a person reads what its processes print."""
+        number = job.name.rpartition("/")[2]
+        return f"{CONSOLE}/logs/viewer?project={self._project}&resource=ml_job%2Fjob_id%2F{number}"
+
+    def _explained(self, error: exceptions.GoogleAPICallError) -> ConfigurationError:
+        """What an answer means to a person."""
+        where = f"{self._location} of project {self._project}"
+        if isinstance(error, exceptions.Forbidden):
+            return ConfigurationError(
+                f"the service account of this step may not run a CustomJob in {where} ({error.message}); give it the role "
+                "roles/aiplatform.user, and roles/iam.serviceAccountUser on targets.vertex.service_account"
+            )
+        if isinstance(error, exceptions.TooManyRequests):
+            return ConfigurationError(
+                f"{where} has no room for this CustomJob ({error.message}); ask for a larger quota, or write fewer workers, "
+                "another nodes.Trainer.accelerator or another targets.vertex.region"
+            )
+        return ConfigurationError(f"Vertex AI refuses a CustomJob in {where}: {error.message}")

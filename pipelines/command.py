@@ -1,0 +1,78 @@
+"""What the commands of `tfx-distribute` share: exit codes, options, and reading a pipeline file."""
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfx_distribute.pipelines.spec import PipelineSpec
+    from tfx_distribute.pipelines.user_module import Module
+
+FAILED = 1
+INVALID = 2  # click's own code for a wrong command line
+NOT_BLESSED = 3
+INTERRUPTED = 130  # as shells have it: 128 and the signal
+
+PARAMETER = click.option(
+    "-p",
+    "--parameter",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Value of a pipeline parameter or hyperparameter. May be repeated.",
+)
+
+
+def load(
+    pipeline: str, given: tuple[str, ...], target: str = "local", **options: str | None
+) -> "tuple[PipelineSpec, Module]":
+    """Reads and checks all that can be known before anything heavy is imported; ends the program where it is wrong.
+
+    Args:
+      pipeline: The pipeline file.
+      given: Values of pipeline parameters, `NAME=VALUE`.
+      target: Where it is to run: `local`, `kubeflow` or `vertex`.
+      **options: Settings of the target in place of the file's; None for the file's.
+    """
+    from tfx_distribute.pipelines import loader, preflight, user_module
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    try:
+        spec = loader.override(loader.load(pipeline), loader.parse_parameters(given))
+        module = user_module.find(spec)
+        spec = spec if target == "local" else loader.with_target(spec, target, options)
+        if target == "kubeflow":
+            from tfx_distribute.pipelines import kubeflow_target
+
+            kubeflow_target.checked(spec)
+        elif target == "vertex":
+            from tfx_distribute.pipelines import vertex_target
+
+            vertex_target.checked(spec)
+        else:
+            preflight.check_data(spec)
+    except ConfigurationError as error:
+        refuse(str(error))
+    return spec, module
+
+
+def refuse(message: str) -> NoReturn:
+    """Ends the program: it cannot do what it is asked to."""
+    click.echo(f"Error: {message}", err=True)
+    sys.exit(INVALID)
+
+
+@contextlib.contextmanager
+def quiet() -> "Iterator[None]":
+    """Keeps what TensorFlow and TFX say while they are imported off the terminal."""
+    import os
+    import warnings
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

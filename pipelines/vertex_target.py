@@ -1,0 +1,108 @@
+"""What a pipeline file says of Vertex AI, checked as a whole, and what follows. Imports neither TFX nor TensorFlow."""
+
+from collections.abc import Mapping
+
+from tfx_distribute.components.launchers.custom_job import CustomJobSettings
+from tfx_distribute.pipelines import pools, trainer_node
+from tfx_distribute.pipelines.nodes import PARAMETER_SERVER, TRAINER, Node, node
+from tfx_distribute.pipelines.spec import PipelineSpec
+from tfx_distribute.pipelines.targets import VertexTarget
+from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+def checked(spec: PipelineSpec) -> VertexTarget:
+    """The target, which goes with the rest of the pipeline.
+
+    Raises:
+      ConfigurationError: It does not; the message says what to write instead.
+    """
+    target = spec.targets.vertex
+    if target is None:
+        raise ConfigurationError("targets.vertex: is missing; write at least its image and pipeline_root")
+    for setting in ("project", "region"):
+        if getattr(target, setting) is None:
+            raise ConfigurationError(f"targets.vertex.{setting}: is missing; write it, or give --{setting} with the command")
+    if target.tensorboard and not target.service_account:
+        raise ConfigurationError(
+            "targets.vertex.service_account: is missing, and only with one can training write to a TensorBoard instance; "
+            "write one with the roles roles/storage.admin and roles/aiplatform.user"
+        )
+    name, source = spec.data.source
+    addresses = {f"data.{name}": source if name != "example_gen" else None, "data.schema_file": spec.data.schema_file}
+    addresses["push.directory"] = spec.push.directory if spec.push else None
+    for setting, path in addresses.items():
+        if path is not None and not path.startswith("gs://"):
+            raise ConfigurationError(
+                f"{setting}: {path} cannot be reached by a step; for Vertex AI write an address such as gs://bucket/folder"
+            )
+    distribution, _ = compatibility.resolve(spec.trainer.parameters.distribution)
+    worker = node(spec.nodes, TRAINER)
+    trainer_node.check(worker, distribution, "vertex")
+    if distribution.all_reduce == compatibility.REDUCTION_SERVER and not worker.accelerator:
+        raise ConfigurationError(
+            "nodes.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of GPU, such "
+            "as nvidia-l4, or all_reduce: auto"
+        )
+    if target.training == "step" and (reason := not_in_step(worker)):
+        raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
+    launcher(spec.name, spec.nodes, target)
+    return target
+
+
+def not_in_step(worker: Node) -> str:
+    """What a training machine has that the machine of a step cannot have; empty where it can be one."""
+    if trainer_node.is_tpu(worker):
+        return f"TPU ({worker.accelerator})"
+    if worker.machine_type:
+        return f"machine type ({worker.machine_type})"
+    return "spot machine" if worker.spot else ""
+
+
+def launcher(name: str, nodes: Mapping[str, Node], target: VertexTarget) -> CustomJobSettings:
+    """What the Trainer is told of the worker pools that it may have to create.
+
+    Args:
+      name: Name of the pipeline.
+      nodes: Its machines.
+      target: Where it runs.
+
+    Raises:
+      ConfigurationError: Vertex AI has no such machine.
+    """
+    worker = node(nodes, TRAINER)
+    training = target.training
+    if training == "auto" and not_in_step(worker):
+        training = "custom_job"
+    return CustomJobSettings(
+        name=name,
+        project=target.project or "",
+        location=target.region or "",
+        image=target.image,
+        worker=pools.machine_spec(worker, target.reservation),
+        parameter_server=pools.machine_spec(node(nodes, PARAMETER_SERVER)),
+        reduction_server={"machine_type": target.reduction_server_machine_type},
+        reduction_server_replica_count=target.reduction_server_replica_count,
+        training=training,
+        disk_spec={"boot_disk_type": target.boot_disk_type, "boot_disk_size_gb": target.boot_disk_size_gb},
+        scheduling=_scheduling(worker, target),
+        service_account=target.service_account,
+        network=target.network,
+        tensorboard=target.tensorboard,
+        encryption_spec={"kms_key_name": target.encryption_spec_key_name} if target.encryption_spec_key_name else {},
+        labels=target.labels,
+    )
+
+
+def _scheduling(worker: Node, target: VertexTarget) -> dict[str, str | bool]:
+    given: dict[str, str | bool] = {"strategy": "SPOT"} if worker.spot else {}
+    if target.timeout:
+        given["timeout"] = f"{target.timeout}s"
+    if target.restart_job_on_worker_restart:
+        given["restart_job_on_worker_restart"] = True
+    return given
+
+
+def checkpoint_dir(name: str, target: VertexTarget) -> str:
+    """Where states of a pipeline's trainings are, so that a later run finds them: its steps have other addresses."""
+    return f"{target.pipeline_root.rstrip('/')}/{name}/checkpoints"

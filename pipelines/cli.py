@@ -31,15 +31,21 @@ def validate(pipeline: str, given: tuple[str, ...]) -> None:
 @main.command()
 @click.argument("pipeline", type=click.Path())
 @PARAMETER
+@click.option(
+    "--target", type=click.Choice(["local", "kubeflow", "vertex"]), default="local", show_default=True, help="Where it is."
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="For whom.")
-def plan(pipeline: str, given: tuple[str, ...], output: str) -> None:
-    """Shows what a run would be: processes and their TF_CONFIG, replicas, batch, steps, warnings. Starts nothing."""
-    spec, module = load(pipeline, given)
+def plan(pipeline: str, given: tuple[str, ...], target: str, output: str) -> None:
+    """Shows what a run would be: processes and their TF_CONFIG, replicas, batch, steps, warnings. Starts nothing.
+
+    With --target, also what the Trainer's step would create there for training: a TFJob, or a CustomJob.
+    """
+    spec, module = load(pipeline, given, target)
     from tfx_distribute.pipelines import plan as plan_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
-        made = plan_lib.make_plan(spec, module)
+        made = plan_lib.make_plan(spec, module, target)
     except ConfigurationError as error:
         refuse(str(error))
     if output == "json":

@@ -39,6 +39,7 @@ def load(
       **options: Settings of the target in place of the file's; None for the file's.
     """
     from tfx_distribute.pipelines import loader, preflight, user_module
+    from tfx_distribute.trainer_module import compatibility
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
@@ -55,6 +56,7 @@ def load(
             vertex_target.checked(spec)
         else:
             preflight.check_data(spec)
+            compatibility.check_all_reduce(spec.trainer.parameters.distribution, "this machine")
     except ConfigurationError as error:
         refuse(str(error))
     return spec, module

@@ -208,14 +208,16 @@ _NAMING = ("dependentTasks", "producerTask", "producerSubtask")
 
 
 def _legal(names: Sequence[str]) -> dict[str, str]:
-    """Name -> legal name; no two are the same."""
+    """Name -> legal name; no two are the same, and none is that of what the backend itself runs for another."""
     found: dict[str, str] = {}
+    taken = {"root", "executor"}
     for name in sorted(set(names), key=lambda name: (bool(_ILLEGAL.search(name)), name)):  # what is legal stays
         legal = base = _ILLEGAL.sub("-", name).strip("-") or "node"
         number = 2
-        while legal in found.values():
+        while legal in taken:
             legal, number = f"{base}-{number}", number + 1
         found[name] = legal
+        taken |= {legal, f"{legal}-driver"}
     return found
 
 

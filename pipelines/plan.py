@@ -6,15 +6,18 @@ Pure: a specification in, a `RunPlan` out. What depends on the machine that will
 import itertools
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tfx_distribute.pipelines import preflight
+from tfx_distribute.components.launchers import custom_job, tfjob
+from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.pipelines import kubeflow_target, preflight, vertex_target
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.user_module import Module
 from tfx_distribute.trainer_module import compatibility, layout
 from tfx_distribute.trainer_module import shards as shards_lib
 from tfx_distribute.trainer_module.cluster import CHIEF, EVALUATOR, WORKER, Cluster, Task, replicas_of_roles, serves
-from tfx_distribute.trainer_module.job import Distribution
+from tfx_distribute.trainer_module.job import Distribution, keras_environment
 from tfx_distribute.trainer_module.plan import pass_of
 
 FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
@@ -87,6 +90,8 @@ class RunPlan:
       steps_per_epoch: About how many steps see each of them once.
       train_steps: Training steps in all, about, where `epochs` says how long.
       hparams: The module's hyperparameters.
+      launches: What the Trainer's step creates to run these processes, a TFJob or a CustomJob; None where they run in the
+        step itself, or on this machine. Name and address of the job stand for those of a run.
       warnings: What a person should know before the run.
     """
 
@@ -106,15 +111,17 @@ class RunPlan:
     steps_per_epoch: int | None
     train_steps: int | None
     hparams: dict[str, Any]
+    launches: dict[str, Any] | None
     warnings: tuple[str, ...]
 
 
-def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
+def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunPlan:
     """Works out what a run of a pipeline would be.
 
     Args:
       spec: The pipeline, with the values of its parameters.
       module: The user's module.
+      target: Where it would run: `local`, `kubeflow` or `vertex`.
     """
     parameters = spec.trainer.parameters
     distribution, reason = compatibility.resolve(parameters.distribution)
@@ -125,7 +132,7 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
     batch = replicas and replicas * of_replica
     # A run_fn reads, and decides on its batch, by itself.
     by_itself = module.train == "run_fn"
-    data = None if by_itself else _data(spec, distribution, row, replicas, batch)
+    data = None if by_itself else _data(spec, distribution, row, replicas, batch, target)
     examples = data.num_examples if data else None
     steps_per_epoch = None
     if examples and replicas:
@@ -148,8 +155,28 @@ def make_plan(spec: PipelineSpec, module: Module) -> RunPlan:
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
+        launches=_launches(spec, distribution, target),
         warnings=tuple(_warnings(spec, distribution, row, data, devices, replicas, batch)),
     )
+
+
+def _launches(spec: PipelineSpec, distribution: Distribution, target: str) -> dict[str, Any] | None:
+    """What the Trainer's step would create."""
+    settings: settings_lib.Settings
+    environment = keras_environment(spec.trainer.parameters.keras_version)
+    name = f"{spec.name}-0123456789"
+    if target == "kubeflow":
+        cluster = kubeflow_target.checked(spec)
+        settings = kubeflow_target.launcher(spec.name, spec.nodes, cluster)
+        address = f"{cluster.training_dir or cluster.pipeline_root}/{name}/job.json"
+        if settings_lib.wanted(settings, distribution):
+            return tfjob.manifest(name, address, distribution, environment, settings, owner=None)
+    if target == "vertex":
+        cloud = vertex_target.checked(spec)
+        settings = vertex_target.launcher(spec.name, spec.nodes, cloud)
+        if settings_lib.wanted(settings, distribution):
+            return custom_job.request(name, f"{cloud.pipeline_root}/{name}/job.json", distribution, environment, settings)
+    return None
 
 
 def _devices(distribution: Distribution, row: compatibility.Strategy) -> int | None:
@@ -200,9 +227,12 @@ def _data(
     row: compatibility.Strategy,
     replicas: int | None,
     batch: int | None,
+    target: str,
 ) -> DataPlan:
     processes = compatibility.reading_processes(distribution)
-    found = preflight.examples_and_bytes(spec.data)
+    # Elsewhere, a step reads what is perhaps not here.
+    here = target == "local" or Path(spec.data.source[1]).exists()
+    found = preflight.examples_and_bytes(spec.data) if here else None
     share = spec.data.splits["train"] / sum(spec.data.splits.values())
     examples, num_bytes = (round(found[0] * share), round(found[1] * share)) if found else (None, None)
     num_shards, reason = spec.shards.num_shards or None, ""

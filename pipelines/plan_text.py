@@ -1,5 +1,7 @@
 """A `RunPlan` as a person reads it."""
 
+import yaml
+
 from tfx_distribute.pipelines.plan import DataPlan, RunPlan
 
 BY_MACHINE = "decided by the machine"
@@ -30,6 +32,8 @@ def as_text(plan: RunPlan) -> str:
         lines.append(f"  writes     {process.writes}")
     if plan.warnings:
         lines += ["", *(f"warning: {warning}" for warning in plan.warnings)]
+    if plan.launches:
+        lines += ["", "They run as:", yaml.safe_dump(plan.launches, sort_keys=False).rstrip()]
     return "\n".join(lines)
 
 

@@ -104,20 +104,22 @@ def worker_pools(
       settings: As in `request`.
     """
     row = compatibility.strategy_named(distribution.strategy)
-    container = {
-        "image_uri": settings.image,
-        "command": ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address],
-        "env": [{"name": key, "value": value} for key, value in sorted(environment.items())],
-    }
 
-    def pool(machine: Mapping[str, Any], count: int, container: Mapping[str, Any]) -> dict[str, Any]:
+    def process() -> dict[str, Any]:
+        return {
+            "image_uri": settings.image,
+            "command": ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address],
+            "env": [{"name": key, "value": value} for key, value in sorted(environment.items())],
+        }
+
+    def pool(machine: Mapping[str, Any], count: int, container: dict[str, Any]) -> dict[str, Any]:
         disk = {"disk_spec": dict(settings.disk_spec)} if settings.disk_spec else {}
-        return {"machine_spec": dict(machine), "replica_count": count, "container_spec": dict(container), **disk}
+        return {"machine_spec": dict(machine), "replica_count": count, "container_spec": container, **disk}
 
     pools = {}
     for role, count in replicas_of_roles(distribution).items():
         serves = row.parameter_servers and role in (CHIEF, PARAMETER_SERVER)
-        pools[role] = pool(settings.parameter_server if serves else settings.worker, count, container)
+        pools[role] = pool(settings.parameter_server if serves else settings.worker, count, process())
     if distribution.all_reduce == compatibility.REDUCTION_SERVER:
         servers = {"image_uri": REDUCTION_SERVER_IMAGE}
         pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, servers)

@@ -41,7 +41,13 @@ class Jobs:
     def create(self, request: dict[str, Any]) -> CustomJob:
         """Creates one."""
         message = CustomJob()
-        json_format.ParseDict(request, CustomJob.pb(message))
+        try:
+            json_format.ParseDict(request, CustomJob.pb(message))
+        except json_format.ParseError as error:
+            raise ConfigurationError(
+                f"the google-cloud-aiplatform of this image does not know all that is asked for ({error}); install a "
+                "newer one"
+            ) from error
         try:
             # One try: a quota that is used up is an answer too, and a second job would train beside the first.
             return self._client.create_custom_job(parent=self._parent, custom_job=message, timeout=REQUEST_SECONDS)

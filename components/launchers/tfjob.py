@@ -95,12 +95,12 @@ def manifest(
     roles = replicas_of_roles(distribution)
     if settings.scheduling_policy is not None:
         policy["schedulingPolicy"] = {"minAvailable": sum(roles.values()), **settings.scheduling_policy}
-    variables = [{"name": key, "value": value} for key, value in sorted(environment.items())]
     replicas = {}
     for role, count in roles.items():
         template = copy.deepcopy(dict(_template(role, distribution, settings)))
         (container,) = template["spec"]["containers"]
         container["command"] = ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address]
+        variables = [{"name": key, "value": value} for key, value in sorted(environment.items())]
         container["env"] = [*container.get("env", ()), *variables]
         # Exit codes of 128 and more, which ours give where another try may do better, are tried again; others are final.
         replicas[REPLICA_TYPES[role]] = {"replicas": count, "restartPolicy": "ExitCode", "template": template}

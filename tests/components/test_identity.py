@@ -86,3 +86,16 @@ def test_module_of_an_installed_package_is_known_by_its_files(job):
     one = identity.parts(replace(job, module=module), job.data, [])
     assert one == identity.parts(replace(job, module=module), job.data, [])
     assert changed(one, identity.parts(replace(job, module=UserModule("textwrap.dedent")), job.data, [])) == ["module"]
+
+
+def test_a_copy_is_what_it_is_a_copy_of(job, tmp_path):
+    """Another try of the same has its copies in another folder."""
+    first = replace(job.data, train=Split(("/shared/a-1/inputs/examples-0/a",), 10))
+    second = replace(job.data, train=Split(("/shared/a-2/inputs/examples-0/a",), 10))
+    parts = [
+        identity.parts(job, data, [], addresses={f"/shared/a-{number}/inputs/examples-0": "/s3/bucket/examples"})
+        for number, data in ((1, first), (2, second))
+    ]
+    assert parts[0] == parts[1]
+    other = identity.parts(job, second, [], addresses={"/shared/a-2/inputs/examples-0": "/s3/bucket/others"})
+    assert changed(parts[0], other) == ["data"]

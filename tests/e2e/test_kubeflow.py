@@ -48,7 +48,7 @@ class Installation:
         document = yaml.safe_load(file.read_text())
         document |= {name: shown[name] for name in ("push", "nodes", "targets")}
         file.write_text(yaml.safe_dump(document | changes))
-        done = command("compile", file, "-o", self.folder / f"{example}.yaml", *words)
+        done = command("compile", file, "--target", "kubeflow", "-o", self.folder / f"{example}.yaml", *words)
         assert done.code == 0, done.output
         # What the image holds.
         self.pipelines.environment = {**self.pipelines.environment, "PYTHONPATH": str(file.parent)}

@@ -111,7 +111,9 @@ def test_mistakes_about_strategies(project, parameters, message):
 
 
 def test_what_has_no_target_is_not_compiled(project):
-    result = CliRunner().invoke(main, ["compile", str(project / "pipeline.yaml"), "-o", str(project / "out.yaml")])
+    result = CliRunner().invoke(
+        main, ["compile", str(project / "pipeline.yaml"), "--target", "kubeflow", "-o", str(project / "out.yaml")]
+    )
     assert result.exit_code == 2
     assert result.output == "Error: targets.kubeflow: is missing; write at least its image and pipeline_root\n"
     assert not (project / "out.yaml").exists()

@@ -236,6 +236,14 @@ def test_a_pipeline_of_tfx_written_by_hand():
     assert executors(package.pipeline)[label]["container"]["resources"]["resourceMemoryLimit"] == "4Gi"
 
 
+def test_names_that_the_backend_has_itself():
+    from by_hand import make_model
+
+    named = [make_model(size=1).with_id(name) for name in ("executor", "reader", "reader_driver")]
+    tasks = by_hand(*named).pipeline["root"]["dag"]["tasks"]
+    assert sorted(tasks) == ["executor-2", "reader", "reader-driver-2"]
+
+
 def test_a_trainer_written_by_hand_is_told_of_the_target_too():
     from by_hand import trained
 

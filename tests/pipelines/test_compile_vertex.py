@@ -110,7 +110,6 @@ def test_the_sdk_takes_it_with_its_defaults(package, tmp_path):
     assert values["epochs"].int_value == 3
     assert values["strategy"].string_value == package.job["runtimeConfig"]["parameters"]["strategy"]["stringValue"]
     assert job.runtime_config.gcs_output_directory == "gs://bucket/root"
-    assert dict(job.labels)["team"] == "a"
 
 
 def test_each_pipeline_parameter_has_its_value(taxi, taxi_file):

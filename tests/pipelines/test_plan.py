@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from tfx_distribute.pipelines import plan as plan_lib
@@ -97,6 +98,7 @@ def test_the_whole_plan_of_two_workers(make):
         steps_per_epoch=10,
         train_steps=30,
         hparams={"rate": 0.5},
+        launches=None,
         warnings=(),
     )
 
@@ -209,3 +211,33 @@ def test_for_people_and_for_programs(request):
     made = json.loads(program.output)
     assert (made["num_replicas"], made["global_batch_size"], made["data"]["num_examples"]) == (2, 128, 10001)
     assert [process["task"] for process in made["processes"]] == ["chief", "worker 0"]
+
+
+@pytest.mark.parametrize("target", ["kubeflow", "vertex"])
+def test_what_the_trainer_would_create(target, request):
+    file = request.config.rootpath / "examples" / "digits" / f"{target}.yaml"
+    words = ["plan", str(file), "--target", target, "--output", "json", "-p", "strategy=multi_worker_mirrored"]
+    one = json.loads(CliRunner().invoke(main, words).output)
+    two = json.loads(CliRunner().invoke(main, [*words, "-p", "num_workers=2"]).output)
+    if target == "kubeflow":
+        assert one["launches"] is None, "a step has the machine of one process"
+        assert list(two["launches"]["spec"]["tfReplicaSpecs"]) == ["Chief", "Worker"]
+    else:
+        assert len(one["launches"]["job_spec"]["worker_pool_specs"]) == 1, "a step has no spot machine"
+        assert len(two["launches"]["job_spec"]["worker_pool_specs"]) == 2
+
+
+def test_what_the_trainer_would_create_as_text(request):
+    file = request.config.rootpath / "examples" / "digits" / "kubeflow.yaml"
+    words = ["plan", str(file), "--target", "kubeflow", "-p", "strategy=parameter_server"]
+    output = CliRunner().invoke(main, words).output
+    manifest = yaml.safe_load(output.partition("They run as:\n")[2])
+    assert manifest["kind"] == "TFJob"
+
+
+def test_reduction_servers_are_not_of_this_machine(request):
+    file = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
+    words = ["strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"]
+    result = CliRunner().invoke(main, ["plan", str(file), *(part for word in words for part in ("-p", word))])
+    assert result.exit_code == 2
+    assert "all_reduce: reduction_server is Vertex AI's, and this machine has none; write all_reduce=nccl" in result.output

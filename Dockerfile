@@ -4,6 +4,8 @@
 #   docker build --build-arg PIPELINE=examples/digits --build-arg ACCELERATOR=gpu -t registry.example.com/team/digits:1-gpu .
 #
 # GPU: the CUDA libraries come as packages; the driver is the node's. TPU: TENSORFLOW may be any requirement of pip's.
+# REDUCTION_SERVER=yes: with NCCL's plugin for the reduction servers of Vertex AI.
+# Dataflow's machines take the image as it is; by hand, `docker run --entrypoint python IMAGE ...`.
 
 FROM python:3.10-slim-bookworm AS build
 # One dependency of TFX has no wheel.
@@ -26,10 +28,25 @@ RUN pip install --no-deps --no-build-isolation .
 # Halves the time of every import, and so of every step.
 RUN python -m compileall -q -j 0 /opt/venv/lib
 
+# apache-beam of requirements.lock.
+FROM apache/beam_python3.10_sdk:2.74.0 AS beam
+
 FROM python:3.10-slim-bookworm
+# https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
+ARG REDUCTION_SERVER=no
+RUN if [ "$REDUCTION_SERVER" = yes ]; then \
+        apt-get update && apt-get install --yes --no-install-recommends curl gnupg && \
+        curl -fsSL https://packages.cloud.google.com/apt/doc/apt-key.gpg | gpg --dearmor -o /usr/share/keyrings/google.gpg && \
+        echo "deb [signed-by=/usr/share/keyrings/google.gpg] https://packages.cloud.google.com/apt google-fast-socket main" \
+            >/etc/apt/sources.list.d/google-fast-socket.list && \
+        apt-get update && apt-get install --yes google-reduction-server && rm -rf /var/lib/apt/lists/*; \
+    fi
 COPY --from=build /opt/venv /opt/venv
 ARG PIPELINE=examples/digits
 COPY ${PIPELINE} /pipeline
 WORKDIR /pipeline
 # The module is imported from there, by every step and every training process.
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/pipeline PYTHONUNBUFFERED=1
+# How Dataflow starts its machines' Python; steps and training processes have commands of their own.
+COPY --from=beam /opt/apache/beam /opt/apache/beam
+ENTRYPOINT ["/opt/apache/beam/boot"]

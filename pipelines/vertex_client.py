@@ -5,8 +5,10 @@ import io
 import logging
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,7 @@ class Run:
       document: The compiled pipeline, JSON.
       arguments: Values of its parameters; others take their defaults.
       display_name: What people see; None for the pipeline's name.
-      job_id: Id of the job; None for the pipeline's name and the time.
+      job_id: Id of the job; None for the pipeline's name, the time and a random word.
       experiment: Vertex AI experiment that the run belongs to; None for none.
       labels: Labels beside those of the pipeline.
     """
@@ -137,7 +139,8 @@ class Pipelines:
             return aiplatform.PipelineJob(
                 display_name=run.display_name or run.name,
                 template_path=str(file),
-                job_id=run.job_id,
+                # The SDK's own has the time to the second, and two may submit in the same.
+                job_id=run.job_id or f"{run.name}-{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}",
                 pipeline_root=self._target.pipeline_root,
                 parameter_values=dict(run.arguments),
                 encryption_spec_key_name=self._target.encryption_spec_key_name,

@@ -109,16 +109,39 @@ def test_defaults_against_faults_are_the_codes(readme, request):
             assert re.search(rf"`{field.name}`\s\({field.default}\)", readme)
 
 
-def test_the_target_that_a_document_shows_is_that_of_the_example(request):
-    from tfx_distribute.pipelines.targets import KubeflowTarget
+@pytest.mark.parametrize("target", ["kubeflow", "vertex"])
+def test_the_target_that_a_document_shows_is_that_of_the_example(target, request):
+    from tfx_distribute.pipelines.targets import KubeflowTarget, VertexTarget
 
     root = request.config.rootpath
-    text = (root / "docs" / "kubeflow.md").read_text()
+    text = (root / "docs" / f"{target}.md").read_text()
     (shown,) = blocks(text, "yaml")
-    example = (root / "examples" / "digits" / "kubeflow.yaml").read_text()
+    example = (root / "examples" / "digits" / f"{target}.yaml").read_text()
     assert example.endswith(f"\n{shown}\n")
-    for name in KubeflowTarget.model_fields:
+    for name in {"kubeflow": KubeflowTarget, "vertex": VertexTarget}[target].model_fields:
         assert f"`{name}`" in text, name
+
+
+def test_the_commands_that_documents_show_are_there(request):
+    """Each with its options; what they do is tested where they are."""
+    root = request.config.rootpath
+    shown = [
+        block for file in (root / "README.md", *(root / "docs").glob("*.md")) for block in blocks(file.read_text(), "sh")
+    ]
+    lines = "\n".join(shown).replace("\\\n", " ").splitlines()
+    words = [line.partition(" #")[0].partition(" |")[0].split() for line in lines if line.startswith("tfx-distribute ")]
+    assert len(words) > 6
+    for _, name, *arguments in words:
+        command = main.commands[name]
+        with command.make_context(name, list(arguments)) as context:
+            assert context.params
+
+
+def test_the_image_starts_beam_as_the_packages_have_it(request):
+    root = request.config.rootpath
+    locked = re.search(r"^apache-beam==(\S+)", (root / "requirements.lock").read_text(), re.M)
+    assert locked
+    assert f"FROM apache/beam_python3.10_sdk:{locked[1]} AS beam" in (root / "Dockerfile").read_text()
 
 
 def test_examples_are_valid(request):

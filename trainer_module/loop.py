@@ -5,6 +5,7 @@ on in TensorFlow without a return to Python, unless a callback wants to hear of 
 from epoch to epoch, instead of being opened anew.
 """
 
+import os
 import time
 from typing import Any
 
@@ -173,9 +174,10 @@ def _kind_of_steps(strategy: tf.distribute.Strategy) -> type[Steps]:
 
 
 def _tensorboard(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Callback]:
-    if not is_chief:
-        return []
-    return [tf.keras.callbacks.TensorBoard(job.outputs.model_run_dir, write_graph=False, profile_batch=0)]
+    # Vertex AI names a folder from which it streams into the TensorBoard instance of a job that has one. Source:
+    # https://cloud.google.com/vertex-ai/docs/training/code-requirements#environment-variables
+    folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
+    return [tf.keras.callbacks.TensorBoard(folder, write_graph=False, profile_batch=0) for folder in filter(None, folders)]
 
 
 def _named_val(metrics: dict[str, float]) -> dict[str, float]:

@@ -1,0 +1,307 @@
+"""A stand-in for Vertex AI Pipelines: takes a pipeline job, and runs the command of every task's container as a process.
+
+It does what is documented of the service, and what TFX's entrypoint and its tests say of it, for schema 2.0.0: gives
+parameters their values, tells a task by ExecutorInput with names of artifacts as the managed metadata store has them, runs
+the driver that a container names in its lifecycle before it, and hands on what a task says of its outputs. Containers are
+none: a task sees this machine, and addresses of buckets are replaced by others that can be reached from here.
+
+Sources: https://cloud.google.com/vertex-ai/docs/pipelines/build-pipeline, the protobufs of kfp-pipeline-spec, and in TFX
+`orchestration/kubeflow/v2`: container/kubeflow_v2_run_executor.py, container/testdata and file_based_example_gen/driver.py.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2 as pb
+from vertex_admission import Document
+
+TASK_SECONDS = 280.0
+METADATA_BYTES = 200_000  # of an artifact: https://cloud.google.com/vertex-ai/docs/reference/rest (Artifact.metadata)
+_KINDS = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
+_OF_TASKS = {"taskInfo", "inputs", "dependentTasks", "cachingOptions", "componentRef"}  # fields that there are here
+
+
+class TaskError(Exception):
+    """A task failed.
+
+    Attributes:
+      task: Its name.
+      log: What it printed.
+    """
+
+    def __init__(self, task: str, log: str):
+        super().__init__(f"{task} failed:\n{log[-6000:]}")
+        self.task, self.log = task, log
+
+
+@dataclass
+class Run:
+    """A pipeline job, when it is done.
+
+    Attributes:
+      tasks: Names of the tasks whose containers ran, in their order.
+      outputs: Task -> name -> its output artifact, a RuntimeArtifact; what a resolver has not found is not there.
+      parameters: Task -> name -> its output parameter, a Value.
+      inputs: Task -> its ExecutorInput.
+      logs: Task -> what it printed.
+    """
+
+    tasks: list[str] = field(default_factory=list)
+    outputs: dict[str, dict[str, Document]] = field(default_factory=dict)
+    parameters: dict[str, dict[str, Document]] = field(default_factory=dict)
+    inputs: dict[str, Document] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class VertexPipelines:
+    """The service in one project and location.
+
+    Attributes:
+      folder: For what tasks print.
+      places: Beginning of an address -> what stands there instead, in all of a job.
+      number: The project's number.
+      location: The location.
+      environment: Environment variables of every task: what its image holds.
+      connected: Words after `connected.py` for tasks that reach the service's API, by their names.
+      on_start: Called with the name of each task and its process.
+    """
+
+    folder: Path
+    places: Mapping[str, str] = field(default_factory=dict)
+    number: str = "123456789012"
+    location: str = "us-central1"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    connected: Mapping[str, list[str]] = field(default_factory=dict)
+    on_start: Callable[[str, subprocess.Popen[bytes]], None] = lambda task, process: None
+    _ids: Any = field(default_factory=lambda: itertools.count(10_000_000_000_000_001))
+
+    def run(self, job: Document, job_id: str, earlier: Run | None = None, only: Collection[str] = ()) -> Run:
+        """Runs a pipeline job.
+
+        Args:
+          job: The PipelineJob, as it was compiled or as the API has it.
+          job_id: Its id.
+          earlier: A run whose outputs the other tasks have, as if they were all in the cache.
+          only: Tasks that run then.
+
+        Raises:
+          TaskError: A task failed.
+          ValueError: The job is not as the service takes it.
+        """
+        text = json.dumps(job)
+        for place, instead in self.places.items():
+            text = text.replace(place, instead)
+        job = json.loads(text)
+        config = job["runtimeConfig"]
+        root = f"{config['gcsOutputDirectory'].rstrip('/')}/{self.number}/{job_id}"
+        execution = _Execution(self, _pipeline_spec(job["pipelineSpec"]), root, config.get("parameters", {}), Run())
+        execution.run(earlier, only)
+        return execution.result
+
+    def new_name(self) -> str:
+        """The name of another artifact."""
+        return f"projects/{self.number}/locations/{self.location}/metadataStores/default/artifacts/{next(self._ids)}"
+
+
+def _pipeline_spec(document: Document) -> Document:
+    """A pipeline, read by its own types, which refuse what they do not know."""
+    spec: Document = json_format.MessageToDict(json_format.ParseDict(document, pb.PipelineSpec()))
+    if spec["schemaVersion"] != "2.0.0":
+        raise ValueError(f"schema {spec['schemaVersion']} is not that of TFX's pipelines on Vertex AI")
+    deployment = json_format.ParseDict(spec["deploymentSpec"], pb.PipelineDeploymentConfig())
+    return {**spec, "deploymentSpec": json_format.MessageToDict(deployment)}
+
+
+@dataclass
+class _Execution:
+    """One run, while it goes on."""
+
+    service: VertexPipelines
+    spec: Document
+    root: str
+    parameters: Mapping[str, Document]
+    result: Run
+
+    def run(self, earlier: Run | None, only: Collection[str]) -> None:
+        """Runs the tasks, in an order that goes with what they need."""
+        waiting = dict(self.spec["root"]["dag"]["tasks"])
+        for name in [name for name in waiting if earlier and name not in only]:
+            del waiting[name]
+            self.result.outputs[name], self.result.parameters[name] = earlier.outputs[name], earlier.parameters[name]
+        while waiting:
+            ready = [name for name, task in waiting.items() if _needs(task) <= set(self.result.outputs)]
+            if not ready:
+                raise ValueError(f"these wait for each other, or for what is not there: {sorted(waiting)}")
+            name = min(ready)
+            self.result.parameters[name] = {}
+            self.result.outputs[name] = self._task(name, waiting.pop(name))
+
+    def _task(self, name: str, task: Document) -> dict[str, Document]:
+        if unknown := set(task) - _OF_TASKS:
+            raise ValueError(f"{name}: the stand-in knows nothing of {sorted(unknown)}")
+        component = self.spec["components"][task["componentRef"]["name"]]
+        executor = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]
+        if "resolver" in executor:
+            return {}
+        parameters, artifacts = self._parameters(name, task, component), self._artifacts(name, task, component)
+        if "importer" in executor:
+            return self._imported(executor["importer"], parameters, component)
+        return self._container(name, component, executor["container"], parameters, artifacts)
+
+    def _parameters(self, name: str, task: Document, component: Document) -> dict[str, Document]:
+        """Values of a task's parameters, each of the type that the component declares."""
+        given = {}
+        for key, source in task.get("inputs", {}).get("parameters", {}).items():
+            if "taskOutputParameter" in source:
+                output = source["taskOutputParameter"]
+                value = self.result.parameters[output["producerTask"]][output["outputParameterKey"]]
+            elif "componentInputParameter" in source:
+                value = self.parameters[source["componentInputParameter"]]
+            else:
+                value = source["runtimeValue"]["constantValue"]
+            given[key] = value
+        declared = component.get("inputDefinitions", {}).get("parameters", {})
+        wanted = {key: {_KINDS[parameter["type"]]} for key, parameter in declared.items()}
+        if wanted != {key: set(value) for key, value in given.items()}:
+            raise ValueError(f"{name}: its parameters are {given}, and its component declares {declared}")
+        return given
+
+    def _artifacts(self, name: str, task: Document, component: Document) -> dict[str, Document]:
+        """What a task's inputs are; one that nobody has found has no artifact."""
+        given = {}
+        for key, source in task.get("inputs", {}).get("artifacts", {}).items():
+            output = source["taskOutputArtifact"]
+            given[key] = self.result.outputs[output["producerTask"]].get(output["outputArtifactKey"])
+        declared = component.get("inputDefinitions", {}).get("artifacts", {})
+        if set(given) != set(declared):
+            raise ValueError(f"{name}: its artifacts are {sorted(given)}, and its component declares {sorted(declared)}")
+        return {key: artifact for key, artifact in given.items() if artifact}
+
+    def _imported(self, importer: Document, parameters: Mapping[str, Document], component: Document) -> dict[str, Document]:
+        address = importer["artifactUri"]
+        if "runtimeParameter" in address:
+            uri = parameters[address["runtimeParameter"]]["stringValue"]
+        else:
+            uri = address["constantValue"]["stringValue"]
+        (key,) = component["outputDefinitions"]["artifacts"]
+        given = {"metadata": importer["metadata"]} if "metadata" in importer else {}
+        return {key: {"name": self.service.new_name(), "uri": uri, "type": importer["typeSchema"], **given}}
+
+    def _container(
+        self, name: str, component: Document, container: Document, parameters: Document, artifacts: Document
+    ) -> dict[str, Document]:
+        # The id of a task is a signed number of 64 bits.
+        task_root = f"{self.root}/{name}_{int.from_bytes(os.urandom(8), 'big', signed=True)}"
+        defined = component.get("outputDefinitions", {})
+        outputs = {
+            key: {"name": self.service.new_name(), "uri": f"{task_root}/{key}", "type": definition["artifactType"]}
+            for key, definition in defined.get("artifacts", {}).items()
+        }
+        output_file = f"{task_root}/executor_output.json"
+        # A bucket has no folders, so that none has to be made before it is written to.
+        for artifact in outputs.values():
+            _path(artifact["uri"]).mkdir(parents=True)
+        driver = container.get("lifecycle", {}).get("preCacheCheck")
+        inputs = {"parameters": parameters, "artifacts": {key: {"artifacts": [one]} for key, one in artifacts.items()}}
+
+        def executor_input() -> Document:
+            places = {key: {"outputFile": f"{task_root}/{key}"} for key in defined.get("parameters", {})}
+            told = {"artifacts": {key: {"artifacts": [one]} for key, one in outputs.items()}, "parameters": places}
+            return {"inputs": inputs, "outputs": {**told, "outputFile": output_file}}
+
+        self.result.tasks.append(name)
+        self.result.logs[name] = ""
+        if driver:
+            self._process(name, [*driver["command"], *driver["args"]], container, executor_input())
+            # Its parameters are for whoever reads the file; the service updates artifacts before the executor starts.
+            outputs = _told(name, _path(output_file), outputs)[0]
+        self.result.inputs[name] = executor_input()
+        self._process(name, [*container["command"], *container["args"]], container, executor_input())
+        outputs, self.result.parameters[name] = _told(name, _path(output_file), outputs)
+        return outputs
+
+    def _process(self, name: str, words: list[str], container: Document, executor_input: Document) -> None:
+        """Runs a task's container, to its end."""
+        message = json_format.ParseDict(executor_input, pb.ExecutorInput())
+        words = [word.replace("{{$}}", json_format.MessageToJson(message, indent=None)) for word in words]
+        if unknown := [word for word in words if re.search(r"\{\{\$\.", word)]:
+            raise ValueError(f"{name}: the stand-in has no such placeholders: {unknown}")
+        if words[0] == "python":
+            words[:1] = [
+                sys.executable,
+                str(Path(__file__).with_name("connected.py")),
+                *self.service.connected.get(name, ()),
+            ]
+        environment = {**os.environ, **self.service.environment}
+        environment |= {variable["name"]: variable["value"] for variable in container.get("env", ())}
+        log = self.service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                words,
+                env=environment,
+                cwd=self.service.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                self.service.on_start(name, process)
+                process.wait(TASK_SECONDS)
+            finally:
+                # Nothing in a container outlives its first process.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        text = log.read_text(errors="replace")
+        self.result.logs[name] += text
+        if process.returncode:
+            raise TaskError(name, text)
+
+
+def _needs(task: Document) -> set[str]:
+    """Tasks that come before one."""
+    inputs = task.get("inputs", {})
+    needed = set(task.get("dependentTasks", ()))
+    needed |= {one["taskOutputArtifact"]["producerTask"] for one in inputs.get("artifacts", {}).values()}
+    parameters = inputs.get("parameters", {}).values()
+    return needed | {one["taskOutputParameter"]["producerTask"] for one in parameters if "taskOutputParameter" in one}
+
+
+def _told(name: str, file: Path, outputs: Mapping[str, Document]) -> tuple[dict[str, Document], dict[str, Document]]:
+    """What a task says in its ExecutorOutput: its artifacts with what is new of them, and its parameters."""
+    output: Document = json_format.MessageToDict(json_format.Parse(file.read_text(), pb.ExecutorOutput()))
+    artifacts = dict(outputs)
+    for key, listed in output.get("artifacts", {}).items():
+        (told,) = listed["artifacts"]
+        if key not in outputs or told.get("name") not in (None, outputs[key]["name"]):
+            raise ValueError(f"{name}: it has no output {key} of the name {told.get('name')}")
+        if len(json.dumps(told.get("metadata", {}))) > METADATA_BYTES:
+            raise ValueError(f"{name}: the metadata of {key} are more than an artifact can have")
+        artifacts[key] = {**outputs[key], **told}
+    values = {key: _value(value) for key, value in output.get("parameterValues", {}).items()}
+    return artifacts, {**values, **output.get("parameters", {})}
+
+
+def _value(value: Any) -> Document:
+    """A plain value as a Value of schema 2.0.0."""
+    if isinstance(value, str):
+        return {"stringValue": value}
+    return {"intValue": str(int(value))} if float(value).is_integer() else {"doubleValue": value}
+
+
+def _path(address: str) -> Path:
+    return Path(address.removeprefix("file://"))

@@ -11,14 +11,13 @@ from absl import logging
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tfx_distribute.components.launchers import tfjob, tfjob_status
+from tfx_distribute.components.launchers import patience, tfjob, tfjob_status
 from tfx_distribute.components.launchers.pod_log import LAST_LINES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 POLL_SECONDS = 2.0
 REQUEST_SECONDS = 30.0  # for one answer
 DELETE_SECONDS = 5.0  # for the last one, of whoever is told to end
-PATIENCE_SECONDS = 600.0  # without an answer; training goes on meanwhile
 JOB_LABEL = "training.kubeflow.org/job-name"
 
 T = TypeVar("T")
@@ -84,7 +83,7 @@ class Jobs:
     def replace(self, manifest: dict[str, Any]) -> None:
         """Removes it, and creates it anew when it is gone."""
         self.delete()
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + patience.PATIENCE_SECONDS
         with contextlib.suppress(TrainingError):  # it is gone
             while time.monotonic() < deadline:
                 self.get()
@@ -147,24 +146,13 @@ class Jobs:
 
 
 def _patiently(request: Callable[[], T]) -> T:
-    """Sends a request; again and again, where the API server cannot be reached or cannot answer."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    told = False
-    while True:
-        try:
-            return request()
-        except (ApiException, urllib3.exceptions.HTTPError) as error:
-            passing = not isinstance(error, ApiException) or not error.status or error.status == 429 or error.status >= 500
-            if not passing:
-                raise
-            if time.monotonic() > deadline:
-                raise TrainingError(
-                    f"the Kubernetes API server did not answer for {PATIENCE_SECONDS:g} s; the last error: {error}"
-                ) from error
-            if not told:
-                logging.warning("the Kubernetes API server does not answer, trying again: %s", error)
-                told = True
-            time.sleep(POLL_SECONDS)
+    return patience.patiently(request, "the Kubernetes API server", _passes)
+
+
+def _passes(error: Exception) -> bool:
+    if isinstance(error, ApiException):
+        return not error.status or error.status == 429 or error.status >= 500
+    return isinstance(error, urllib3.exceptions.HTTPError)
 
 
 def _explained(error: ApiException, name: str, namespace: str) -> ConfigurationError:

@@ -12,7 +12,7 @@ from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 from tfx_distribute.components.launchers import settings as settings_lib
 from tfx_distribute.components.trainer import request
 from tfx_distribute.components.trainer.component import Trainer
-from tfx_distribute.pipelines import graph
+from tfx_distribute.pipelines import graph, user_module
 from tfx_distribute.pipelines.nodes import DEFAULT, Node
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -32,15 +32,28 @@ def compiled(pipeline: tfx_pipeline.Pipeline, image: str, schema_2_1: bool) -> d
     return dict(runner.run(pipeline, write_out=False))
 
 
-def places(spec: PipelineSpec, pipeline_root: str, image: str) -> graph.Places:
-    """Where a pipeline keeps its things that runs at an address."""
+@contextlib.contextmanager
+def built(
+    spec: PipelineSpec, module: user_module.Module, pipeline_root: str, image: str, enable_cache: bool
+) -> Iterator[tuple[tfx_pipeline.Pipeline, dict[str, Any]]]:
+    """The TFX pipeline of a pipeline file, and the defaults of its parameters; within the block its module can be imported.
+
+    Args:
+      spec: What the pipeline is.
+      module: The user's module.
+      pipeline_root: Address that artifacts are written under.
+      image: Container image of all steps.
+      enable_cache: Whether steps whose inputs have not changed take their outputs from an earlier run.
+    """
     pushed = spec.push.directory if spec.push else None
-    return graph.Places(
+    places = graph.Places(
         pipeline_root=pipeline_root,
         metadata=None,
         push_directory=pushed or f"{pipeline_root.rstrip('/')}/{spec.name}/serving",
         image=image,
     )
+    with user_module.importable(module):
+        yield graph.build(spec, module, places, enable_cache), graph.parameter_values(spec)
 
 
 @contextlib.contextmanager

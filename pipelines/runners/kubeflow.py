@@ -13,7 +13,7 @@ from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.tfjob import QUEUE_LABEL
 from tfx_distribute.components.trainer.component import Trainer
-from tfx_distribute.pipelines import graph, ir, kubeflow_target, pods, user_module
+from tfx_distribute.pipelines import ir, kubeflow_target, pods, user_module
 from tfx_distribute.pipelines.nodes import DEFAULT, PARAMETER_SERVER, SMALL, Node
 from tfx_distribute.pipelines.runners import compiling
 from tfx_distribute.pipelines.spec import PipelineSpec
@@ -61,9 +61,8 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
       ConfigurationError: It cannot run there.
     """
     target = kubeflow_target.checked(spec)
-    with user_module.importable(module):
-        built = graph.build(spec, module, compiling.places(spec, target.pipeline_root, target.image), enable_cache)
-        return compile_pipeline(built, target, spec.nodes, graph.parameter_values(spec))
+    with compiling.built(spec, module, target.pipeline_root, target.image, enable_cache) as (pipeline, defaults):
+        return compile_pipeline(pipeline, target, spec.nodes, defaults)
 
 
 def compile_pipeline(

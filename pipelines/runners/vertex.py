@@ -11,7 +11,7 @@ from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfx_distribute.components.trainer.component import Trainer
-from tfx_distribute.pipelines import accelerators, graph, ir, pools, user_module, vertex_target
+from tfx_distribute.pipelines import accelerators, ir, pools, user_module, vertex_target
 from tfx_distribute.pipelines.nodes import DEFAULT, PARAMETER_SERVER, SMALL, Node
 from tfx_distribute.pipelines.runners import compiling
 from tfx_distribute.pipelines.spec import PipelineSpec
@@ -52,9 +52,8 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
       ConfigurationError: It cannot run there.
     """
     target = vertex_target.checked(spec)
-    with user_module.importable(module):
-        built = graph.build(spec, module, compiling.places(spec, target.pipeline_root, target.image), enable_cache)
-        return compile_pipeline(built, target, spec.nodes, graph.parameter_values(spec))
+    with compiling.built(spec, module, target.pipeline_root, target.image, enable_cache) as (pipeline, defaults):
+        return compile_pipeline(pipeline, target, spec.nodes, defaults)
 
 
 def compile_pipeline(

@@ -11,7 +11,7 @@ from running import wait_until
 from vertex_api import VertexApi
 from vertex_pools import Options
 
-from tfx_distribute.components.launchers import custom_job, custom_job_launcher, google_cloud
+from tfx_distribute.components.launchers import custom_job, custom_job_launcher, patience
 from tfx_distribute.components.launchers.custom_job import CustomJobSettings
 from tfx_distribute.components.launchers.termination import TerminatedError
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -33,8 +33,8 @@ OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # exit codes of
 def api(tmp_path, monkeypatch):
     for module, name, value in (
         (custom_job_launcher, "POLL_SECONDS", 0.1),
-        (google_cloud, "AGAIN_SECONDS", 0.1),
-        (google_cloud, "PATIENCE_SECONDS", 5.0),
+        (patience, "AGAIN_SECONDS", 0.1),
+        (patience, "PATIENCE_SECONDS", 5.0),
     ):
         monkeypatch.setattr(module, name, value)
     (tmp_path / "jobs").mkdir()

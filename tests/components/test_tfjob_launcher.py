@@ -15,7 +15,7 @@ from kubernetes_api import ApiServer
 from running import wait_until
 from training_operator import TrainingOperator
 
-from tfx_distribute.components.launchers import pod_log, tfjob_launcher, tfjob_requests
+from tfx_distribute.components.launchers import patience, pod_log, tfjob_launcher, tfjob_requests
 from tfx_distribute.components.launchers.tfjob import KEPT_SECONDS, Owner, TFJobSettings, manifest
 from tfx_distribute.pipelines.rbac import RULES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -36,7 +36,8 @@ def api(tmp_path, monkeypatch):
     for module, name, value in (
         (tfjob_launcher, "POLL_SECONDS", 0.1),
         (tfjob_requests, "POLL_SECONDS", 0.1),
-        (tfjob_requests, "PATIENCE_SECONDS", 8.0),
+        (patience, "AGAIN_SECONDS", 0.1),
+        (patience, "PATIENCE_SECONDS", 8.0),
         (tfjob_launcher, "START_SECONDS", 0.5),
         (pod_log, "AGAIN_SECONDS", 0.1),
     ):
@@ -230,7 +231,7 @@ def test_api_server_gone_for_a_while(api):
 
 
 def test_api_server_gone_for_good(api, monkeypatch):
-    monkeypatch.setattr(tfjob_requests, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 1.0)
     following = started(api)
     api.unreachable(60)
     error = following.ended()

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from vertex_api import Task, VertexApi
 
-from tfx_distribute.components.launchers import google_cloud
+from tfx_distribute.components.launchers import patience
 from tfx_distribute.pipelines import vertex_client
 from tfx_distribute.pipelines.cli import main
 from tfx_distribute.pipelines.targets import VertexTarget
@@ -50,8 +50,8 @@ RUN = vertex_client.Run("mine", json.dumps(DOCUMENT))
 @pytest.fixture
 def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
     monkeypatch.setattr(vertex_client, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(google_cloud, "AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(google_cloud, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 2.0)
     (tmp_path / "jobs").mkdir()
     with VertexApi(tmp_path / "jobs") as server, server.connected():
         yield server

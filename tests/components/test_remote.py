@@ -7,7 +7,6 @@ import time
 import pytest
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components.launchers import staging
 from tfx_distribute.components.launchers.tfjob import TFJobSettings
 from tfx_distribute.components.trainer import remote, request
 from tfx_distribute.trainer_module import files, follower
@@ -120,11 +119,3 @@ def test_signs_of_life_are_given_while_training_goes_on(trained, tmp_path, monke
 
     trained(watch)
     assert len(seen) == 3
-
-
-def test_copies_know_where_they_are_from(artifacts, tmp_path):
-    inputs, outputs = artifacts
-    with staging.staged(inputs, outputs, str(tmp_path / "shared"), is_shared=True) as moved:
-        place = moved.inputs["examples"][0].uri
-        assert moved.addresses[place] == inputs["examples"][0].uri
-        assert os.listdir(place) == ["data"]

@@ -94,8 +94,8 @@ class VertexPipelines:
         Args:
           job: The PipelineJob, as it was compiled or as the API has it.
           job_id: Its id.
-          earlier: A run whose outputs the other tasks have, as if they were all in the cache.
-          only: Tasks that run then.
+          earlier: A run whose outputs other tasks have, as if they were in the cache.
+          only: Tasks that run; empty for all.
 
         Raises:
           TaskError: A task failed.
@@ -138,9 +138,10 @@ class _Execution:
     def run(self, earlier: Run | None, only: Collection[str]) -> None:
         """Runs the tasks, in an order that goes with what they need."""
         waiting = dict(self.spec["root"]["dag"]["tasks"])
-        for name in [name for name in waiting if earlier and name not in only]:
-            del waiting[name]
-            self.result.outputs[name], self.result.parameters[name] = earlier.outputs[name], earlier.parameters[name]
+        if only:
+            self.result.outputs.update(earlier.outputs if earlier else {})
+            self.result.parameters.update(earlier.parameters if earlier else {})
+            waiting = {name: task for name, task in waiting.items() if name in only}
         while waiting:
             ready = [name for name, task in waiting.items() if _needs(task) <= set(self.result.outputs)]
             if not ready:

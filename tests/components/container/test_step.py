@@ -8,8 +8,6 @@ from tfx.utils import name_utils
 
 from tfx_distribute.components.container import step
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
-from tfx_distribute.components.launchers.staging import staged
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DRIVER = name_utils.get_full_name(FileBasedExampleGen.DRIVER_CLASS)
 STRING = {"parameterType": "STRING"}
@@ -74,32 +72,3 @@ def test_an_input_that_stands_for_none_is_left_out(tmp_path, monkeypatch):
 
 def _class(path):
     return {"executor": Remembers, "tfx.types.standard_artifacts.Model": standard_artifacts.Model}[path]
-
-
-def model(uri):
-    artifact = standard_artifacts.Model()
-    artifact.uri = str(uri)
-    return artifact
-
-
-def test_what_pods_cannot_reach_is_put_where_they_can_and_brought_back(tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "file").write_text("read")
-    inputs = {"base_model": [model(tmp_path / "in"), model("gs://b/elsewhere")]}
-    outputs = {"model": [model(tmp_path / "out")]}
-    with staged(inputs, outputs, str(tmp_path / "shared"), is_shared=True) as (there, made):
-        near, far = there["base_model"]
-        assert (near.uri, far.uri) == (str(tmp_path / "shared/inputs/base_model-0"), "gs://b/elsewhere")
-        assert (tmp_path / "shared/inputs/base_model-0/file").read_text() == "read"
-        (tmp_path / "shared/outputs/model-0/file").write_text("written")
-        assert made["model"][0].uri == str(tmp_path / "shared/outputs/model-0")
-    assert inputs["base_model"][0].uri == str(tmp_path / "in"), "what was given is as it was"
-    assert (tmp_path / "out" / "file").read_text() == "written"
-
-
-def test_nothing_shared_is_known(tmp_path):
-    with (
-        pytest.raises(ConfigurationError, match="training_dir: is missing; the pods of the training cannot reach"),
-        staged({"examples": [model(tmp_path)]}, {}, str(tmp_path), is_shared=False),
-    ):
-        pass

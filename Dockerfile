@@ -49,4 +49,6 @@ WORKDIR /pipeline
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/pipeline PYTHONUNBUFFERED=1
 # How Dataflow starts its machines' Python; steps and training processes have commands of their own.
 COPY --from=beam /opt/apache/beam /opt/apache/beam
+# Or it would make an environment of its own, without these packages.
+ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
 ENTRYPOINT ["/opt/apache/beam/boot"]

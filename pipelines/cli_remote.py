@@ -90,7 +90,7 @@ def submit(
     Exit code 0: it was submitted; with --wait, the run succeeded. 1: the run failed or was cancelled. 2: it cannot be
     submitted as it is written. 130: Ctrl-C ended the waiting; the run goes on.
     """
-    _check_options(target, options)
+    _check_options(target, {**options, "wait": wait})
     settings = {"service_account": service_account, "pipeline_root": pipeline_root}
     for name in _SETTINGS[target]:
         settings[name] = options[name]
@@ -128,6 +128,10 @@ def _check_options(target: str, options: "Mapping[str, Any]") -> None:
         for name in names:
             if other != target and options.get(name) and source(name) is click.core.ParameterSource.COMMANDLINE:
                 refuse(f"--{name.replace('_', '-')}: goes with --target {other}, not with --target {target}")
+    if options.get("cron") is not None:
+        for name in ("wait", "experiment", "job_id"):
+            if options.get(name):
+                refuse(f"--{name.replace('_', '-')}: is of one run, and --cron makes a schedule; leave one of them out")
     if options.get("cron") is None:
         for name in _SCHEDULE:
             if options.get(name) is not None:

@@ -62,7 +62,7 @@ class Node(Model):
 
     machine_type: str = ""
     """Machine type of Vertex AI, such as `g2-standard-24`, where training is a CustomJob; other places go by the rest.
-    Default: the smallest with that accelerator and CPU; without an accelerator, the smallest with that CPU and memory."""
+    Default: the smallest with that accelerator, CPU and memory."""
     cpu: Quantity | None = None
     """CPU cores, such as `4` or `500m`."""
     memory: Quantity | None = None

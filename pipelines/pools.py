@@ -11,7 +11,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DEFAULT_MACHINE = "n1-standard-4"  # as in the SDK
 # https://cloud.google.com/compute/docs/general-purpose-machines#n2_series: GiB of memory for each CPU, and CPUs.
-_SERIES = {"n2-standard": 4, "n2-highmem": 8}
+_SERIES = {"n2-standard": 4.0, "n2-highmem": 8.0}
+# https://cloud.google.com/compute/docs/gpus#gpu-models
+_WITH_ACCELERATORS = {"n1-standard": 3.75, "n1-highmem": 6.5, "n1-highcpu": 0.9, "g2-standard": 4.0}
 _SIZES = (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)
 
 
@@ -59,26 +61,33 @@ def resource_spec(node: Node) -> dict[str, Any]:
 
 
 def _with_accelerator(accelerator: str, node: Node) -> str:
-    """The smallest machine with that accelerator and CPU; the last part of many a name is how many it has."""
+    """The smallest machine with that accelerator, CPU and memory, as far as its name tells them: many are the only one."""
     able = accelerators.machine_types(accelerator, node.accelerator_count, node.topology)
-    wanted = number(node.cpu or "0")
     for name in able:
-        size = name.rpartition("-")[2]
-        if not size.isdigit() or int(size) >= wanted:
+        series, _, size = name.rpartition("-")
+        if not size.isdigit() or _has(node, int(size), _WITH_ACCELERATORS.get(series)):
             return name
-    raise ConfigurationError(f"cpu: no machine with {accelerator} has {node.cpu} CPUs; there are {', '.join(able)}")
+    raise ConfigurationError(
+        f"machine_type: no machine with {accelerator} has {node.cpu or 'any'} CPUs and {node.memory or 'any'} of memory; "
+        f"there are {', '.join(able)}"
+    )
 
 
 def _machine_type(node: Node) -> str:
     """The smallest machine with that CPU and memory."""
     if not (node.cpu or node.memory):
         return DEFAULT_MACHINE
-    cpus, gigabytes = number(node.cpu or "0"), number(node.memory or "0") / 2**30
     for size in _SIZES:
         for series, per_cpu in _SERIES.items():
-            if size >= cpus and size * per_cpu >= gigabytes and (series, size) != ("n2-highmem", 128):
+            if _has(node, size, per_cpu) and (series, size) != ("n2-highmem", 128):
                 return f"{series}-{size}"
     raise ConfigurationError(
         f"machine_type: no machine of the N2 series has {node.cpu or 'any'} CPUs and {node.memory or 'any'} of memory; "
         "write which machine, such as m1-megamem-96"
     )
+
+
+def _has(node: Node, cpus: int, gigabytes_per_cpu: float | None) -> bool:
+    """Whether a machine has the CPU and memory of a node; None for as much memory as it takes."""
+    memory = float(number(node.memory or "0") / 2**30)
+    return cpus >= number(node.cpu or "0") and (gigabytes_per_cpu is None or cpus * gigabytes_per_cpu >= memory)

@@ -102,7 +102,8 @@ class VertexTarget(Model):
     region: str | None = Field(None, pattern=r"^[a-z]+-[a-z]+\d+$")
     """Google Cloud region; default that of `submit --region`."""
     service_account: str | None = None
-    """Service account of steps and training processes; default the project's own for Compute Engine."""
+    """Service account of steps and training processes; default for steps the project's own of Compute Engine, for a
+    CustomJob Vertex AI's service agent for custom code."""
     network: str | None = Field(None, pattern=r"^projects/[^/]+/global/networks/[^/]+$")
     """Network that steps and training are peered with, `projects/NUMBER/global/networks/NAME`."""
     encryption_spec_key_name: str | None = Field(
@@ -114,10 +115,10 @@ class VertexTarget(Model):
     training: Literal["auto", "step", "custom_job"] = "auto"
     """Where training runs: in the Trainer's own step, in the worker pools of a CustomJob, or `auto`: in the step if it is
     one process on a machine that a step can have."""
-    boot_disk_type: Literal["pd-ssd", "pd-standard", "hyperdisk-balanced"] = "pd-ssd"
-    """Kind of disk of each training machine."""
-    boot_disk_size_gb: int = Field(100, ge=100, le=64000)
-    """Its size."""
+    boot_disk_type: Literal["pd-ssd", "pd-standard", "hyperdisk-balanced"] | None = None
+    """Kind of disk of each training machine; default that of Vertex AI."""
+    boot_disk_size_gb: int | None = Field(None, ge=100, le=64000)
+    """Its size; default 100."""
     timeout: int | None = Field(None, ge=1)
     """Seconds that training may take; default seven days."""
     restart_job_on_worker_restart: bool = False

@@ -91,12 +91,18 @@ class Pipelines:
 
     Args:
       target: Where, and as whom.
+
+    Raises:
+      ConfigurationError: There is no such region.
     """
 
     def __init__(self, target: VertexTarget):
         self._target = target
         self._where = f"{target.region} of project {target.project}"
-        aiplatform.init(project=target.project, location=target.region)
+        try:
+            aiplatform.init(project=target.project, location=target.region)
+        except ValueError as error:
+            raise ConfigurationError(f"--region: {target.region}: {error}") from error
 
     def submit(self, run: Run) -> Submitted:
         """Runs a pipeline once.
@@ -193,7 +199,7 @@ class Pipelines:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 yield
-        except auth_exceptions.GoogleAuthError as error:
+        except (auth_exceptions.DefaultCredentialsError, auth_exceptions.RefreshError) as error:
             raise ConfigurationError(
                 f"there are no credentials for Google Cloud ({error}); run `gcloud auth application-default login`, or have "
                 "GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
@@ -203,9 +209,11 @@ class Pipelines:
                 f"--project: you may not run pipelines in {self._where} ({error.message}); you need the roles "
                 "roles/aiplatform.user, and roles/iam.serviceAccountUser on the service account"
             ) from error
+        except (*google_cloud.UNAVAILABLE, TrainingError) as error:
+            raise ConfigurationError(f"Vertex AI in {self._where} does not answer: {error}") from error
         except exceptions.GoogleAPICallError as error:
             raise ConfigurationError(f"Vertex AI in {self._where} refuses: {error.message}") from error
-        except (requests.exceptions.RequestException, TrainingError) as error:
+        except requests.exceptions.RequestException as error:
             raise ConfigurationError(f"Vertex AI in {self._where} does not answer: {error}") from error
         except ValueError as error:
             raise ConfigurationError(f"the SDK of Vertex AI refuses: {error}") from error

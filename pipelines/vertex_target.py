@@ -10,6 +10,9 @@ from tfx_distribute.pipelines.targets import VertexTarget
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+_DISK = ("boot_disk_type", "boot_disk_size_gb")
+_OF_CUSTOM_JOBS = ("reservation", "tensorboard", "timeout", *_DISK)
+
 
 def checked(spec: PipelineSpec) -> VertexTarget:
     """The target, which goes with the rest of the pipeline.
@@ -36,6 +39,12 @@ def checked(spec: PipelineSpec) -> VertexTarget:
             raise ConfigurationError(
                 f"{setting}: {path} cannot be reached by a step; for Vertex AI write an address such as gs://bucket/folder"
             )
+    for setting in ("tensorboard", "encryption_spec_key_name"):
+        name = getattr(target, setting)
+        if name and f"/locations/{target.region}/" not in name:
+            raise ConfigurationError(
+                f"targets.vertex.{setting}: {name} is not in {target.region}, where the pipeline runs; write one of there"
+            )
     distribution, _ = compatibility.resolve(spec.trainer.parameters.distribution)
     worker = node(spec.nodes, TRAINER)
     trainer_node.check(worker, distribution, "vertex")
@@ -44,19 +53,35 @@ def checked(spec: PipelineSpec) -> VertexTarget:
             "nodes.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of GPU, such "
             "as nvidia-l4, or all_reduce: auto"
         )
-    if target.training == "step" and (reason := not_in_step(worker)):
-        raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
+    if worker.spot and target.reservation:
+        raise ConfigurationError(
+            "targets.vertex.reservation: spot machines come from no reservation; leave it out, or nodes.Trainer.spot"
+        )
+    if target.training == "step":
+        if reason := not_in_step(worker, target):
+            raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
+        compatibility.check_all_reduce(distribution, "a step")
     launcher(spec.name, spec.nodes, target)
     return target
 
 
-def not_in_step(worker: Node) -> str:
-    """What a training machine has that the machine of a step cannot have; empty where it can be one."""
+def not_in_step(worker: Node, target: VertexTarget | None = None) -> str:
+    """What a machine has that the machine of a step cannot have; empty where it can be one.
+
+    Args:
+      worker: The machine.
+      target: What all training machines have beside.
+    """
     if trainer_node.is_tpu(worker):
         return f"TPU ({worker.accelerator})"
     if worker.machine_type:
         return f"machine type ({worker.machine_type})"
-    return "spot machine" if worker.spot else ""
+    if worker.spot:
+        return "spot machine"
+    for setting in _OF_CUSTOM_JOBS if target else ():
+        if getattr(target, setting):
+            return setting
+    return ""
 
 
 def launcher(name: str, nodes: Mapping[str, Node], target: VertexTarget) -> CustomJobSettings:
@@ -72,7 +97,7 @@ def launcher(name: str, nodes: Mapping[str, Node], target: VertexTarget) -> Cust
     """
     worker = node(nodes, TRAINER)
     training = target.training
-    if training == "auto" and not_in_step(worker):
+    if training == "auto" and not_in_step(worker, target):
         training = "custom_job"
     return CustomJobSettings(
         name=name,
@@ -84,7 +109,7 @@ def launcher(name: str, nodes: Mapping[str, Node], target: VertexTarget) -> Cust
         reduction_server={"machine_type": target.reduction_server_machine_type},
         reduction_server_replica_count=target.reduction_server_replica_count,
         training=training,
-        disk_spec={"boot_disk_type": target.boot_disk_type, "boot_disk_size_gb": target.boot_disk_size_gb},
+        disk_spec={name: value for name in _DISK if (value := getattr(target, name)) is not None},
         scheduling=_scheduling(worker, target),
         service_account=target.service_account,
         network=target.network,

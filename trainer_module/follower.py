@@ -4,6 +4,7 @@ Whoever ends a run may leave that step no time to remove what it started. A chie
 state, leaves, and with it the training ends.
 """
 
+import contextlib
 import json
 import os
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import exit_codes, files, preemption
+from tfx_distribute.trainer_module.failure import ERROR_FILE, Failure
 
 FOLLOWED_FILE = "TFX_DISTRIBUTE_FOLLOWED"  # environment variable: what the follower renews; unset: nobody follows
 RENEW_SECONDS = 60.0
@@ -57,5 +59,10 @@ def _watch(path: str, leave: Callable[[], None]) -> None:
 
 
 def _leave() -> None:
-    print(f"nobody has followed this training for {ABANDONED_SECONDS:g} s, so it ends", flush=True)
+    why = f"nobody has followed this training for {ABANDONED_SECONDS:g} s, so it ends"
+    print(why, flush=True)
+    path = os.environ.get(ERROR_FILE)
+    if path:  # or Vertex AI would start this process again
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            Failure(why, expected=True).write(path)
     preemption.leave(exit_codes.ABANDONED)

@@ -33,7 +33,6 @@ class CustomJobSettings:
       reduction_server: MachineSpec of reduction servers.
       reduction_server_replica_count: How many of them, where `all_reduce` asks for them.
       training: `custom_job`, `step` for processes in the Trainer's own step, or `auto`: in the step if it is one process.
-      training_dir: Address for what training reads and writes; None for one beside the Trainer's outputs.
       disk_spec: DiskSpec of each machine.
       scheduling: Scheduling of the job.
       service_account: Service account that processes act as.
@@ -53,7 +52,6 @@ class CustomJobSettings:
     reduction_server: Mapping[str, Any] = field(default_factory=dict)
     reduction_server_replica_count: int = 0
     training: Literal["auto", "step", "custom_job"] = "auto"
-    training_dir: str | None = None
     disk_spec: Mapping[str, Any] = field(default_factory=dict)
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     service_account: str | None = None

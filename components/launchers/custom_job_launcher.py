@@ -8,21 +8,15 @@ from absl import logging
 from google.cloud.aiplatform_v1.types import CustomJob, JobState
 
 from tfx_distribute.components.launchers.custom_job import TRAINING_LABEL, CustomJobSettings
-from tfx_distribute.components.launchers.custom_job_requests import Jobs
+from tfx_distribute.components.launchers.custom_job_requests import ENDED, Jobs
 from tfx_distribute.components.launchers.termination import terminable
 from tfx_distribute.trainer_module import exit_codes, files
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.failure import Failure
 
 POLL_SECONDS = 10.0
-ENDED = (
-    JobState.JOB_STATE_SUCCEEDED,
-    JobState.JOB_STATE_PARTIALLY_SUCCEEDED,
-    JobState.JOB_STATE_FAILED,
-    JobState.JOB_STATE_CANCELLED,
-    JobState.JOB_STATE_EXPIRED,
-)
-_EXIT_CODE = re.compile(r"non-zero status of (\d+)")  # the service's words of a replica that failed
+# The service's words of a replica that failed; of one that a signal ended, some have the signal's number and name.
+_EXIT_CODE = re.compile(r"non-zero status of (\d+)(\(SIG\w+\))?")
 
 
 def run(
@@ -75,13 +69,20 @@ class _Follower:
     def __init__(self, jobs: Jobs, request: dict[str, Any], error_file: str):
         self._jobs = jobs
         self._request = request
+        self._training = request["labels"][TRAINING_LABEL]
         self._error_file = error_file
         self._job: CustomJob | None = None
         self.why = ""
 
     def start(self, anew: bool) -> None:
         """Finds the job of an earlier try, or creates one."""
-        found = self._jobs.latest(f'labels.{TRAINING_LABEL}="{self._request["labels"][TRAINING_LABEL]}"')
+        found = next(iter(self._jobs.of(self._training)), None)
+        if found and found.state not in ENDED and self._has_failed_for_good():
+            self._jobs.cancel(self._training)  # the service would go on for a while with what comes to nothing
+            found = self._jobs.get(found.name)
+        while found and found.state == JobState.JOB_STATE_CANCELLING:
+            time.sleep(POLL_SECONDS)
+            found = self._jobs.get(found.name)
         if found and (found.state not in ENDED or (_succeeded(found) and not anew)):
             logging.info("CustomJob %s of an earlier try: following it: %s", found.name, self._jobs.console(found))
             self._job = found
@@ -110,27 +111,29 @@ class _Follower:
                 logging.info("CustomJob %s: %s%s", name, told.name.removeprefix("JOB_STATE_").lower(), error)
             if _succeeded(job):
                 return True
-            failure = Failure.read(self._error_file)
-            if failure and failure.final:
+            if failure := self._has_failed_for_good():
                 # The service would start the process again, and then the job, some times.
                 raise TrainingError(f"CustomJob {name} failed: {failure.message}\nits logs: {self._jobs.logs(job)}")
             if job.state in ENDED:
                 return self._has_failed(job)
             time.sleep(POLL_SECONDS)
 
+    def _has_failed_for_good(self) -> Failure | None:
+        """What a process of the job has said, after which there is no use in another try."""
+        failure = Failure.read(self._error_file)
+        return failure if failure and failure.final else None
+
     def _has_failed(self, job: CustomJob) -> bool:
-        self.why = f"CustomJob {job.name} {_how(job)}: {job.error.message or 'no reason is given'}"
+        self.why = f"CustomJob {job.name} {_how(job)}"
         code = _EXIT_CODE.search(job.error.message)
-        another_may = code and not exit_codes.is_final(int(code[1]))
+        another_may = code and (code[2] or not exit_codes.is_final(int(code[1])))
         if job.state != JobState.JOB_STATE_FAILED or not another_may:
             raise TrainingError(f"{self.why}\nits logs: {self._jobs.logs(job)}")
         return False
 
     def cancel(self) -> None:
-        """Cancels the job, unless it has ended."""
-        if self._job and self._job.state not in ENDED:
-            logging.info("cancelling CustomJob %s", self._job.name)
-            self._jobs.cancel(self._job.name)
+        """Cancels what goes on, whether or not the service has said that it created it."""
+        self._jobs.cancel(self._training)
 
 
 def _succeeded(job: CustomJob) -> bool:
@@ -138,6 +141,8 @@ def _succeeded(job: CustomJob) -> bool:
 
 
 def _how(job: CustomJob) -> str:
+    if job.state == JobState.JOB_STATE_EXPIRED:
+        return f"has waited, or run, longer than it may ({job.error.message or 'it has expired'})"
     if job.state == JobState.JOB_STATE_CANCELLED:
-        return "was cancelled by somebody"
-    return "has waited, or run, longer than it may" if job.state == JobState.JOB_STATE_EXPIRED else "failed"
+        return f"was cancelled: {job.error.message or 'by somebody'}"
+    return f"failed: {job.error.message or 'no reason is given'}"

@@ -3,19 +3,27 @@
 import contextlib
 from typing import Any
 
-import requests
+from absl import logging
 from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud import aiplatform
 from google.cloud.aiplatform.utils import JobClientWithOverride
-from google.cloud.aiplatform_v1.types import CustomJob
+from google.cloud.aiplatform_v1.types import CustomJob, JobState
 from google.protobuf import json_format
 
-from tfx_distribute.components.launchers import google_cloud
+from tfx_distribute.components.launchers import google_cloud, patience
+from tfx_distribute.components.launchers.custom_job import TRAINING_LABEL
 from tfx_distribute.components.launchers.google_cloud import CONSOLE, REQUEST_SECONDS
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
-CANCEL_SECONDS = 10.0  # for the last request, of whoever is told to end
+CANCEL_SECONDS = 10.0  # for the last requests, of whoever is told to end
+ENDED = (
+    JobState.JOB_STATE_SUCCEEDED,
+    JobState.JOB_STATE_PARTIALLY_SUCCEEDED,
+    JobState.JOB_STATE_FAILED,
+    JobState.JOB_STATE_CANCELLED,
+    JobState.JOB_STATE_EXPIRED,
+)
 
 
 class Jobs:
@@ -32,14 +40,16 @@ class Jobs:
     def __init__(self, project: str, location: str):
         self._project, self._location = project, location
         self._parent = f"projects/{project}/locations/{location}"
-        aiplatform.init(project=project, location=location)
         try:
+            aiplatform.init(project=project, location=location)
             self._client = aiplatform.initializer.global_config.create_client(client_class=JobClientWithOverride)
         except auth_exceptions.DefaultCredentialsError as error:
             raise ConfigurationError(f"there are no credentials for Google Cloud: {error}") from error
+        except ValueError as error:  # a region that the SDK does not know
+            raise ConfigurationError(f"targets.vertex.region: {location}: {error}") from error
 
     def create(self, request: dict[str, Any]) -> CustomJob:
-        """Creates one."""
+        """Creates one; one only, also where an answer is lost."""
         message = CustomJob()
         try:
             json_format.ParseDict(request, CustomJob.pb(message))
@@ -48,13 +58,23 @@ class Jobs:
                 f"the google-cloud-aiplatform of this image does not know all that is asked for ({error}); install a "
                 "newer one"
             ) from error
-        try:
-            # One try: a quota that is used up is an answer too, and a second job would train beside the first.
+        training = request["labels"][TRAINING_LABEL]
+        before = {job.name for job in self.of(training)}
+        tries = 0
+
+        def create() -> CustomJob:
+            nonlocal tries
+            tries += 1
+            made = [job for job in self.of(training) if job.name not in before] if tries > 1 else []
+            if made:  # by a try that was not answered
+                return made[0]
             return self._client.create_custom_job(parent=self._parent, custom_job=message, timeout=REQUEST_SECONDS)
+
+        try:
+            # A quota that is used up is an answer too.
+            return patience.patiently(create, "Vertex AI", lambda error: isinstance(error, google_cloud.UNAVAILABLE))
         except exceptions.GoogleAPICallError as error:
             raise self._explained(error) from error
-        except (requests.exceptions.RequestException, auth_exceptions.GoogleAuthError) as error:
-            raise TrainingError(f"Vertex AI cannot be reached to create a CustomJob: {error}") from error
 
     def get(self, name: str) -> CustomJob:
         """What the service knows of it."""
@@ -65,22 +85,26 @@ class Jobs:
         except exceptions.GoogleAPICallError as error:
             raise self._explained(error) from error
 
-    def latest(self, condition: str) -> CustomJob | None:
-        """The one that was created last, of those that a filter lets through; None where there is none."""
-        request = {"parent": self._parent, "filter": condition}
+    def of(self, training: str) -> list[CustomJob]:
+        """Those of a training, the latest first."""
+        request = {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
         try:
             found = google_cloud.patiently(
                 lambda: list(self._client.list_custom_jobs(request=request, timeout=REQUEST_SECONDS))
             )
         except exceptions.GoogleAPICallError as error:
             raise self._explained(error) from error
-        return max(found, key=lambda job: job.create_time, default=None)
+        return sorted(found, key=lambda job: job.create_time, reverse=True)
 
-    def cancel(self, name: str) -> None:
-        """Cancels it."""
-        # One try: whoever is told to end has no time. Its chief notices by itself that nobody follows.
-        with contextlib.suppress(exceptions.GoogleAPICallError, requests.exceptions.RequestException):
-            self._client.cancel_custom_job(name=name, timeout=CANCEL_SECONDS)
+    def cancel(self, training: str) -> None:
+        """Cancels those of a training that go on."""
+        # One try: whoever is told to end has no time. The chief notices by itself that nobody follows.
+        request = {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
+        with contextlib.suppress(exceptions.GoogleAPICallError, *google_cloud.UNAVAILABLE):
+            for job in self._client.list_custom_jobs(request=request, timeout=CANCEL_SECONDS):
+                if job.state not in ENDED:
+                    logging.info("cancelling CustomJob %s", job.name)
+                    self._client.cancel_custom_job(name=job.name, timeout=CANCEL_SECONDS)
 
     def console(self, job: CustomJob) -> str:
         """Where a person sees it."""

@@ -14,9 +14,8 @@ CONSOLE = "https://console.cloud.google.com"
 
 T = TypeVar("T")
 
-_PASSING = (
+UNAVAILABLE = (
     exceptions.ServerError,
-    exceptions.TooManyRequests,
     exceptions.RetryError,
     requests.exceptions.ConnectionError,
     requests.exceptions.Timeout,
@@ -26,4 +25,6 @@ _PASSING = (
 
 def patiently(request: Callable[[], T]) -> T:
     """Sends a request until there is an answer; see `patience.patiently`."""
-    return patience.patiently(request, "Vertex AI", lambda error: isinstance(error, _PASSING))
+    return patience.patiently(
+        request, "Vertex AI", lambda error: isinstance(error, (*UNAVAILABLE, exceptions.TooManyRequests))
+    )

@@ -53,7 +53,8 @@ def train(
     """
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     name = job_name(settings.name, model_dir)
-    root = settings.training_dir or os.path.join(os.path.dirname(model_dir), ".training")
+    shared = settings.training_dir if isinstance(settings, tfjob.TFJobSettings) else None
+    root = shared or os.path.join(os.path.dirname(model_dir), ".training")
     folder = os.path.join(root, name)
     if "://" in folder and not (exec_properties.get("build_model") or exec_properties.get("run_fn")):
         raise ConfigurationError(
@@ -65,7 +66,7 @@ def train(
         terminable(),
         _kept_when_done(folder),
         _followed(os.path.join(folder, FOLLOWED)) as followed,
-        staging.staged(inputs, outputs, folder, is_shared=settings.training_dir is not None) as moved,
+        staging.staged(inputs, outputs, folder, is_shared=shared is not None) as moved,
     ):
         job = request_lib.training_job(moved.inputs, moved.outputs, exec_properties, folder, moved.addresses)
         address = os.path.join(folder, JOB_FILE)

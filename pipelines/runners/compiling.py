@@ -1,7 +1,7 @@
 """What the compilers of all targets share: TFX's own KubeflowV2DagRunner, and what the Trainer is told of the target."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tfx.dsl.components.base import base_node
@@ -16,6 +16,8 @@ from tfx_distribute.pipelines import graph, user_module
 from tfx_distribute.pipelines.nodes import DEFAULT, Node
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
+
+SMALL_RETRIES = 1  # of a step that has other machines train
 
 
 def compiled(pipeline: tfx_pipeline.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
@@ -95,6 +97,11 @@ def told(
         for trainer in trainers:
             trainer.spec.exec_properties.clear()
             trainer.spec.exec_properties.update(before[trainer.id])
+
+
+def small_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:
+    """Those whose steps have other machines train: another try finds what goes on there, and loses nothing."""
+    return [name for name, component in components.items() if isinstance(component, Trainer) and name not in in_step]
 
 
 def _value(value: Any, defaults: Mapping[str, Any]) -> Any:

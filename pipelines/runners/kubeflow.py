@@ -107,6 +107,7 @@ def compile_pipeline(
     }
     compiled = ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
     compiled = ir.with_retries(compiled, [name for name, step in steps.items() if step.spot], SPOT_RETRIES)
+    compiled = ir.with_retries(compiled, compiling.small_trainers(by_name, in_step), compiling.SMALL_RETRIES)
     compiled = ir.with_legal_names(compiled)
     ir.check(compiled)
     # Steps that are not TFX's: those that look at input files, and for the latest blessed model.

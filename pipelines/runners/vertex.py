@@ -12,10 +12,11 @@ from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.pipelines import accelerators, ir, pools, user_module, vertex_target
-from tfx_distribute.pipelines.nodes import DEFAULT, PARAMETER_SERVER, SMALL, Node
+from tfx_distribute.pipelines.nodes import DEFAULT, PARAMETER_SERVER, SMALL, TRAINER, Node
 from tfx_distribute.pipelines.runners import compiling
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.pipelines.targets import VertexTarget
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
 
@@ -91,7 +92,8 @@ def compile_pipeline(
         for name, component in by_name.items()
         if isinstance(component, base_component.BaseComponent)
     }
-    job["pipelineSpec"] = ir.with_resources(spec, {name: given for name, given in resources.items() if given})
+    spec = ir.with_resources(spec, {name: given for name, given in resources.items() if given})
+    job["pipelineSpec"] = ir.with_retries(spec, compiling.small_trainers(by_name, in_step), compiling.SMALL_RETRIES)
     job["labels"] = {**job["labels"], **target.labels}
     job["runtimeConfig"] = {"gcsOutputDirectory": target.pipeline_root, "parameters": _values(job["pipelineSpec"], defaults)}
     return Package(job)
@@ -103,7 +105,12 @@ def _resources(component: base_component.BaseComponent, nodes: Mapping[str, Node
     if given is None and component.platform_config:  # TFX's own way, which it forgets for an ExampleGen of files
         return dict(json_format.MessageToDict(component.platform_config))
     node = given or nodes.get(DEFAULT) or Node()
-    accelerators.check(node.accelerator, node.accelerator_count, node.topology, "vertex", node.spot)
+    if reason := vertex_target.not_in_step(node):
+        raise ConfigurationError(
+            f"nodes.{component.id if given else DEFAULT}: a step has no {reason}; only training has: write it under "
+            f"nodes.{TRAINER} or nodes.{PARAMETER_SERVER}"
+        )
+    accelerators.check(node.accelerator, node.accelerator_count, node.topology, "vertex")
     return pools.resource_spec(node)
 
 

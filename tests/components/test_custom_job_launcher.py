@@ -11,7 +11,7 @@ from running import wait_until
 from vertex_api import VertexApi
 from vertex_pools import Options
 
-from tfx_distribute.components.launchers import custom_job, custom_job_launcher, patience
+from tfx_distribute.components.launchers import custom_job, custom_job_launcher, custom_job_requests, patience
 from tfx_distribute.components.launchers.custom_job import CustomJobSettings
 from tfx_distribute.components.launchers.termination import TerminatedError
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -122,7 +122,8 @@ def test_states_in_a_row(api, error_file, caplog):
             "failed: The replica workerpool0-0 exited",
         ),
         ("FAILED", "Internal error occurred.", "failed: Internal error occurred."),
-        ("CANCELLED", "", "was cancelled by somebody: no reason is given"),
+        ("CANCELLED", "", "was cancelled: by somebody"),
+        ("CANCELLED", "It has run for longer than its timeout.", "was cancelled: It has run for longer than its timeout."),
         ("EXPIRED", "", "has waited, or run, longer than it may"),
     ],
 )
@@ -171,6 +172,13 @@ def test_what_an_earlier_try_said_is_forgotten(api, error_file):
     Failure("no such file", expected=True).write(error_file)
     run(error_file)
     assert Failure.read(error_file) is None
+
+
+@pytest.mark.parametrize("status", ["138", "9(SIGKILL)"])
+def test_exit_codes_that_are_worth_another_try(api, error_file, status):
+    plan(api, "RUNNING", "FAILED", error=f"The replica workerpool1-0 exited with a non-zero status of {status}. To find out")
+    run(error_file, max_restarts=1)
+    assert len(jobs(api)) == 2
 
 
 def test_another_try_follows_the_job_that_goes_on(api, error_file):
@@ -261,10 +269,55 @@ def test_a_job_that_the_service_does_not_take(api, error_file):
 
 def test_an_answer_that_is_lost_makes_no_second_job(api, error_file):
     api.drop(verb="customJobs.create", after=True)
-    with pytest.raises(TrainingError, match="Vertex AI cannot be reached to create a CustomJob"):
-        run(error_file)
-    run(error_file)  # the next try of the step
+    run(error_file)
     assert len(jobs(api)) == 1
+
+
+def test_a_service_that_does_not_answer_for_a_while_when_a_job_is_created(api, error_file):
+    run(error_file)  # of which there is one before
+    api.fail(503, times=2, verb="customJobs.create")
+    run(error_file, anew=True)
+    assert len(jobs(api)) == 2
+
+
+def test_a_step_that_is_told_to_end_while_it_creates_the_job(api, error_file, monkeypatch):
+    jobs_of_ours = custom_job_requests.Jobs
+    create = jobs_of_ours.create
+
+    def created_and_told(self, request):
+        create(self, request)
+        raise TerminatedError  # before anybody has taken note of it
+
+    monkeypatch.setattr(jobs_of_ours, "create", created_and_told)
+    with pytest.raises(TerminatedError):
+        run(error_file, "import time; time.sleep(60)")
+    wait_until(lambda: jobs(api)[0].state.name == "JOB_STATE_CANCELLED")
+
+
+def test_another_try_waits_for_a_job_that_is_being_cancelled(api, error_file):
+    following = Following(error_file, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None); time.sleep(60)")
+    name = created(api)
+    wait_until(lambda: api.state(name) == "JOB_STATE_RUNNING")
+    api.set_state(name, "JOB_STATE_CANCELLING")
+    second = Following(error_file)
+    time.sleep(0.5)
+    assert len(jobs(api)) == 1, "it waits"
+    api.set_state(name, "JOB_STATE_CANCELLED")
+    assert isinstance(following.ended(), TrainingError)
+    assert second.ended() is None
+    assert len(jobs(api)) == 2
+
+
+def test_another_try_does_not_follow_what_has_failed_for_good(api, error_file):
+    """Such as a training that nobody followed, whose job has not ended yet."""
+    first = Following(error_file, "import time; time.sleep(60)")
+    name = created(api)
+    wait_until(lambda: api.state(name) == "JOB_STATE_RUNNING")
+    Failure("nobody has followed this training", expected=True).write(error_file)
+    assert isinstance(first.ended(), TrainingError)
+    Failure("nobody has followed this training", expected=True).write(error_file)
+    run(error_file)
+    assert {job.state.name for job in jobs(api)} == {"JOB_STATE_CANCELLED", "JOB_STATE_SUCCEEDED"}
 
 
 def test_a_job_that_somebody_deletes(api, error_file):

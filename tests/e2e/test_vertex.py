@@ -4,12 +4,12 @@ Vertex AI itself is a stand-in, its machines are processes, and a folder is its 
 submits it, each task's command, the CustomJob, its replicas' commands, TFX, Beam and TensorFlow are real.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import signal
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+import yaml
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 from running import wait_until
+from vertex_admission import Document
 from vertex_api import VertexApi
 from vertex_pipelines import Run, VertexPipelines
 from vertex_pools import Options
@@ -31,164 +33,189 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BUCKET = "gs://example-bucket"
-MODULE = "tfx_distribute.trainer_module"
+START_SECONDS = 120.0  # what a step and its training processes are given to import all they need
 
 
 @dataclass
 class Cloud:
-    """A project on Vertex AI, with a bucket."""
+    """A project on Vertex AI, with a bucket and an image that holds what lies in a folder."""
 
     folder: Path
     bucket: Path
+    image: Path
     api: VertexApi
     pipelines: VertexPipelines
+    command: Callable[..., Any]
 
-    def submitted(self, file: Path, compiled: Path, **arguments: Any) -> tuple[dict, str]:
-        """A pipeline that the SDK has submitted: the document that the service has received, and the job's id."""
-        target = loader.load(file).targets.vertex
-        asked = vertex_client.Run(file.parent.name, compiled.read_text(), arguments)
+    def compiled(self, example: str, *parameters: str, **changes: Any) -> Path:
+        """What `tfx-distribute compile` makes of an example here; its pipeline file comes to lie in the image."""
+        shutil.copytree(EXAMPLES / example, self.image)
+        # Of the documents.
+        shown = yaml.safe_load((EXAMPLES / "digits" / "vertex.yaml").read_text())
+        document = yaml.safe_load((self.image / "pipeline.yaml").read_text())
+        document |= {name: shown[name] for name in ("push", "nodes", "targets")}
+        self.file.write_text(yaml.safe_dump(document | changes))
+        words = [word for parameter in parameters for word in ("-p", parameter)]
+        output = self.folder / f"{example}.json"
+        done = self.command("compile", self.file, "--target", "vertex", "-o", output, *words)
+        assert done.code == 0, done.output
+        return output
+
+    @property
+    def file(self) -> Path:
+        """The pipeline file."""
+        return self.image / "vertex.yaml"
+
+    def submitted(self, compiled: Path, **arguments: Any) -> tuple[Document, str]:
+        """Has the SDK submit a pipeline; returns the document that the service has of it, and the job's id."""
+        target = loader.load(self.file).targets.vertex
+        assert target is not None
+        asked = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
         with self.api.connected():
             name = vertex_client.Pipelines(target).submit(asked).name
         return json_format.MessageToDict(types.PipelineJob.pb(self.api.get(name))), name.rpartition("/")[2]
 
     @property
     def jobs(self) -> list[types.CustomJob]:
-        """All CustomJobs, as the service knows them now."""
+        """All CustomJobs, as the service has them now."""
         return self.api.all("customJobs")
 
-    def said(self, job: types.CustomJob, replica: str) -> list[dict]:
+    def said(self, job: types.CustomJob, replica: str) -> list[Document]:
         """What a training process has reported, all of its starts together."""
         lines = self.api.printed(job.name, replica).splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
 
+    def phases(self, job: types.CustomJob, replica: str) -> list[str]:
+        """What a training process was doing, all of its starts together."""
+        return [told["phase"] for told in self.said(job, replica)]
+
     def left(self) -> list[str]:
-        """Command lines of processes that have to do with it."""
+        """Command lines of the processes that have to do with anything here."""
         lines = []
         for file in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
                 lines.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-            except OSError:  # it has ended meanwhile
-                continue
         return [line[:200] for line in lines if str(self.folder) in line]
 
 
 @pytest.fixture
-def cloud(tmp_path, monkeypatch) -> Iterator[Cloud]:
+def cloud(tmp_path, command) -> Iterator[Cloud]:
     bucket, tasks, jobs = (tmp_path / name for name in ("bucket", "tasks", "jobs"))
     for folder in (bucket, tasks, jobs):
         folder.mkdir()
-    image = {"PYTHONPATH": str(tmp_path / "digits"), "TF_CPP_MIN_LOG_LEVEL": "2", "no_proxy": "127.0.0.1"}
-    options = Options(environment=image, grace=10.0)
+    image = tmp_path / "image"
+    environment = {"PYTHONPATH": str(image), "TF_CPP_MIN_LOG_LEVEL": "2", "no_proxy": "127.0.0.1"}
+    options = Options(environment=environment, grace=10.0)
     with VertexApi(jobs, options, project="example-project", location="europe-west4") as api:
-        words = {"Trainer": [api.url, api.project, api.location]}
+        connected = {"Trainer": [api.url, api.project, api.location]}
         places = {BUCKET: f"file://{bucket}"}
-        yield Cloud(tmp_path, bucket, api, VertexPipelines(tasks, places, api.number, api.location, image, words))
+        pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected)
+        yield Cloud(tmp_path, bucket, image, api, pipelines, command)
 
 
-def asked_for(document: Mapping[str, Any], **values: int | str) -> dict:
+def asked_for(document: Document, **values: int | str) -> Document:
     """The document with other values of its parameters."""
     config = document["runtimeConfig"]
     given = {name: {"stringValue" if isinstance(value, str) else "intValue": value} for name, value in values.items()}
     return {**document, "runtimeConfig": {**config, "parameters": {**config["parameters"], **given}}}
 
 
-def model(run: Run) -> dict:
-    return run.outputs["Trainer"]["model"]["metadata"]
+def model(run: Run) -> Document:
+    metadata: Document = run.outputs["Trainer"]["model"]["metadata"]
+    return metadata
 
 
-def replicas(job: types.CustomJob) -> list[int]:
-    return [pool.replica_count for pool in job.job_spec.worker_pool_specs]
+def machines(job: types.CustomJob) -> list[tuple[int, str]]:
+    return [(pool.replica_count, pool.machine_spec.machine_type) for pool in job.job_spec.worker_pool_specs]
 
 
-def files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def kill_past(cloud: Cloud, number: int, replica: str, step: int) -> int:
-    """Kills a replica of a job that is still to come when it is past a training step; returns which process it was."""
-    wait_until(lambda: len(cloud.jobs) > number, 120)
+def killed(cloud: Cloud, number: int, replica: str, step: int) -> str:
+    """Kills a replica of a job that is to come, when it is past a training step; returns the job's name."""
+    wait_until(lambda: len(cloud.jobs) > number, START_SECONDS)
     job = cloud.jobs[number]
-    wait_until(lambda: any(told["step"] > step for told in cloud.said(job, replica)), 120)
-    pid = cloud.api.pids(job.name)[replica]
-    os.kill(pid, signal.SIGKILL)
-    return pid
+    wait_until(lambda: any(told["step"] > step for told in cloud.said(job, replica)), START_SECONDS)
+    os.kill(cloud.api.pids(job.name)[replica], signal.SIGKILL)
+    return str(job.name)
 
 
-def test_digits_on_worker_pools_of_a_custom_job(cloud, command):
-    file = cloud.folder / "digits" / "vertex.yaml"
-    shutil.copytree(EXAMPLES / "digits", file.parent)
-    words = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1", "accelerator_type=cpu")
-    compiled = cloud.folder / "digits.json"
-    parameters = [word for each in words for word in ("-p", each)]
-    began = time.monotonic()
-    done = command("compile", file, "--target", "vertex", "-o", compiled, *parameters)
-    print("compiled", time.monotonic() - began)
-    assert done.code == 0, done.output
-    document, job_id = cloud.submitted(file, compiled, epochs=15)
+def test_digits_on_worker_pools_of_a_custom_job(cloud):
+    asked = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1", "accelerator_type=cpu")
+    compiled = cloud.compiled("digits", *asked)
+    document, job_id = cloud.submitted(compiled, epochs=12)
+    assert document["pipelineSpec"] == json.loads(compiled.read_text())["pipelineSpec"]
     assert document["serviceAccount"] == "trainer@example-project.iam.gserviceaccount.com"
+    first = cloud.pipelines.run(document, job_id)
+    check_first(cloud, first)
 
-    print("submitted", time.monotonic() - began)
-    run = cloud.pipelines.run(document, job_id)
-    print("ran", time.monotonic() - began)
+    # Again for two other trainings, with the same data.
+    asked = {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1, "num_evaluators": 0, "epochs": 3}
+    second = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-2", first, {"Trainer"})
+    assert (model(second)["strategy"], model(second)["num_parameter_servers"]) == ("parameter_server", 1)
+    job = cloud.jobs[1]
+    assert machines(job) == [(1, "n2-standard-4"), (1, "g2-standard-24"), (1, "n2-standard-4")]
+    assert cloud.phases(job, "workerpool0-0")[-1] == "done"
+    assert cloud.phases(job, "workerpool2-0") == ["start", "serve"]
+    assert len(cloud.jobs) == 2
+    assert cloud.left() == []
+
+    asked = {"num_evaluators": 0, "epochs": 20, "save_checkpoints_steps": 20, "heartbeat_timeout_secs": 5}
+    with ThreadPoolExecutor(1) as fate:
+        struck = fate.submit(killed, cloud, 2, "workerpool1-0", 60)
+        third = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-3", first, {"Trainer"})
+        job = cloud.api.get(struck.result())
+    assert model(third)["train_steps"] * 12 == model(first)["train_steps"] * 20
+    assert cloud.phases(job, "workerpool1-0").count("start") > 1, "in its place, as the service does it"
+    steps = [told["step"] for told in cloud.said(job, "workerpool0-0") if told["message"].startswith("continues after")]
+    assert steps, cloud.api.printed(job.name)
+    assert min(steps) >= 40, "it has lost what came after the last save, and no more"
+    assert cloud.jobs[-1].state.name == "JOB_STATE_SUCCEEDED"
+    assert cloud.left() == []
+
+
+def check_first(cloud: Cloud, run: Run) -> None:
+    """What came of the whole pipeline."""
     assert run.tasks[-1] == "Pusher"
     (pushed,) = (cloud.bucket / "serving").glob("*/saved_model.pb")
     assert tf.saved_model.load(str(pushed.parent)).signatures["serving_default"]
-    assert (model(run)["strategy"], model(run)["num_replicas"], model(run)["num_workers"]) == ("multi_worker_mirrored", 2, 2)
-    assert model(run)["training_val_accuracy"] > 0.9, "of the evaluator, which is a process of its own"
+    trained = model(run)
+    assert (trained["strategy"], trained["num_replicas"], trained["num_workers"]) == ("multi_worker_mirrored", 2, 2)
+    assert trained["training_val_accuracy"] > 0.9, "of the evaluator, which is a process of its own"
     assert run.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
 
     (job,) = cloud.jobs
     assert job.state.name == "JOB_STATE_SUCCEEDED"
-    assert replicas(job) == [1, 1, 0, 1]
-    pools = [pool for pool in job.job_spec.worker_pool_specs if pool.replica_count]
-    for pool in pools:
-        machine = pool.machine_spec
-        assert (machine.machine_type, machine.accelerator_type.name, machine.accelerator_count) == (
-            "g2-standard-24",
-            "NVIDIA_L4",
-            2,
-        )
-        assert pool.disk_spec.boot_disk_size_gb == 200
-        assert pool.container_spec.image_uri.endswith("/digits:1-gpu")
+    assert machines(job) == [(1, "g2-standard-24"), (1, "g2-standard-24"), (0, ""), (1, "g2-standard-24")]
     assert job.job_spec.scheduling.strategy.name == "SPOT"
+    assert job.job_spec.service_account == "trainer@example-project.iam.gserviceaccount.com"
+    pool = job.job_spec.worker_pool_specs[3]
+    assert (pool.machine_spec.accelerator_type.name, pool.machine_spec.accelerator_count) == ("NVIDIA_L4", 2)
+    assert (pool.disk_spec.boot_disk_size_gb, pool.container_spec.image_uri.rpartition("/")[2]) == (200, "digits:1-gpu")
     for replica in ("workerpool0-0", "workerpool1-0"):
-        phases = [told["phase"] for told in cloud.said(job, replica)]
+        phases = cloud.phases(job, replica)
         assert (phases.count("start"), phases[-1]) == (1, "done"), cloud.api.printed(job.name, replica)
     evaluated = cloud.said(job, "workerpool3-0")
-    assert evaluated[0]["phase"] == "start"
-    assert (evaluated[-1]["phase"], evaluated[-1]["step"]) == ("evaluate", 15), "the last epoch"
-    print(evaluated[:2])
+    assert (evaluated[0]["phase"], evaluated[-1]["phase"], evaluated[-1]["step"]) == ("start", "evaluate", 12)
     assert "Traceback" not in cloud.api.printed(job.name, "workerpool3-0")
     log = run.logs["Trainer"]
     assert (
         f"created CustomJob {job.name}: https://console.cloud.google.com/vertex-ai/locations/europe-west4/training/" in log
     )
+    assert f"CustomJob {job.name}: running" in log
     assert f"CustomJob {job.name}: succeeded" in log
-    assert files(cloud.bucket / "pipelines" / "digits" / "checkpoints") == []
-    assert cloud.left() == [], "the pools' processes are gone"
+    trainer = Path(run.outputs["Trainer"]["model"]["uri"].removeprefix("file://")).parent
+    folders = (cloud.bucket / "pipelines" / "digits" / "checkpoints", *trainer.glob(".training/*/inputs"))
+    assert [path for folder in folders for path in folder.rglob("*") if path.is_file()] == [], "what nobody needs any more"
+    assert cloud.left() == [], "the processes of its pools"
 
-    asked = {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1, "num_evaluators": 0, "epochs": 5}
-    other = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-2", run, {"Trainer"})
-    print("ps", time.monotonic() - began)
-    assert (model(other)["strategy"], model(other)["num_parameter_servers"]) == ("parameter_server", 1)
-    assert replicas(cloud.jobs[1]) == [1, 1, 1]
-    assert [pool.machine_spec.machine_type for pool in cloud.jobs[1].job_spec.worker_pool_specs] == [
-        "n2-standard-4",
-        "g2-standard-24",
-        "n2-standard-4",
-    ]
-    assert cloud.left() == []
 
-    asked = {"num_evaluators": 0, "epochs": 40, "save_checkpoints_steps": 50, "heartbeat_timeout_secs": 3}
-    with ThreadPoolExecutor(1) as fate:
-        struck = fate.submit(kill_past, cloud, 2, "workerpool1-0", 100)
-        third = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-3", run, {"Trainer"})
-        assert struck.result()
-    print("kill", time.monotonic() - began)
-    for j in cloud.jobs[2:]:
-        for r in ("workerpool0-0", "workerpool1-0"):
-            print(cloud.api.printed(j.name, r))
-    print(third.logs["Trainer"][-3000:])
-    assert model(third)["num_workers"] == 2
-    assert model(third)["train_steps"] == 40 * 23
-    assert cloud.left() == []
+def test_files_are_looked_at_before_they_are_read(cloud):
+    """By the driver of TFX's ExampleGen, which the service runs before the step itself."""
+    data = {"csv": f"{BUCKET}/data", "splits": {"train": 2, "eval": 1}}
+    document = json.loads(cloud.compiled("taxi", data=data).read_text())
+    simple = Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple"
+    shutil.copytree(simple, cloud.bucket / "data")
+    run = cloud.pipelines.run(document, "taxi-1", only={"CsvExampleGen"})
+    examples = run.outputs["CsvExampleGen"]["examples"]
+    assert "num_files:1," in examples["metadata"]["input_fingerprint"]
+    assert json.loads(examples["metadata"]["split_names"]) == ["eval", "train"]
+    assert list(Path(examples["uri"].removeprefix("file://")).glob("Split-train/*.gz"))

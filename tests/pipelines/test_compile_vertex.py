@@ -136,6 +136,20 @@ def test_what_the_trainer_is_told(taxi, digits):
     assert kept == "gs://bucket/root/taxi/checkpoints"
 
 
+def test_a_step_that_has_others_train_is_tried_again(taxi, digits):
+    tasks = digits.job["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert {name: task["retryPolicy"]["maxRetryCount"] for name, task in tasks.items() if "retryPolicy" in task} == {
+        "Trainer": 1
+    }
+    assert "retryPolicy" not in taxi.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]
+
+
+@pytest.mark.parametrize("setting", [{"timeout": 60}, {"boot_disk_size_gb": 200}])
+def test_what_only_worker_pools_have(setting, tmp_path):
+    package = compiled(project(tmp_path, "digits", targets={"vertex": {**TARGET, **setting}}))
+    assert launcher(package).training == "custom_job"
+
+
 def test_a_step_has_no_spot_machine(tmp_path):
     nodes = {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}
     package = compiled(project(tmp_path, "digits", nodes=nodes))
@@ -209,6 +223,42 @@ REFUSED = {
         "all_reduce: reduction_server sums between machines, and num_workers is 1; write all_reduce=auto",
     ),
     "label": ({"labels": {"Team": "a"}}, {}, (), "targets.vertex.labels"),
+    "step with a timeout": (
+        {"training": "step", "timeout": 60},
+        {},
+        (),
+        "targets.vertex.training: a step has no timeout; write custom_job or auto",
+    ),
+    "reduction servers of a step": (
+        {"training": "step"},
+        {},
+        ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
+        "all_reduce: reduction_server is Vertex AI's, and a step has none",
+    ),
+    "spot of a reservation": (
+        {"reservation": "projects/p/zones/europe-west4-a/reservations/r"},
+        {"nodes": {"Trainer": {"spot": True}}},
+        (),
+        "targets.vertex.reservation: spot machines come from no reservation",
+    ),
+    "key of another region": (
+        {"encryption_spec_key_name": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
+        {},
+        (),
+        "is not in europe-west4, where the pipeline runs; write one of there",
+    ),
+    "TPU for all": (
+        {},
+        {"nodes": {"default": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
+        ("strategy=tpu",),
+        "nodes.default: a step has no TPU (tpu-v5-lite-podslice); only training has: write it under nodes.Trainer",
+    ),
+    "machine of a step": (
+        {},
+        {"nodes": {"Transform": {"machine_type": "n2-standard-8"}}},
+        (),
+        "nodes.Transform: a step has no machine type (n2-standard-8)",
+    ),
     "no such component": ({}, {"nodes": {"Traner": {}}}, (), "nodes.Traner: the pipeline has no such component"),
 }
 
@@ -230,6 +280,8 @@ def test_refused(case, tmp_path):
         (("--start-time", "2026-01-01T00:00:00Z"), "--start-time: is of a schedule; write --cron too"),
         (("--region", "Europe"), "--region: 'Europe' is not allowed"),
         (("--labels", "team"), "--labels: 'team' is no label; write KEY=VALUE"),
+        (("--region", "europe-west99"), "--region: europe-west99: Unsupported region for Vertex AI"),
+        (("--cron", "0 3 * * *", "--wait"), "--wait: is of one run, and --cron makes a schedule; leave one of them out"),
     ],
 )
 def test_options_that_do_not_go_together(words, message, taxi_file):

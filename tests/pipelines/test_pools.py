@@ -23,6 +23,10 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
             {"machine_type": "g2-standard-12", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
         ),
         (
+            Node(accelerator="nvidia-l4", memory="40Gi"),
+            {"machine_type": "g2-standard-12", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
+        ),
+        (
             Node(accelerator="nvidia-tesla-a100", accelerator_count=8, cpu="90"),
             {"machine_type": "a2-highgpu-8g", "accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 8},
         ),
@@ -57,7 +61,10 @@ def test_a_reservation_goes_with_the_machine():
     ("node", "message"),
     [
         (Node(cpu="300"), "machine_type: no machine of the N2 series has 300 CPUs and any of memory; write which machine"),
-        (Node(accelerator="nvidia-l4", cpu="64"), "cpu: no machine with nvidia-l4 has 64 CPUs; there are g2-standard-4"),
+        (
+            Node(accelerator="nvidia-l4", cpu="64"),
+            "no machine with nvidia-l4 has 64 CPUs and any of memory; there are g2-",
+        ),
         (Node(accelerator="nvidia-l4", machine_type="g2-standard-24"), "no 'g2-standard-24' has 1 nvidia-l4; did you mean"),
         (Node(accelerator="nvidia-l5"), "accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'?"),
         (

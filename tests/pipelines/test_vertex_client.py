@@ -124,7 +124,7 @@ def test_does_not_wait_for_ever(api):
     [
         (403, "--project: you may not run pipelines in us-central1 of project project ("),
         (429, "Vertex AI in us-central1 of project project refuses: "),
-        (503, "Vertex AI in us-central1 of project project refuses: "),
+        (503, "Vertex AI in us-central1 of project project does not answer: "),
     ],
 )
 def test_what_is_refused(api, code, message):

@@ -1,7 +1,6 @@
 import json
 from typing import ClassVar
 
-import pytest
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.types import standard_artifacts
 from tfx.utils import name_utils

@@ -23,4 +23,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # All is written. Python's own end may wait for half a minute for threads of tf.data's, and a machine with it.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -11,7 +11,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Cloud:
     api: VertexApi
     pipelines: VertexPipelines
     command: Callable[..., Any]
+    steps: list[int] = field(default_factory=list)  # processes, in the order of their start
 
     def compiled(self, example: str, *parameters: str, **changes: Any) -> Path:
         """What `tfx-distribute compile` makes of an example here; its pipeline file comes to lie in the image."""
@@ -100,17 +101,20 @@ class Cloud:
 
 @pytest.fixture
 def cloud(tmp_path, command) -> Iterator[Cloud]:
-    bucket, tasks, jobs = (tmp_path / name for name in ("bucket", "tasks", "jobs"))
-    for folder in (bucket, tasks, jobs):
+    bucket, tasks, jobs, temporary = (tmp_path / name for name in ("bucket", "tasks", "jobs", "tmp"))
+    for folder in (bucket, tasks, jobs, temporary):
         folder.mkdir()
     image = tmp_path / "image"
-    environment = {"PYTHONPATH": str(image), "TF_CPP_MIN_LOG_LEVEL": "2", "no_proxy": "127.0.0.1"}
+    environment = {"PYTHONPATH": str(image), "TMPDIR": str(temporary)}
+    environment |= {"TF_CPP_MIN_LOG_LEVEL": "2", "no_proxy": "127.0.0.1"}
     options = Options(environment=environment, grace=10.0)
     with VertexApi(jobs, options, project="example-project", location="europe-west4") as api:
         connected = {"Trainer": [api.url, api.project, api.location]}
         places = {BUCKET: f"file://{bucket}"}
         pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected)
-        yield Cloud(tmp_path, bucket, image, api, pipelines, command)
+        made = Cloud(tmp_path, bucket, image, api, pipelines, command)
+        pipelines.on_start = lambda task, process: made.steps.append(process.pid)
+        yield made
 
 
 def asked_for(document: Document, **values: int | str) -> Document:
@@ -129,13 +133,18 @@ def machines(job: types.CustomJob) -> list[tuple[int, str]]:
     return [(pool.replica_count, pool.machine_spec.machine_type) for pool in job.job_spec.worker_pool_specs]
 
 
-def killed(cloud: Cloud, number: int, replica: str, step: int) -> str:
-    """Kills a replica of a job that is to come, when it is past a training step; returns the job's name."""
+def kill_step(cloud: Cloud, number: int) -> None:
+    """Kills the step that has created a job, when the job runs."""
+    wait_until(lambda: len(cloud.jobs) > number and cloud.jobs[number].state.name == "JOB_STATE_RUNNING", START_SECONDS)
+    os.kill(cloud.steps[-1], signal.SIGKILL)
+
+
+def kill_replica(cloud: Cloud, number: int, replica: str, step: int) -> None:
+    """Kills a replica of a job when it is past a training step."""
     wait_until(lambda: len(cloud.jobs) > number, START_SECONDS)
     job = cloud.jobs[number]
     wait_until(lambda: any(told["step"] > step for told in cloud.said(job, replica)), START_SECONDS)
     os.kill(cloud.api.pids(job.name)[replica], signal.SIGKILL)
-    return str(job.name)
 
 
 def test_digits_on_worker_pools_of_a_custom_job(cloud):
@@ -147,29 +156,20 @@ def test_digits_on_worker_pools_of_a_custom_job(cloud):
     first = cloud.pipelines.run(document, job_id)
     check_first(cloud, first)
 
-    # Again for two other trainings, with the same data.
+    # Two other trainings with the same data, each of which loses a process on the way.
     asked = {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1, "num_evaluators": 0, "epochs": 3}
-    second = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-2", first, {"Trainer"})
-    assert (model(second)["strategy"], model(second)["num_parameter_servers"]) == ("parameter_server", 1)
-    job = cloud.jobs[1]
-    assert machines(job) == [(1, "n2-standard-4"), (1, "g2-standard-24"), (1, "n2-standard-4")]
-    assert cloud.phases(job, "workerpool0-0")[-1] == "done"
-    assert cloud.phases(job, "workerpool2-0") == ["start", "serve"]
-    assert len(cloud.jobs) == 2
-    assert cloud.left() == []
-
+    with ThreadPoolExecutor(1) as fate:
+        struck = fate.submit(kill_step, cloud, 1)
+        second = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-2", first, {"Trainer"})
+        struck.result()
+    check_second(cloud, second)
     asked = {"num_evaluators": 0, "epochs": 20, "save_checkpoints_steps": 20, "heartbeat_timeout_secs": 5}
     with ThreadPoolExecutor(1) as fate:
-        struck = fate.submit(killed, cloud, 2, "workerpool1-0", 60)
+        struck = fate.submit(kill_replica, cloud, 2, "workerpool1-0", 60)
         third = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-3", first, {"Trainer"})
-        job = cloud.api.get(struck.result())
+        struck.result()
     assert model(third)["train_steps"] * 12 == model(first)["train_steps"] * 20
-    assert cloud.phases(job, "workerpool1-0").count("start") > 1, "in its place, as the service does it"
-    steps = [told["step"] for told in cloud.said(job, "workerpool0-0") if told["message"].startswith("continues after")]
-    assert steps, cloud.api.printed(job.name)
-    assert min(steps) >= 40, "it has lost what came after the last save, and no more"
-    assert cloud.jobs[-1].state.name == "JOB_STATE_SUCCEEDED"
-    assert cloud.left() == []
+    check_third(cloud)
 
 
 def check_first(cloud: Cloud, run: Run) -> None:
@@ -206,6 +206,28 @@ def check_first(cloud: Cloud, run: Run) -> None:
     folders = (cloud.bucket / "pipelines" / "digits" / "checkpoints", *trainer.glob(".training/*/inputs"))
     assert [path for folder in folders for path in folder.rglob("*") if path.is_file()] == [], "what nobody needs any more"
     assert cloud.left() == [], "the processes of its pools"
+
+
+def check_second(cloud: Cloud, run: Run) -> None:
+    """What came of a training on parameter servers, whose step was killed: the service has tried it again."""
+    assert (model(run)["strategy"], model(run)["num_parameter_servers"]) == ("parameter_server", 1)
+    _, job = cloud.jobs
+    assert machines(job) == [(1, "n2-standard-4"), (1, "g2-standard-24"), (1, "n2-standard-4")]
+    assert cloud.phases(job, "workerpool0-0")[-1] == "done"
+    assert cloud.phases(job, "workerpool2-0") == ["start", "serve"]
+    assert f"CustomJob {job.name} of an earlier try: following it" in run.logs["Trainer"]
+    assert cloud.left() == []
+
+
+def check_third(cloud: Cloud) -> None:
+    """What came of a training whose worker was killed: the service has started it again in its place."""
+    job = cloud.jobs[2]
+    assert cloud.phases(job, "workerpool1-0").count("start") > 1
+    steps = [told["step"] for told in cloud.said(job, "workerpool0-0") if told["message"].startswith("continues after")]
+    assert steps, cloud.api.printed(job.name)
+    assert min(steps) >= 40, "it has lost what came after the last save, and no more"
+    assert cloud.jobs[-1].state.name == "JOB_STATE_SUCCEEDED"
+    assert cloud.left() == []
 
 
 def test_files_are_looked_at_before_they_are_read(cloud):

@@ -7,6 +7,7 @@ Beam takes addresses that begin with file://, as TensorFlow and TFX do by themse
 well, the process leaves at once: what it would still tear down takes it seconds.
 """
 
+import atexit
 import os
 import runpy
 import sys
@@ -100,6 +101,7 @@ def main(words: list[str]) -> None:
     except SystemExit as ended:
         if ended.code:
             raise
+    atexit._run_exitfuncs()  # which remove temporary files
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

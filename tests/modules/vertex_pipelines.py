@@ -2,8 +2,9 @@
 
 It does what is documented of the service, and what TFX's entrypoint and its tests say of it, for schema 2.0.0: gives
 parameters their values, tells a task by ExecutorInput with names of artifacts as the managed metadata store has them, runs
-the driver that a container names in its lifecycle before it, and hands on what a task says of its outputs. Containers are
-none: a task sees this machine, and addresses of buckets are replaced by others that can be reached from here.
+the driver that a container names in its lifecycle before it, tries a task again as its policy says (but at once), and hands
+on what a task says of its outputs. Containers are none: a task sees this machine, and addresses of buckets are replaced by
+others that can be reached from here.
 
 Sources: https://cloud.google.com/vertex-ai/docs/pipelines/build-pipeline, the protobufs of kfp-pipeline-spec, and in TFX
 `orchestration/kubeflow/v2`: container/kubeflow_v2_run_executor.py, container/testdata and file_based_example_gen/driver.py.
@@ -30,7 +31,7 @@ from vertex_admission import Document
 TASK_SECONDS = 280.0
 METADATA_BYTES = 200_000  # of an artifact: https://cloud.google.com/vertex-ai/docs/reference/rest (Artifact.metadata)
 _KINDS = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
-_OF_TASKS = {"taskInfo", "inputs", "dependentTasks", "cachingOptions", "componentRef"}  # fields that there are here
+_OF_TASKS = {"taskInfo", "inputs", "dependentTasks", "cachingOptions", "componentRef", "retryPolicy"}  # fields
 
 
 class TaskError(Exception):
@@ -55,7 +56,7 @@ class Run:
       outputs: Task -> name -> its output artifact, a RuntimeArtifact; what a resolver has not found is not there.
       parameters: Task -> name -> its output parameter, a Value.
       inputs: Task -> its ExecutorInput.
-      logs: Task -> what it printed.
+      logs: Task -> what it printed, all of its tries together.
     """
 
     tasks: list[str] = field(default_factory=list)
@@ -160,7 +161,8 @@ class _Execution:
         parameters, artifacts = self._parameters(name, task, component), self._artifacts(name, task, component)
         if "importer" in executor:
             return self._imported(executor["importer"], parameters, component)
-        return self._container(name, component, executor["container"], parameters, artifacts)
+        tries = 1 + int(task.get("retryPolicy", {}).get("maxRetryCount", 0))
+        return self._container(name, component, executor["container"], parameters, artifacts, tries)
 
     def _parameters(self, name: str, task: Document, component: Document) -> dict[str, Document]:
         """Values of a task's parameters, each of the type that the component declares."""
@@ -202,7 +204,7 @@ class _Execution:
         return {key: {"name": self.service.new_name(), "uri": uri, "type": importer["typeSchema"], **given}}
 
     def _container(
-        self, name: str, component: Document, container: Document, parameters: Document, artifacts: Document
+        self, name: str, component: Document, container: Document, parameters: Document, artifacts: Document, tries: int
     ) -> dict[str, Document]:
         # The id of a task is a signed number of 64 bits.
         task_root = f"{self.root}/{name}_{int.from_bytes(os.urandom(8), 'big', signed=True)}"
@@ -230,7 +232,13 @@ class _Execution:
             # Its parameters are for whoever reads the file; the service updates artifacts before the executor starts.
             outputs = _told(name, _path(output_file), outputs)[0]
         self.result.inputs[name] = executor_input()
-        self._process(name, [*container["command"], *container["args"]], container, executor_input())
+        for left in reversed(range(tries)):
+            try:
+                self._process(name, [*container["command"], *container["args"]], container, executor_input())
+                break
+            except TaskError:
+                if not left:
+                    raise
         outputs, self.result.parameters[name] = _told(name, _path(output_file), outputs)
         return outputs
 

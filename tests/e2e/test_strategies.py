@@ -42,7 +42,9 @@ def test_every_strategy_has_its_cells():
 @pytest.mark.parametrize("strategy", CELLS)
 def test_digits(command, request, root, strategy):
     """The pipeline's own threshold is 0.95 on held-out digits; a model below it would exit with 3."""
-    done = run(command, root, request.config.rootpath / "examples" / "digits" / "pipeline.yaml", strategy)
+    # Workers of parameter servers read shards of their own as fast as each can: where one is slow, its examples come late.
+    more = ("epochs=40",) if compatibility.STRATEGIES[strategy].parameter_servers else ()
+    done = run(command, root, request.config.rootpath / "examples" / "digits" / "pipeline.yaml", strategy, *more)
     assert done.code == 0, done.output
     assert re.search(rf"trained +{strategy}, ", done.output)
     assert re.search(r"SparseCategoricalAccuracy +0\.9[5-9]\d* +>= 0\.95  met", done.output)

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tfx_distribute.trainer_module import compatibility
-from tfx_distribute.trainer_module.cluster import CHIEF, EVALUATOR, PARAMETER_SERVER, WORKER, replicas_of_roles
+from tfx_distribute.trainer_module.cluster import (
+    CHIEF,
+    EVALUATOR,
+    PARAMETER_SERVER,
+    WORKER,
+    Task,
+    replicas_of_roles,
+    uses_accelerators,
+)
 from tfx_distribute.trainer_module.job import Distribution
 
 # https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server. It has its own command.
@@ -101,7 +109,6 @@ def worker_pools(
       environment: As in `request`.
       settings: As in `request`.
     """
-    row = compatibility.strategy_named(distribution.strategy)
 
     def process() -> dict[str, Any]:
         return {
@@ -116,8 +123,8 @@ def worker_pools(
 
     pools = {}
     for role, count in replicas_of_roles(distribution).items():
-        serves = row.parameter_servers and role in (CHIEF, PARAMETER_SERVER)
-        pools[role] = pool(settings.parameter_server if serves else settings.worker, count, process())
+        computes = uses_accelerators(distribution, Task(role, 0))
+        pools[role] = pool(settings.worker if computes else settings.parameter_server, count, process())
     if distribution.all_reduce == compatibility.REDUCTION_SERVER:
         servers = {"image_uri": REDUCTION_SERVER_IMAGE}
         pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, servers)

@@ -87,7 +87,7 @@ class Jobs:
 
     def of(self, training: str) -> list[CustomJob]:
         """Those of a training, the latest first."""
-        request = {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
+        request = self._of(training)
         try:
             found = google_cloud.patiently(
                 lambda: list(self._client.list_custom_jobs(request=request, timeout=REQUEST_SECONDS))
@@ -96,10 +96,13 @@ class Jobs:
             raise self._explained(error) from error
         return sorted(found, key=lambda job: job.create_time, reverse=True)
 
+    def _of(self, training: str) -> dict[str, str]:
+        return {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
+
     def cancel(self, training: str) -> None:
         """Cancels those of a training that go on."""
         # One try: whoever is told to end has no time. The chief notices by itself that nobody follows.
-        request = {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
+        request = self._of(training)
         with contextlib.suppress(exceptions.GoogleAPICallError, *google_cloud.UNAVAILABLE):
             for job in self._client.list_custom_jobs(request=request, timeout=CANCEL_SECONDS):
                 if job.state not in ENDED:

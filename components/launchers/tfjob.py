@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tfx_distribute.trainer_module import compatibility
-from tfx_distribute.trainer_module.cluster import CHIEF, EVALUATOR, PARAMETER_SERVER, WORKER, replicas_of_roles
+from tfx_distribute.trainer_module.cluster import (
+    CHIEF,
+    EVALUATOR,
+    PARAMETER_SERVER,
+    WORKER,
+    Task,
+    replicas_of_roles,
+    uses_accelerators,
+)
 from tfx_distribute.trainer_module.job import Distribution
 
 API_VERSION, GROUP, VERSION, PLURAL = "kubeflow.org/v1", "kubeflow.org", "v1", "tfjobs"
@@ -113,5 +121,4 @@ def manifest(
 
 
 def _template(role: str, distribution: Distribution, settings: TFJobSettings) -> Mapping[str, Any]:
-    row = compatibility.strategy_named(distribution.strategy)
-    return settings.parameter_server if row.parameter_servers and role in (CHIEF, PARAMETER_SERVER) else settings.worker
+    return settings.worker if uses_accelerators(distribution, Task(role, 0)) else settings.parameter_server

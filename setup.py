@@ -63,6 +63,7 @@ setup(
         "vertex": ["kfp==2.5.0", "google-cloud-aiplatform<1.114"],
         "test": [
             "build",
+            "hypothesis",
             "jsonschema",
             "mypy",
             "pytest",

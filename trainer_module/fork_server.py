@@ -7,6 +7,7 @@ TensorFlow operation itself, so that its forks start with a runtime as new as af
 
 It is a child of its launcher and talks to it in JSON lines, requests on standard input, answers on standard output:
 
+                                               (TensorFlow is imported)    ->   {"ready": N, "exposure": "owner"}
     {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...}, "import_path": [...]}
                                                                             ->   {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
@@ -26,6 +27,8 @@ import sys
 import tempfile
 import traceback
 from typing import Any
+
+from tfx_distribute.trainer_module import exposure
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -48,7 +51,7 @@ class _Server:
         selector = selectors.DefaultSelector()
         selector.register(0, selectors.EVENT_READ)
         selector.register(reader, selectors.EVENT_READ)
-        self._answer({"ready": os.getpid()})
+        self._answer({"ready": os.getpid(), "exposure": exposure.find().value})
         pending = b""
         while True:
             for key, _ in selector.select():

@@ -12,6 +12,7 @@ from typing import Any
 
 from tfx_distribute.components.launchers import loopback
 from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.exposure import Exposure
 from tfx_distribute.trainer_module.job import keras_environment
 
 START_TIMEOUT = 300.0  # seconds to import TensorFlow in, on a machine that does much else
@@ -42,24 +43,29 @@ class ForkServer:
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True, name="fork-server-answers").start()
         self._ready = False
+        self._exposure = Exposure.NETWORK
 
     @property
     def pid(self) -> int:
         """Process id of the server."""
         return self._process.pid
 
-    def wait_ready(self) -> None:
+    def wait_ready(self) -> Exposure:
         """Waits until TensorFlow is imported.
+
+        Returns:
+          Who can connect to a server of a training process.
 
         Raises:
           TrainingError: It is not, within `START_TIMEOUT`.
         """
         if not self._ready:
             try:
-                self.next_answer(START_TIMEOUT)
+                self._exposure = Exposure(self.next_answer(START_TIMEOUT)["exposure"])
             except queue.Empty:
                 raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}") from None
             self._ready = True
+        return self._exposure
 
     def start(self, task: str, job: Path, log: Path, environment: dict[str, str]) -> None:
         """Forks a training process; the answer tells its id. It imports from where this process does."""

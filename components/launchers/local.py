@@ -1,6 +1,7 @@
 """The local launcher: a training cluster as processes on this machine's loopback."""
 
 import contextlib
+import os
 import socket
 import tempfile
 import uuid
@@ -10,13 +11,14 @@ from pathlib import Path
 
 from absl import logging
 
-from tfx_distribute.components.launchers import gpus
+from tfx_distribute.components.launchers import gpus, loopback
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.components.launchers.processes import LostError, Process, Processes, ProgressListener
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.termination import terminable
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.cluster import (
+    CHIEF_TASK,
     TF_CONFIG,
     TRY,
     Cluster,
@@ -81,7 +83,8 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
       What the chief reports.
 
     Raises:
-      ConfigurationError: A port of the cluster is taken, or it is none for this machine.
+      ConfigurationError: A port of the cluster is taken, or it is none for this machine, or its processes cannot reach each
+        other.
       TrainingError: A training process failed; the message holds the end of what it printed.
     """
     compatibility.check_all_reduce(job.distribution, "this machine")
@@ -94,7 +97,9 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         server = _settings.server
         if server is None or server.keras_version != job.schedule.keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.schedule.keras_version))
-        server.wait_ready()
+        exposure = server.wait_ready()
+        if sum(replicas_of_roles(job.distribution).values()) > 1:  # one process alone has no server
+            _warn(loopback.describe(exposure, server.log))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
         restarts = Restarts(job.recovery.max_restarts, _settings.on_progress)
@@ -105,6 +110,12 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
             except LostError as lost:
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.told(lost.failure)) from lost
+
+
+def _warn(message: str) -> None:
+    if message:
+        logging.warning(message)
+        _settings.on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
 def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: Restarts) -> None:
@@ -142,6 +153,8 @@ def _environment(job: TrainingJob, cluster: Cluster, task: Task) -> dict[str, st
     available = gpus.visible() if _settings.gpus is None else list(_settings.gpus)
     # Always set: one that this process has is of another cluster.
     environment = {TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}"}
+    # NCCL would listen on an address of this machine's network, which all its GPUs have no use for.
+    environment["NCCL_SOCKET_IFNAME"] = os.environ.get("NCCL_SOCKET_IFNAME", "lo")
     users = [user for user in cluster.tasks if uses_accelerators(job.distribution, user)]
     share: list[str] | None = []
     if task in users:

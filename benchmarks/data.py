@@ -27,7 +27,11 @@ INTS = ("trip_seconds", "trip_start_hour", "trip_start_day", "trip_start_month",
 TEXTS = ("company", "payment_type", "taxi_id", "pickup_area", "dropoff_area")
 FILES = 4
 BATCH = 256
-PROCESSES = {1: ["--direct_running_mode=in_memory"], 2: ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]}
+RUNNER = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
+PROCESSES = {
+    1: [RUNNER, "--direct_running_mode=in_memory"],
+    2: [RUNNER, "--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+}
 
 
 def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """The Beam runner of a pipeline's components: a setting -> Beam's options. Options are called as Beam calls them."""
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from tfx_distribute.pipelines.models import Model, Scalar
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ _WORKERS = ("environment_type", "environment_config", "environment_options", "sd
 # Sources: apache_beam.options.pipeline_options; https://beam.apache.org/documentation/runners/capability-matrix/ and
 # https://cloud.google.com/dataflow/docs/reference/pipeline-options
 RUNNERS = {
-    "direct": Runner("DirectRunner", optional=("direct_num_workers",)),
+    # Ours, by its path: that of Beam's own looks for another runner on the internet first.
+    "direct": Runner("tfx_distribute.components.direct_runner.DirectRunner", optional=("direct_num_workers",)),
     "dataflow": Runner(
         "DataflowRunner",
         ("project", "region", "temp_location"),
@@ -132,11 +135,40 @@ class Beam(Model):
         for name in self.options:
             if name in ("runner", *type(self).model_fields):
                 raise ValueError(f"options: {name} is a setting of its own; write it under beam")
+            if name == "direct_running_mode":
+                raise ValueError("options: direct_running_mode follows from direct_num_workers; write that under beam")
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 raise ValueError(
                     f"options: Beam has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
                 )
+
+
+def check_local(beam: Beam) -> None:
+    """Checks that a pipeline with this setting can run on this machine.
+
+    Raises:
+      ConfigurationError: It cannot, or Beam would listen on all interfaces of the machine, and run what it is sent there.
+    """
+    if beam.runner == "dataflow":
+        raise ConfigurationError(
+            "beam.runner: the machines of Dataflow cannot read this machine's files, where a local run keeps its artifacts; "
+            "write runner: direct"
+        )
+    if (beam.environment_type or _default_environment_type(beam)) == "LOOPBACK":
+        default = "" if beam.environment_type else f", the default for {beam.flink_master or beam.spark_master_url},"
+        raise ConfigurationError(
+            f"beam.environment_type: with LOOPBACK{default} Beam listens on all interfaces of this machine and runs "
+            "whatever it is sent; write environment_type: DOCKER or PROCESS, or runner: direct"
+        )
+
+
+def _default_environment_type(beam: Beam) -> str:
+    """Returns the environment that Beam takes if none is given: LOOPBACK with a cluster that it starts itself."""
+    starts_cluster = beam.flink_master in ("[local]", "[auto]") or re.fullmatch(
+        r"local(\[.+\])?", beam.spark_master_url or ""
+    )
+    return "LOOPBACK" if starts_cluster else "DOCKER"
 
 
 def pipeline_args(beam: Beam, image: str | None = None) -> list[str]:

@@ -16,6 +16,7 @@ from tfx.orchestration.portable import outputs_utils
 from tfx.types import standard_component_specs
 from tfx.utils import import_utils
 
+from tfx_distribute.components import direct_runner
 from tfx_distribute.components.container import baseline
 from tfx_distribute.components.container import execution as execution_lib
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
@@ -58,7 +59,7 @@ def execute(
         for name, (artifact, *_) in artifacts.items():
             logging.info("%s %s: %s", kind, name, execution.addresses.get(artifact.uri, artifact.uri))
     logging.info("%s: %s", class_path, properties)
-    with _temporary_folder(execution) as folder:
+    with _temporary_folder(execution) as folder, direct_runner.as_default():
         executor = _executor(class_path, folder, list(beam_args))
         executor.Do(inputs, execution.outputs, properties)
     outputs_utils.tag_output_artifacts_with_version(execution.outputs)

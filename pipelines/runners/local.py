@@ -16,14 +16,14 @@ from tfx.orchestration.local import local_dag_runner, runner_utils
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
+from tfx_distribute.components import direct_runner
 from tfx_distribute.components.launchers import gpus as launcher_gpus
 from tfx_distribute.components.launchers import local as local_launcher
 from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.pipelines import graph, results, user_module
+from tfx_distribute.pipelines import beam, graph, results, user_module
 from tfx_distribute.pipelines.places import LocalPlaces
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.trainer_module import module as module_lib
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import UserModule
 
 
@@ -155,12 +155,8 @@ def run(
       ConfigurationError: The pipeline cannot be built.
       NodeError: A node failed.
     """
-    if spec.beam.runner == "dataflow":
-        raise ConfigurationError(
-            f"beam.runner: the machines of Dataflow cannot read {places.root}, where a local run keeps its artifacts; write "
-            "runner: direct"
-        )
-    places.root.mkdir(parents=True, exist_ok=True)
+    beam.check_local(spec.beam)
+    places.create()
     logging.set_verbosity(logging.INFO)  # what TFX has to say is wanted in the log
     connection = graph.sqlite(str(places.metadata))
     settings = local_launcher.LocalSettings(
@@ -170,7 +166,7 @@ def run(
         server=server,
         gpus=tuple(launcher_gpus.visible()),
     )
-    with user_module.importable(module), local_launcher.settings(settings), _gpus_hidden():
+    with user_module.importable(module), local_launcher.settings(settings), _gpus_hidden(), direct_runner.as_default():
         # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
         module_lib.load(UserModule(module.function(module.train)))
         runner = LocalRunner(graph.parameter_values(spec), on_node)

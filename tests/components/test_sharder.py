@@ -28,8 +28,9 @@ SCHEMA = """
 feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
 feature { name: "name" type: BYTES presence { min_fraction: 1 } shape { dim { size: 1 } } }
 """
-IN_MEMORY = ["--direct_running_mode=in_memory"]
-TWO_PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+RUNNER = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
+IN_MEMORY = [RUNNER, "--direct_running_mode=in_memory"]
+TWO_PROCESSES = [RUNNER, "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 
 def preprocessing_fn(inputs):

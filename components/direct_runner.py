@@ -1,0 +1,204 @@
+"""Beam's in-process Python runner, whose worker processes only this user can reach.
+
+Beam's own `DirectRunner` first looks for a Go program on the internet that might run the pipeline instead, and with several
+processes listens on every interface of the machine, where whoever connects can read this user's files. This one does
+neither: with one process nothing listens; with several, Beam's services are on a Unix socket in a folder of mode 0700.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest import mock
+from urllib.parse import quote
+
+import grpc
+from apache_beam import pipeline as pipeline_lib
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import (
+    beam_fn_api_pb2_grpc,
+    beam_provision_api_pb2,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+from apache_beam.runners import runner as runner_lib
+from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
+from apache_beam.runners.portability.local_job_service import BeamFnLoggingServicer
+from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.worker import data_plane
+from apache_beam.utils import thread_pool_executor
+from google.protobuf import json_format, text_format
+
+_PATH_BYTES = 80  # of a folder for sockets: their paths hold 104 to 108 bytes, depending on the system
+_STOP_SECONDS = 5
+_SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # Beam's clients send a sign of life every 20 s, which gRPC would otherwise take for abuse.
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
+]
+
+
+class DirectRunner(fn_runner.FnApiRunner):
+    """Runs a Beam pipeline on this machine, in this process or in several.
+
+    Beam's options choose as for its own: `--direct_running_mode=in_memory` or `multi_processing`, and
+    `--direct_num_workers`. To use it in a TFX pipeline, pass its path among the `beam_pipeline_args`:
+
+        --runner=tfx_distribute.components.direct_runner.DirectRunner
+    """
+
+    def run_pipeline(self, pipeline: pipeline_lib.Pipeline, options: PipelineOptions) -> fn_runner.RunnerResult:
+        """Runs the pipeline to its end; its worker processes get the same options."""
+        encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+        provision_info = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
+        self._provision_info = fn_runner.ExtendedProvisionInfo(provision_info)
+        return super().run_pipeline(pipeline, options)
+
+    def run_stages(self, *arguments: Any) -> fn_runner.RunnerResult:
+        """Runs the stages of a pipeline with workers of ours."""
+        # Beam has no other place to say which. Where a version of it has lost this one, the run fails.
+        with mock.patch.object(fn_runner, "WorkerHandlerManager", _Workers):
+            return super().run_stages(*arguments)
+
+
+@contextlib.contextmanager
+def as_default() -> Iterator[None]:
+    """Makes `DirectRunner` mean this one within the block, for code that names Beam's or none."""
+    path = f"{DirectRunner.__module__}.{DirectRunner.__qualname__}"
+    with mock.patch.dict(runner_lib._RUNNER_MAP, {"directrunner": path}):
+        yield
+
+
+class _Workers(worker_handlers.WorkerHandlerManager):
+    """The worker processes of one Beam pipeline, and the services that they use."""
+
+    def __init__(
+        self,
+        environments: Mapping[str, beam_runner_api_pb2.Environment],
+        provision_info: fn_runner.ExtendedProvisionInfo,
+    ):
+        super().__init__(environments, provision_info)
+        self._services: _Services | None = None
+        self._processes: list[_WorkerProcess] = []
+
+    def get_worker_handlers(self, environment_id: str | None, num_workers: int) -> list[worker_handlers.WorkerHandler]:
+        """Returns `num_workers` workers for an environment, started if need be.
+
+        Raises:
+          ValueError: Beam would listen on all interfaces of the machine for this environment.
+        """
+        environment = self._environments[environment_id or next(iter(self._environments))]
+        if environment.urn == python_urns.EMBEDDED_PYTHON:
+            return super().get_worker_handlers(environment_id, num_workers)
+        if environment.urn != python_urns.SUBPROCESS_SDK:
+            raise ValueError(
+                f"the direct runner cannot run steps in the environment {environment.urn}: Beam would listen on all "
+                "interfaces of this machine for it; use direct_running_mode=in_memory or multi_processing, or another runner"
+            )
+        if self._services is None:
+            self._services = _Services(self, self.state_servicer)
+        while len(self._processes) < num_workers:
+            process = _WorkerProcess(self._services, self.state_servicer, self._job_provision_info)
+            self._processes.append(process)
+            process.start_worker()
+        return self._processes[:num_workers]
+
+    def close_all(self) -> None:
+        """Ends the workers, then the services."""
+        super().close_all()
+        for process in self._processes:
+            process.close()
+        self._processes = []
+        if self._services is not None:
+            self._services.close()
+            self._services = None
+
+
+class _Services:
+    """Beam's services for its workers, on one Unix socket.
+
+    Those that hand out files are left out: worker processes of this machine need none.
+    """
+
+    def __init__(self, workers: _Workers, state: worker_handlers.StateServicer):
+        self.control = worker_handlers.BeamFnControlServicer(workers)
+        self.data = data_plane.BeamFnDataServicer(worker_handlers.DATA_BUFFER_TIME_LIMIT_MS)
+        short = len(os.fsencode(tempfile.gettempdir())) <= _PATH_BYTES
+        self._folder = tempfile.mkdtemp(prefix="beam-", dir=None if short else "/tmp")  # noqa: S108 (mode 0700)
+        self.descriptor = endpoints_pb2.ApiServiceDescriptor(url=f"unix:{quote(self._folder)}/socket")
+        self._server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=_SERVER_OPTIONS)
+        beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(self.control, self._server)
+        beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server(self.data, self._server)
+        beam_fn_api_pb2_grpc.add_BeamFnStateServicer_to_server(worker_handlers.GrpcStateServicer(state), self._server)
+        beam_fn_api_pb2_grpc.add_BeamFnLoggingServicer_to_server(BeamFnLoggingServicer(), self._server)
+        self._server.add_insecure_port(self.descriptor.url)
+        self._server.start()
+
+    def close(self) -> None:
+        self.control.done()
+        self._server.stop(_STOP_SECONDS).wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _WorkerProcess(worker_handlers.WorkerHandler):
+    """One worker process."""
+
+    def __init__(
+        self,
+        services: _Services,
+        state: worker_handlers.StateServicer,
+        provision_info: fn_runner.ExtendedProvisionInfo,
+    ):
+        super().__init__(services.control, services.data, state, provision_info)
+        self._descriptor = services.descriptor
+        self.control_conn = services.control.get_conn_by_worker_id(self.worker_id)
+        self.data_conn = services.data.get_conn_by_worker_id(self.worker_id)
+
+    def start_worker(self) -> None:
+        address = text_format.MessageToString(self._descriptor)
+        environment = {
+            **os.environ,
+            "CONTROL_API_SERVICE_DESCRIPTOR": address,
+            "LOGGING_API_SERVICE_DESCRIPTOR": address,
+            "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
+            "WORKER_ID": self.worker_id,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "apache_beam.runners.worker.sdk_worker_main"], env=environment
+        )
+        self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
+        self._watcher.start()
+
+    def _watch(self) -> None:
+        """Fails what waits for the process when it ends before its time; Beam would wait without end."""
+        status = self._process.wait()
+        if status:
+            self.control_conn.abort(RuntimeError(f"{self.worker_id}, a process of Beam's, ended with status {status}"))
+
+    def stop_worker(self) -> None:
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._watcher.join()
+
+    def close(self) -> None:
+        self.control_conn.close()
+        self.data_conn.close()
+        super().close()
+
+    def control_api_service_descriptor(self) -> endpoints_pb2.ApiServiceDescriptor:
+        return self._descriptor
+
+    data_api_service_descriptor = control_api_service_descriptor
+    state_api_service_descriptor = control_api_service_descriptor
+    logging_api_service_descriptor = control_api_service_descriptor
+    artifact_api_service_descriptor = control_api_service_descriptor

@@ -89,6 +89,7 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     places = places_lib.local_places(spec, root)
+    places.create()
     with console_lib.output_to(places.log, verbose) as console:
         console.print(console_lib.header(spec))
         code = FAILED

@@ -32,7 +32,6 @@ def output_to(log: Path, verbose: bool) -> Iterator[Console]:
       log: The file.
       verbose: Whether the person sees the log too.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]

@@ -36,6 +36,19 @@ class LocalPlaces:
         """File of everything that TFX, Beam and TensorFlow say in this run."""
         return self.logs / "run.log"
 
+    def create(self) -> None:
+        """Creates the folders that do not exist yet.
+
+        Artifacts, metadata and logs are created for their owner alone: they hold the data, and only this user's runs read
+        them. The folder that models are pushed to has the mode that the umask gives, since a model server of another user
+        may read it; so has `root`, which it is in by default. Whatever exists keeps its mode.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.logs.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.artifacts, self.logs):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        self.metadata.touch(mode=0o600)
+
 
 def local_places(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> LocalPlaces:
     """Decides where a run keeps its things.

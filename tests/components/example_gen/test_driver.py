@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 from ingestion import resolved, rows
 from pyarrow import parquet
+from tfx.utils import import_utils, name_utils
 
 from tfx_distribute.components.example_gen import data_files
+from tfx_distribute.pipelines import graph
 from tfx_distribute.pipelines.spec import Data
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -45,6 +47,15 @@ def test_folders_in_a_folder_are_refused(tmp_path):
     (tmp_path / "data" / "year=2026").mkdir(parents=True)
     with pytest.raises(DataError, match="year=2026 is a folder; the files have to be directly in"):
         data_files.list_files(str(tmp_path / "data"), "*")
+
+
+@pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
+def test_steps_of_a_compiled_pipeline_can_import_what_they_run(source):
+    component = graph.example_gen_of(Data(**{source: "gs://bucket/data"}))
+    for name in ("executor_spec", "driver_class"):
+        of = getattr(component, name)
+        of = getattr(of, "executor_class", of)
+        assert import_utils.import_class_by_path(name_utils.get_full_name(of)) is of
 
 
 @pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])

@@ -10,16 +10,14 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tfx import types
 from tfx.components.evaluator.component import Evaluator
-from tfx.components.example_gen.component import FileBasedExampleGen
-from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
-from tfx.components.example_gen.import_example_gen.component import ImportExampleGen
+from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
 from tfx.components.example_validator.component import ExampleValidator
 from tfx.components.pusher.component import Pusher
 from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
-from tfx.dsl.components.base import base_node, executor_spec
+from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 from tfx.orchestration import data_types, metadata, pipeline
@@ -27,11 +25,18 @@ from tfx.proto import example_gen_pb2, pusher_pb2
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components import Sharder, Trainer
+from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.pipelines import beam
 from tfx_distribute.pipelines.preflight import input_base_and_pattern
 from tfx_distribute.pipelines.spec import Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.user_module import Module
 from tfx_distribute.trainer_module.errors import ConfigurationError
+
+# These take each value that Python counts as false for a missing one.
+_LOSSY = (
+    avro_executor.Executor.GetInputSourceToExamplePTransform,
+    parquet_executor.Executor.GetInputSourceToExamplePTransform,
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
     Raises:
       ConfigurationError: An ExampleGen of the user's is not one.
     """
-    example_gen = _example_gen(spec.data)
+    example_gen = example_gen_of(spec.data)
     examples = example_gen.outputs["examples"]
     statistics = StatisticsGen(examples=examples)
     schema_gen: base_node.BaseNode = (
@@ -156,7 +161,12 @@ def parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
     return {**values, "hparams": json.dumps(spec.trainer.hparams), "num_shards": spec.shards.num_shards}
 
 
-def _example_gen(data: Data) -> base_node.BaseNode:
+def example_gen_of(data: Data) -> base_node.BaseNode:
+    """Makes the component that reads a pipeline's data.
+
+    Raises:
+      ConfigurationError: An ExampleGen of the user's cannot be made, or changes values.
+    """
     name, source = data.source
     output = example_gen_pb2.Output(
         split_config=example_gen_pb2.SplitConfig(
@@ -174,12 +184,10 @@ def _example_gen(data: Data) -> base_node.BaseNode:
         "output_config": output,
     }
     if name == "csv":
-        return CsvExampleGen(**arguments)
+        return example_gens.CsvExampleGen(**arguments)
     if name == "tfrecord":
-        return ImportExampleGen(**arguments)
-    from tfx.components.example_gen.custom_executors import parquet_executor
-
-    return FileBasedExampleGen(**arguments, custom_executor_spec=executor_spec.BeamExecutorSpec(parquet_executor.Executor))
+        return example_gens.ImportExampleGen(**arguments)
+    return example_gens.ParquetExampleGen(**arguments)
 
 
 def _own_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode:
@@ -191,6 +199,12 @@ def _own_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode
         raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {type(error).__name__}: {error}") from error
     if not isinstance(made, base_node.BaseNode) or "examples" not in made.outputs:
         raise ConfigurationError(f"data.example_gen: {path!r} is not a TFX component with an output 'examples'")
+    executor = getattr(made.executor_spec, "executor_class", None)
+    if getattr(executor, "GetInputSourceToExamplePTransform", None) in _LOSSY:
+        raise ConfigurationError(
+            f"data.example_gen: TFX's executor of {path!r} turns each 0, 0.0, False and empty string "
+            "into a missing value; convert the files to Parquet and write data.parquet, or use an executor of your own"
+        )
     return made
 
 

@@ -1,34 +1,79 @@
 """What can be known of the data before anything starts, without TensorFlow."""
 
-import csv
+import itertools
+import os
+import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
+from tfx_distribute.components.example_gen import csv_rows
+from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
 from tfx_distribute.pipelines.spec import Data, PipelineSpec
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+
+CHECKED_ROWS = 100_000  # of CSV files, in all: a fraction of a second; ExampleGen checks the rest
+_GLOB_CHARACTERS = "*?[\\"
 
 
 def check_data(spec: PipelineSpec) -> None:
-    """Looks at local data files: that they are there, that they are not empty, that CSV headers agree.
+    """Checks local data files: that they are there, can be read, are not empty, and have the same columns.
 
     Raises:
       ConfigurationError: Something is wrong with them.
     """
-    name, source = spec.data.source
-    if name == "example_gen" or "://" in source:
+    source, path = spec.data.source
+    if source == "example_gen" or "://" in path:
         return
-    files = data_files(name, source)
-    if name == "csv":
-        columns = _csv_columns(files)
-        for key in ("label", "example_weight"):
-            name = getattr(spec.trainer, key)
-            if spec.transform is None and name is not None and name not in columns:
-                raise ConfigurationError(f"trainer.{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
-        _check_schema(spec.data.schema_file, columns, files[0])
+    files = data_files(source, path)
+    try:
+        columns = _columns(source, files)
+    except (DataError, OSError) as error:
+        raise ConfigurationError(f"data.{source}: {error}") from error
+    if columns is None:
+        return
+    for key in ("label", "example_weight"):
+        name = getattr(spec.trainer, key)
+        if spec.transform is None and name is not None and name not in columns:
+            raise ConfigurationError(f"trainer.{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
+    _check_schema(spec.data, columns, files[0])
 
 
-def _check_schema(schema_file: str | None, columns: list[str], file: Path) -> None:
+def _columns(source: str, files: list[Path]) -> list[str] | None:
+    """Returns the columns that all files have; None where only a run can tell."""
+    paths = [str(file) for file in files]
+    if source == "csv":
+        columns = csv_rows.common_columns(paths, _open)
+        _check_rows(paths)
+        return columns
+    if source == "parquet":
+        from tfx_distribute.components.example_gen import parquet_files  # loads pyarrow
+
+        return list(parquet_files.inspect(paths, _open)[0])
+    for file in files:
+        if not _is_gzipped(file):
+            next(_record_lengths(file))
+    return None
+
+
+def _check_rows(files: list[str]) -> None:
+    left = CHECKED_ROWS
+    for file in files:
+        with _open(file) as stream:
+            _, rows = csv_rows.read(stream, file)
+            checked = sum(1 for _ in itertools.islice(rows, max(left, 1)))
+        if not checked:
+            raise DataError(f"{file} has a header but no rows")
+        left -= checked
+
+
+def _open(file: str) -> IO[bytes]:
+    return open(file, "rb")
+
+
+def _check_schema(data: Data, columns: list[str], file: Path) -> None:
+    schema_file = data.schema_file
     if schema_file is None or "://" in schema_file:
         return
     from google.protobuf import text_format
@@ -41,34 +86,74 @@ def _check_schema(schema_file: str | None, columns: list[str], file: Path) -> No
     missing = [feature.name for feature in schema.feature if feature.name not in columns]
     if missing:
         raise ConfigurationError(
-            f"data.csv: {file} lacks columns of the schema: {', '.join(missing)}; it has {', '.join(columns)}"
+            f"data.{data.source[0]}: {file} lacks columns of the schema: {', '.join(missing)}; it has {', '.join(columns)}"
         )
 
 
 def data_files(name: str, source: str) -> list[Path]:
-    """The files of a local source, sorted.
+    """Returns the data files of a local source, sorted. Hidden files of a folder are left out.
+
+    Args:
+      name: Key of the source in the pipeline file, for messages.
+      source: A file or a folder.
 
     Raises:
-      ConfigurationError: There are none, or they are empty.
+      ConfigurationError: There are none, they are empty, or cannot be read.
     """
     path = Path(source)
-    if not path.exists():
-        raise ConfigurationError(f"data.{name}: {path} does not exist")
-    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
-    if not files:
-        raise ConfigurationError(f"data.{name}: the folder {path} holds no files")
+    try:
+        if not stat.S_ISDIR(path.stat().st_mode):
+            files = [path]
+        elif not (files := sorted(file for file in path.iterdir() if is_data_file(file.name))):
+            raise ConfigurationError(f"data.{name}: the folder {path} holds no files")
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"data.{name}: {path} does not exist") from error
+    except OSError as error:
+        raise ConfigurationError(f"data.{name}: cannot read {path}: {error.strerror}") from error
     for file in files:
-        if not file.stat().st_size:
-            raise ConfigurationError(f"data.{name}: {file} is empty")
+        if reason := _unusable(file):
+            raise ConfigurationError(f"data.{name}: {reason}")
     return files
 
 
+def _unusable(file: Path) -> str | None:
+    """Returns why a file cannot be read as data; None if it can."""
+    try:
+        found = file.stat()
+        if stat.S_ISDIR(found.st_mode):
+            return f"{file} is a folder; the files have to be directly in {file.parent}"
+        if not stat.S_ISREG(found.st_mode):
+            return f"{file} is not a regular file"
+        if not found.st_size:
+            return f"{file} is empty"
+        with file.open("rb"):
+            pass
+    except OSError as error:
+        return f"cannot read {file}: {error.strerror}"
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        return f"the name of {os.fsencode(file)!r} is not UTF-8; rename it"
+    return None
+
+
 def input_base_and_pattern(data: Data) -> tuple[str, str]:
-    """A source as TFX's file-based ExampleGen wants it: a folder, and a pattern of files in it."""
-    _, source = data.source
+    """Returns a source as the ExampleGens take it: a folder, and `*` or the name of one file in it.
+
+    Raises:
+      ConfigurationError: An address has wildcards, which nothing here expands.
+    """
+    name, source = data.source
+    if "://" in source:
+        if any(character in source for character in _GLOB_CHARACTERS):
+            raise ConfigurationError(
+                f"data.{name}: {source} has one of the characters {' '.join(_GLOB_CHARACTERS)}; write the address of a "
+                "folder, all files of which are read"
+            )
+        return source, ALL_FILES
     if Path(source).is_file():
         return str(Path(source).parent), Path(source).name
-    return source, "*"
+    return source, ALL_FILES
 
 
 def examples_and_bytes(data: Data) -> tuple[int, int] | None:
@@ -76,25 +161,32 @@ def examples_and_bytes(data: Data) -> tuple[int, int] | None:
     name, source = data.source
     if "://" in source or name not in ("csv", "tfrecord"):
         return None
-    files = [file for file in data_files(name, source) if not file.name.startswith(".")]  # which ExampleGen leaves out
+    files = data_files(name, source)
     if name == "csv":
         return _csv_examples(files)
-    if any(file.suffix == ".gz" for file in files):
+    if any(map(_is_gzipped, files)):
         return None  # they would have to be uncompressed
     return sum(sum(1 for _ in _record_lengths(file)) for file in files), sum(file.stat().st_size for file in files)
 
 
 def _csv_examples(files: list[Path]) -> tuple[int, int]:
     count = num_bytes = 0
-    for file in files:
-        rows = csv_rows(file)
-        columns = next(rows)
-        for row in rows:
-            if row:
-                count += 1
-                num_bytes += sum(map(len, row))
-        # A tf.Example repeats the name of each feature, with about ten bytes around name and value.
+    columns: list[str] = []
+    for file in map(str, files):
+        try:
+            with _open(file) as stream:
+                columns, rows = csv_rows.read(stream, file)
+                for _, cells in rows:
+                    count += 1
+                    num_bytes += sum(map(len, cells))
+        except (DataError, OSError) as error:
+            raise ConfigurationError(f"data.csv: {error}") from error
+    # A tf.Example repeats the name of each feature, with about ten bytes around name and value.
     return count, num_bytes + count * sum(len(column) + 10 for column in columns)
+
+
+def _is_gzipped(file: Path) -> bool:
+    return file.suffix == ".gz"
 
 
 def _record_lengths(file: Path) -> Iterator[int]:
@@ -107,33 +199,3 @@ def _record_lengths(file: Path) -> Iterator[int]:
                 raise ConfigurationError(f"data.tfrecord: {file} is no TFRecord file, or ends in the middle of a record")
             stream.seek(length + 4, 1)
             yield length
-
-
-def csv_rows(file: Path) -> Iterator[list[str]]:
-    """The rows of a CSV file, the header first.
-
-    Raises:
-      ConfigurationError: It cannot be read as UTF-8 text.
-    """
-    try:
-        with file.open(newline="", encoding="utf-8") as stream:
-            yield from csv.reader(stream)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigurationError(f"data.csv: cannot read {file} as CSV in UTF-8: {error}") from error
-
-
-def _csv_columns(files: list[Path]) -> list[str]:
-    first: list[str] = []
-    for file in files:
-        rows = csv_rows(file)
-        columns = next(rows)
-        if next((row for row in rows if row), None) is None:
-            raise ConfigurationError(f"data.csv: {file} has a header but no rows")
-        first = first or columns
-        if columns != first:
-            missing = [name for name in first if name not in columns]
-            extra = [name for name in columns if name not in first]
-            found = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
-            what = " and ".join(found) or "it has them in another order"
-            raise ConfigurationError(f"data.csv: the columns of {file} are not those of {files[0]}: {what}")
-    return first

@@ -48,7 +48,10 @@ def _input_path(value: str, info: ValidationInfo) -> str:
     if found:
         return value
     base = (info.context or {}).get(BASE_DIR, ".")
-    return str((Path(base) / Path(value).expanduser()).resolve())
+    try:
+        return str((Path(base) / Path(value).expanduser()).resolve())
+    except RuntimeError as error:  # a link that leads to itself, or `~` of a user who does not exist
+        raise ValueError(f"cannot find {value}: {error}") from error
 
 
 InputPath = Annotated[str, AfterValidator(_input_path)]

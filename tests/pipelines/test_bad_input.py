@@ -68,6 +68,14 @@ def test_good_project_is_valid(project):
         ("pipeline.yaml", PIPELINE + "shards: {compression: zip}\n", "line 7: shards.compression: 'zip' is not allowed"),
         ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
         ("data/a.csv", "x,z\n1,2\n", "has no column 'y'; it has x, z"),
+        (
+            "data/a.csv",
+            "x,y\n1,2\n3\n",
+            "data.csv: {data}/a.csv, line 3: the number of cells is 1, but the header",
+        ),
+        ("data/a.csv", "x,y,x\n1,2,3\n", "data.csv: {data}/a.csv, line 1: two columns are called 'x'; rename or remove one"),
+        ("data/a.csv", "x;y\n1;2\n", "the columns are separated by semicolons; separate them by commas"),
+        ("data/b.csv", "1,2\n", "it lacks x, y and it adds 1, 2; each file needs the header line"),
         ("model.py", "def build(context): ...\n", "has neither build_model(context)"),
         ("model.py", "def build_model(:\n", "model.py, line 1"),
         ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: nothere.py"), "nothere.py: No such file"),
@@ -87,7 +95,7 @@ def test_mistakes_in_files(project, file, text, message):
     (project / file).write_text(text)
     code, output = validate(project)
     assert code == 2
-    assert message in output
+    assert message.replace("{data}", str(project / "data")) in output
     assert "Traceback" not in output
 
 

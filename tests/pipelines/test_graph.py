@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.components.example_gen.custom_executors import avro_executor
+from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
 
 from tfx_distribute.pipelines import beam, graph, user_module
@@ -85,7 +88,7 @@ def test_changed_module_is_another_cache_key(spec, tmp_path):
     assert before[1] != after[1]
 
 
-@pytest.mark.parametrize(("source", "expected"), [("tfrecord", "ImportExampleGen"), ("parquet", "FileBasedExampleGen")])
+@pytest.mark.parametrize(("source", "expected"), [("tfrecord", "ImportExampleGen"), ("parquet", "ParquetExampleGen")])
 def test_other_files(spec, tmp_path, source, expected):
     assert expected in ids(build(spec.model_copy(update={"data": Data(**{source: str(tmp_path)})})))
 
@@ -106,6 +109,18 @@ def test_curated_schema_is_imported(spec, tmp_path):
 def test_example_gen_that_is_none(spec, path, message):
     with pytest.raises(ConfigurationError, match=message):
         build(spec.model_copy(update={"data": Data(example_gen=path)}))
+
+
+class LossyExampleGen(FileBasedExampleGen):
+    """As TFX's documentation writes an ExampleGen for Avro files."""
+
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(avro_executor.Executor)
+
+
+def test_executors_that_lose_zeros_are_refused(spec):
+    data = Data(example_gen=f"{__name__}.LossyExampleGen", example_gen_args={"input_base": "/data"})
+    with pytest.raises(ConfigurationError, match="turns each 0, 0.0, False and empty string into a missing value"):
+        build(spec.model_copy(update={"data": data}))
 
 
 def test_metric_that_does_not_exist(spec):
@@ -135,8 +150,7 @@ def test_parquet_is_trained_on(command, tmp_path):
     from pyarrow import parquet
 
     (tmp_path / "data").mkdir()
-    # TFX's Parquet reader takes a zero for a gap.
-    columns = {"x": [i / 100 for i in range(1, 101)], "y": [i / 50 for i in range(1, 101)]}
+    columns = {"x": [i / 100 for i in range(100)], "y": [i % 2 for i in range(100)]}
     parquet.write_table(pa.table(columns), tmp_path / "data" / "part.parquet")
     (tmp_path / "own.py").write_text(
         "import tensorflow as tf\n"

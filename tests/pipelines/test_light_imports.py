@@ -87,3 +87,18 @@ def test_floors_import_downwards_only(request):
                 for name in names:
                     package, _, rest = name.partition(".")
                     assert package != "tfx_distribute" or rest.partition(".")[0] in allowed, f"{file} imports {name}"
+
+
+def test_parquet_is_validated_without_tensorflow(tmp_path):
+    """Only pyarrow, with numpy, is loaded to look at the columns."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"y": [1]}), tmp_path / "data.parquet")
+    (tmp_path / "model.py").write_text("def build_model(context): ...\n")
+    (tmp_path / "pipeline.yaml").write_text(
+        "name: mine\nmodule: model.py\ndata: {parquet: data.parquet}\ntrainer: {label: y, parameters: {epochs: 1}}\n"
+    )
+    modules = imported(run_command("validate", str(tmp_path / "pipeline.yaml")))
+    assert "pyarrow" in modules
+    assert not modules & {*HEAVY, "tfx_bsl"} - {"numpy"}

@@ -1,0 +1,1 @@
+"""ExampleGens for local and remote data files: the examples hold exactly the values of the files."""

@@ -1,0 +1,138 @@
+"""Reads CSV files row by row, and refuses what could only be read by guessing.
+
+A file is UTF-8 text with commas and a header, as RFC 4180 has it: a quoted cell may hold commas, line breaks and doubled
+quotes. A byte order mark and Windows line endings are accepted, blank lines are skipped. Imports nothing heavy.
+"""
+
+import codecs
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from tfx_distribute.trainer_module.errors import DataError
+
+MAX_CELL_CHARS = 64 << 20  # a quote that is never closed must not read the whole file into memory
+OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+Row = tuple[int, list[str]]  # the line that a row starts on, from 1, and its cells
+
+
+def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
+    """Reads a CSV file.
+
+    ```python
+    with open("a.csv", "rb") as stream:
+        columns, rows = read(stream, "a.csv")
+        for line, cells in rows:
+            ...
+    ```
+
+    Args:
+      stream: The lines of the file, with their line endings.
+      file: Name of the file, for messages.
+
+    Returns:
+      The column names, and an iterator over the rows. Each row has as many cells as there are columns.
+
+    Raises:
+      DataError: The header cannot be read; the iterator raises it for a row. The message names file and line.
+    """
+    rows = _rows(stream, file)
+    line, columns = next(rows, (0, []))
+    if not columns:
+        raise DataError(f"{file} is empty; write a header line with the names of the columns")
+    _check_header(columns, f"{file}, line {line}")
+    return columns, _of_width(rows, len(columns), file)
+
+
+def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
+    """Reads the headers of files.
+
+    Args:
+      files: The files of one split.
+      open_file: Opens a file for reading bytes.
+
+    Returns:
+      The column names that all files have.
+
+    Raises:
+      DataError: A header cannot be read, or two files differ.
+    """
+    first: list[str] = []
+    for file in files:
+        with open_file(file) as stream:
+            columns, _ = read(stream, file)
+        first = first or columns
+        if columns != first:
+            raise DataError(f"the columns of {file} are not those of {files[0]}: {_difference(columns, first)}")
+    return first
+
+
+def _difference(columns: Sequence[str], expected: Sequence[str]) -> str:
+    missing = [name for name in expected if name not in columns]
+    extra = [name for name in columns if name not in expected]
+    if not missing and not extra:
+        return "it has them in another order"
+    parts = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
+    hint = "; each file needs the header line" if len(missing) == len(expected) else ""
+    return " and ".join(parts) + hint
+
+
+def _rows(stream: Iterable[bytes], file: str) -> Iterator[Row]:
+    csv.field_size_limit(MAX_CELL_CHARS)
+    reader = csv.reader(_text(stream, file), strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(f"cannot read {file} as CSV: line {line}: {_explained(str(error))}") from error
+        if cells:
+            yield line, cells
+
+
+def _text(stream: Iterable[bytes], file: str) -> Iterator[str]:
+    for number, line in enumerate(stream, 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"cannot read {file} as CSV in UTF-8: line {number}: {error}; convert it to UTF-8") from error
+
+
+def _explained(error: str) -> str:
+    if "unexpected end of data" in error or "field larger" in error:
+        return "a quoted cell starts here that is never closed; close it, or double the quotes inside a cell"
+    if "expected after" in error:
+        return "a quoted cell has text after its closing quote; double the quotes inside a cell"
+    if "new-line character" in error:
+        return "a line ends in a carriage return alone; end lines in LF or CRLF"
+    return error
+
+
+def _check_header(columns: Sequence[str], place: str) -> None:
+    for number, name in enumerate(columns, 1):
+        if not name.strip():
+            raise DataError(
+                f"{place}: column {number} has no name; name or remove it (pandas writes its index there: "
+                "to_csv(..., index=False))"
+            )
+        if name in columns[: number - 1]:
+            raise DataError(f"{place}: two columns are called {name!r}; rename or remove one")
+    if len(columns) == 1:
+        for delimiter, what in OTHER_DELIMITERS.items():
+            if delimiter in columns[0]:
+                raise DataError(f"{place}: the columns are separated by {what}; separate them by commas")
+
+
+def _of_width(rows: Iterator[Row], width: int, file: str) -> Iterator[Row]:
+    for line, cells in rows:
+        if len(cells) != width:
+            raise DataError(
+                f"{file}, line {line}: the number of cells is {len(cells)}, but the header names {width} columns; quote "
+                "cells that contain commas"
+            )
+        yield line, cells

@@ -1,0 +1,64 @@
+"""Lists, opens and fingerprints data files, on this machine or at an address."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from tfx.dsl.io import fileio
+
+from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
+from tfx_distribute.trainer_module.errors import DataError
+
+_BLOCK = 1 << 20
+
+
+def list_files(input_base: str, pattern: str) -> list[str]:
+    """Returns the data files of a split, sorted.
+
+    Args:
+      input_base: Folder or address.
+      pattern: `*` for all data files of the folder; any other is the name of one file, taken literally.
+
+    Raises:
+      DataError: There are none, or the folder has folders in it.
+    """
+    if pattern != ALL_FILES:
+        file = os.path.join(input_base, pattern)
+        if not fileio.exists(file) or fileio.isdir(file):
+            raise DataError(f"{file} is not a file, or is not there")
+        return [file]
+    names = fileio.listdir(input_base) if fileio.isdir(input_base) else []
+    paths = [os.path.join(input_base, name) for name in sorted(names) if is_data_file(name)]
+    if not paths:
+        raise DataError(f"{input_base} is not a folder with data files; at an address, write that of a folder")
+    for path in paths:
+        if fileio.isdir(path):
+            raise DataError(f"{path} is a folder; the files have to be directly in {input_base}")
+    return paths
+
+
+def open_file(file: str) -> Any:
+    """Opens a file for reading bytes, by Beam: lines that TensorFlow reads have lost their carriage returns."""
+    return FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+def fingerprint(files: Iterable[str]) -> str:
+    """Returns a fingerprint of files: of their content, or of their size and time of change at an address."""
+    sizes, digests = [], []
+    for file in files:
+        stat = fileio.stat(file)
+        sizes.append(stat.length)
+        digests.append(f"{file} {stat.length} {stat.mtime_nsec}" if "://" in file else _sha256(file))
+    digest = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
+    return f"num_files:{len(sizes)},total_bytes:{sum(sizes)},sha256:{digest}"
+
+
+def _sha256(file: str) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb", buffering=0) as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,159 @@
+"""Converts columns of Parquet files to features of tf.Examples. Imports neither TensorFlow nor TFX.
+
+A tf.Example has three kinds of feature: int64, float32 and bytes. Only a null is a missing value.
+"""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from tfx_distribute.trainer_module.errors import DataError
+
+INTEGER, FLOAT, BYTES, NOTHING = "integer", "float", "bytes", "nothing"
+
+_FEATURE_TYPES = {INTEGER: pa.int64(), FLOAT: pa.float32(), BYTES: pa.large_binary()}
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+def meanings(schema: pa.Schema, file: str) -> dict[str, str]:
+    """Returns how each column arrives in examples, such as `{"x": "float", "day": "integer: days since 1970-01-01"}`.
+
+    Args:
+      schema: Schema of a file.
+      file: Name of the file, for messages.
+
+    Raises:
+      DataError: A column cannot be converted, or two have the same name. The message names file and column.
+    """
+    found: dict[str, str] = {}
+    for field in schema:
+        if field.name in found:
+            raise DataError(f"{file}: two columns are called {field.name!r}; rename or remove one")
+        meaning = _meaning(field.type)
+        if meaning is None:
+            raise DataError(
+                f"{file}: column {field.name!r} has the type {field.type}, which a tf.Example cannot hold; write its "
+                "values as columns of numbers, strings or lists of these, or leave the column out"
+            )
+        found[field.name] = meaning
+    return found
+
+
+def difference(columns: Mapping[str, str], expected: Mapping[str, str]) -> str | None:
+    """Returns how the columns of a file differ from those of the first file; None if they arrive in the same way.
+
+    A column that is all null in one file, which then has no type, agrees with any type in another.
+    """
+    missing = [name for name in expected if name not in columns]
+    extra = [name for name in columns if name not in expected]
+    if missing or extra:
+        parts = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
+        return " and ".join(parts)
+    for name, meaning in columns.items():
+        if NOTHING not in (meaning, expected[name]) and meaning != expected[name]:
+            return f"column {name!r} holds {meaning!r}, there it holds {expected[name]!r}"
+    return None
+
+
+def to_features(batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
+    """Converts a record batch of a file to lists of int64, float32 or bytes; a null becomes a null list.
+
+    Args:
+      batch: Rows of the file.
+      file: Name of the file, for messages.
+
+    Raises:
+      DataError: A value does not fit. The message names file and column.
+    """
+    arrays = []
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            arrays.append(_feature(array))
+        except (DataError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataError(f"{file}: column {name!r}: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+
+
+def _is_list(column: pa.DataType) -> bool:
+    return types.is_list(column) or types.is_large_list(column) or types.is_fixed_size_list(column)
+
+
+def _meaning(column: pa.DataType) -> str | None:
+    if _is_list(column):
+        return None if _is_list(column.value_type) else _meaning(column.value_type)
+    if types.is_dictionary(column):
+        return _meaning(column.value_type)
+    if types.is_null(column):
+        return NOTHING
+    if types.is_date(column):
+        return f"{INTEGER}: days since 1970-01-01"
+    if types.is_timestamp(column):
+        zone = "UTC" if column.tz else "no time zone"
+        return f"{INTEGER}: {_unit(column)} since 1970-01-01, {zone}"
+    if types.is_time(column):
+        return f"{INTEGER}: {_unit(column)} since midnight"
+    if types.is_duration(column):
+        return f"{INTEGER}: {_unit(column)}"
+    if types.is_boolean(column) or types.is_integer(column) or (types.is_decimal(column) and column.scale <= 0):
+        return INTEGER
+    if types.is_float32(column) or types.is_float64(column) or types.is_decimal(column):
+        return FLOAT
+    if types.is_string(column) or types.is_large_string(column):
+        return BYTES
+    if types.is_binary(column) or types.is_large_binary(column) or types.is_fixed_size_binary(column):
+        return BYTES
+    return None
+
+
+def _unit(column: pa.DataType) -> str:
+    (unit,) = re.findall(r"\[(\w+)", str(column))  # not each of these types has it as an attribute
+    return _UNITS[unit]
+
+
+def _feature(array: pa.Array) -> pa.Array:
+    if types.is_null(array.type):
+        return pa.nulls(len(array), pa.large_list(pa.int64()))
+    present = array.drop_null()
+    if _is_list(array.type):
+        counts = pc.list_value_length(present).to_numpy(zero_copy_only=False)
+        values = present.flatten()
+        if values.null_count:
+            raise DataError("a null inside a list, which a tf.Example cannot hold; remove or replace it")
+    else:
+        counts = np.ones(len(present), np.int64)
+        values = present
+    lengths = np.zeros(len(array), np.int64)
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    lengths[~is_null] = counts
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return pa.LargeListArray.from_arrays(
+        pa.array(offsets, pa.int64(), mask=np.append(is_null, False)),  # a null offset makes a null list
+        _values(values),
+    )
+
+
+def _values(values: pa.Array) -> pa.Array:
+    """Casts values without nulls; `pa.ArrowInvalid` where an integer does not fit."""
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if types.is_null(values.type):
+        return values.cast(pa.int64())
+    kind = (_meaning(values.type) or "").partition(":")[0]
+    if types.is_date(values.type):
+        values = values.cast(pa.date32()).cast(pa.int32())
+    elif types.is_time32(values.type):
+        values = values.cast(pa.int32())
+    if kind != FLOAT:
+        return values.cast(_FEATURE_TYPES[kind])
+    if types.is_decimal(values.type):
+        values = values.cast(pa.float64())
+    rounded = values.cast(pa.float32())
+    too_large = pc.and_(pc.is_inf(rounded), pc.invert(pc.is_inf(values)))
+    if pc.any(too_large).as_py():
+        value = values.filter(too_large)[0].as_py()
+        raise DataError(f"{value} is beyond the range of float32, which a tf.Example holds; scale the column")
+    return rounded

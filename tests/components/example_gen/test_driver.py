@@ -1,0 +1,83 @@
+"""Which files are read, and their cache key."""
+
+import os
+import shutil
+
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from ingestion import resolved, rows
+from pyarrow import parquet
+from tfx.utils import import_utils, name_utils
+
+from tfx_distribute.components.example_gen import data_files
+from tfx_distribute.pipelines import graph
+from tfx_distribute.pipelines.spec import Data
+from tfx_distribute.trainer_module.errors import DataError
+
+STRANGE = r"a [b]*? {SPAN} \d ü"
+
+
+def write(source: str, file, value: int) -> None:
+    if source == "csv":
+        file.write_text(f"x\n{value}\n")
+    elif source == "parquet":
+        parquet.write_table(pa.table({"x": [value]}), file)
+    else:
+        feature = {"x": tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))}
+        with tf.io.TFRecordWriter(str(file.parent / "new")) as writer:
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+        (file.parent / "new").rename(file)
+
+
+@pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
+def test_hidden_files_are_left_out_and_names_are_literal(tmp_path, source):
+    folder = tmp_path / STRANGE
+    folder.mkdir()
+    write(source, folder / f"{STRANGE}.1", 1)
+    write(source, folder / "plain", 2)
+    for name in (".DS_Store", ".plain.crc", "_SUCCESS", "_metadata"):
+        (folder / name).write_text("not data")
+    found = rows(Data(**{source: str(folder)}), tmp_path / "out")
+    assert sorted(row["x"] for row in found) == [[1], [2]]
+    assert rows(Data(**{source: str(folder / f"{STRANGE}.1")}), tmp_path / "out2") == [{"x": [1]}]
+
+
+def test_folders_in_a_folder_are_refused(tmp_path):
+    (tmp_path / "data" / "year=2026").mkdir(parents=True)
+    with pytest.raises(DataError, match="year=2026 is a folder; the files have to be directly in"):
+        data_files.list_files(str(tmp_path / "data"), "*")
+
+
+@pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
+def test_steps_of_a_compiled_pipeline_can_import_what_they_run(source):
+    component = graph.example_gen_of(Data(**{source: "gs://bucket/data"}))
+    for name in ("executor_spec", "driver_class"):
+        of = getattr(component, name)
+        of = getattr(of, "executor_class", of)
+        assert import_utils.import_class_by_path(name_utils.get_full_name(of)) is of
+
+
+@pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
+def test_changed_content_is_another_key(tmp_path, source):
+    file = tmp_path / "data"
+    file.write_bytes(b"x,y\n1,2\n")
+    before = resolved(Data(**{source: str(file)}))
+    assert resolved(Data(**{source: str(file)})) == before
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    file.write_bytes(b"x,y\n1,3\n")
+    os.utime(file, ns=times)
+    assert resolved(Data(**{source: str(file)})) != before
+
+
+def test_same_content_is_the_same_key(tmp_path):
+    """Another time of change does not matter, nor do hidden files; each file counts."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.csv").write_text("x\n1\n")
+    before = resolved(Data(csv=str(data)))
+    os.utime(data / "a.csv", (0, 0))
+    (data / ".DS_Store").write_text("not data")
+    assert resolved(Data(csv=str(data))) == before
+    shutil.copy(data / "a.csv", data / "b.csv")
+    assert resolved(Data(csv=str(data))) != before

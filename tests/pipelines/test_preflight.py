@@ -1,0 +1,146 @@
+"""Data files that cannot be read are refused by `validate`, in one message; those that can are not."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+from tfx_distribute.pipelines import preflight
+from tfx_distribute.pipelines.cli import main
+from tfx_distribute.pipelines.spec import Data
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A pipeline whose data is the folder `data`, with one file in it, as CSV."""
+    (tmp_path / "model.py").write_text("def build_model(context): ...\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_text("x,y\n1,2\n")
+    write_pipeline(tmp_path, "csv")
+    return tmp_path
+
+
+def write_pipeline(project: Path, source: str) -> None:
+    (project / "pipeline.yaml").write_text(
+        f"name: mine\nmodule: model.py\ndata: {{{source}: data}}\ntrainer: {{label: y, parameters: {{epochs: 1}}}}\n"
+    )
+
+
+def validate(project: Path) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["validate", str(project / "pipeline.yaml")])
+    return result.exit_code, result.output
+
+
+def test_hidden_files_are_left_out(project):
+    for name in (".DS_Store", ".a.crc", "_SUCCESS"):
+        (project / "data" / name).write_text("not data")
+    (project / "data" / ".ipynb_checkpoints").mkdir()
+    assert validate(project)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("data/part", lambda path: path.mkdir(), "data/part is a folder; the files have to be directly in"),
+        ("data/self", lambda path: path.symlink_to("."), "data/self is a folder; the files have to be directly in"),
+        ("data/pipe", os.mkfifo, "data/pipe is not a regular file"),
+        ("data/gone", lambda path: path.symlink_to("nowhere"), "cannot read {project}/data/gone: No such file or directory"),
+        ("data/loop", lambda path: path.symlink_to("loop"), "cannot read {project}/data/loop: Too many levels"),
+        ("data/b", lambda path: path.touch(), "data/b is empty"),
+        ("data", os.mkfifo, "data is not a regular file"),
+        ("data", lambda path: path.symlink_to("data"), "line 3: data.csv: cannot find data: Symlink loop"),
+        ("data/\udcff", lambda path: path.write_text("x,y\n1,2\n"), r"data/\xff' is not UTF-8; rename it"),
+    ],
+    ids=["folder", "link to its folder", "fifo", "dead link", "link loop", "empty", "fifo as data", "loop as data", "name"],
+)
+def test_what_cannot_be_data(project, name, make: Callable[[Path], object], message):
+    if name == "data":
+        shutil.rmtree(project / "data")
+    make(project / name)
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert message.replace("{project}", str(project)) in output
+
+
+@pytest.mark.parametrize("locked", ["data", "data/a", "."])
+def test_data_without_permission_to_read(project, locked):
+    """Also as root: without the capability to read all files."""
+    if locked == ".":
+        other = project / "elsewhere"
+        (project / "data").rename(other)
+        (project / "data").symlink_to("elsewhere/deeper")
+        (other / "deeper").mkdir()
+        locked = "elsewhere"
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    (project / locked).chmod(0)
+    try:
+        done = subprocess.run(
+            [*drop, sys.executable, "-m", "tfx_distribute.pipelines", "validate", str(project / "pipeline.yaml")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        (project / locked).chmod(0o700)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "Error: data.csv: cannot read" in done.stderr
+    assert "Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"x": [{"a": 1}], "y": [1]}, "data/b: column 'x' has the type struct<a: int64>, which a tf.Example cannot hold"),
+        ({"x": ["a"], "y": [1]}, "the columns of {data}/b are not those of {data}/a: column 'x' holds 'bytes'"),
+        (None, "data/b is not a Parquet file"),
+    ],
+)
+def test_parquet_files_are_looked_into(project, second, message):
+    write_pipeline(project, "parquet")
+    parquet.write_table(pa.table({"x": [1], "y": [0]}), project / "data" / "a")
+    assert validate(project)[0] == 0
+    if second is None:
+        (project / "data" / "b").write_text("text, not Parquet\n")
+    else:
+        parquet.write_table(pa.table(second), project / "data" / "b")
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert message.replace("{data}", str(project / "data")) in output
+
+
+def test_parquet_columns_are_compared_with_the_trainer(project):
+    write_pipeline(project, "parquet")
+    parquet.write_table(pa.table({"x": [1]}), project / "data" / "a")
+    assert "trainer.label: " in (output := validate(project)[1])
+    assert "has no column 'y'; it has x" in output
+
+
+def test_text_is_not_taken_for_records(project):
+    write_pipeline(project, "tfrecord")
+    (project / "data" / "a").write_text("this is text, not records")
+    code, output = validate(project)
+    assert (code, "data/a is no TFRecord file" in output) == (2, True)
+
+
+def test_rows_are_checked_to_a_limit(project, monkeypatch):
+    """The rest is for ExampleGen to find: validate has to stay quick. Each file needs a row."""
+    monkeypatch.setattr(preflight, "CHECKED_ROWS", 2)
+    (project / "data" / "a").write_text("x,y\n1,2\n3,4\n5\n")
+    assert validate(project)[0] == 0
+    (project / "data" / "b").write_text("x,y\n")
+    assert "data/b has a header but no rows" in validate(project)[1]
+
+
+def test_addresses_have_no_wildcards():
+    assert preflight.input_base_and_pattern(Data(csv="gs://bucket/data")) == ("gs://bucket/data", "*")
+    with pytest.raises(ConfigurationError, match=r"data.csv: gs://bucket/\*.csv has one of the characters"):
+        preflight.input_base_and_pattern(Data(csv="gs://bucket/*.csv"))

@@ -17,7 +17,7 @@ from tfx.utils import proto_utils
 from tfx_distribute.components import Evaluator
 from tfx_distribute.components.evaluator import executor, thresholds
 from tfx_distribute.pipelines import graph
-from tfx_distribute.pipelines.spec import Change, Evaluate, Metric
+from tfx_distribute.pipelines.spec import Change, Metric
 
 NAN, INF = math.nan, math.inf
 LOSS = "MeanSquaredError"

@@ -1,10 +1,10 @@
 """TFX components for distributed training.
 
-`Sharder` writes transformed examples as shards, in place of the materialising of `tfx.components.Transform`; `Trainer`
-replaces `tfx.components.Trainer`:
+`Sharder` writes transformed examples as shards, in place of the materialising of `tfx.components.Transform`; `Trainer`,
+`Evaluator` and `Pusher` replace those of `tfx.components`:
 
 ```python
-from tfx_distribute.components import Sharder, Trainer
+from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
 ```
 """
 
@@ -12,13 +12,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfx_distribute.components.evaluator.component import Evaluator as Evaluator
+    from tfx_distribute.components.pusher.component import Pusher as Pusher
     from tfx_distribute.components.shards.component import Sharder as Sharder
     from tfx_distribute.components.trainer.component import Trainer as Trainer
 
 # Each loaded on first use: the processes of Beam, which need what is below this package, load no TFX.
-_HOMES = {"Sharder": "shards.component", "Trainer": "trainer.component"}
+_HOMES = {
+    "Evaluator": "evaluator.component",
+    "Pusher": "pusher.component",
+    "Sharder": "shards.component",
+    "Trainer": "trainer.component",
+}
 
-__all__ = ["Sharder", "Trainer"]
+__all__ = ["Evaluator", "Pusher", "Sharder", "Trainer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -174,8 +174,14 @@ def summary(result: "RunResult") -> Text:
         steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
         replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
         rows.append(("trained", f"{training['strategy']}, {replicas}{size}{steps}"))
-    for found in result.metrics:
-        rows.append((found.name, Text.assemble(f"{found.value:<10.6g}", _thresholds(found.metric), _verdict(found))))
+    values = [f"{found.value:.6g}" for found in result.metrics]
+    column = max(map(len, values), default=0) + 2
+    for found, value in zip(result.metrics, values, strict=True):
+        rows.append((found.name, Text.assemble(f"{value:<{column}}", _thresholds(found.metric), _verdict(found))))
+    if result.unusable_baseline:
+        rows.append(
+            ("baseline", f"not compared with the latest blessed model: its {result.unusable_baseline} is not finite")
+        )
     if result.pushed:
         rows.append(("model", result.pushed))
     elif result.blessed is False:
@@ -191,12 +197,15 @@ def _verdict(found: "MetricResult") -> Text:
         return Text()
     if not found.failed_on:
         return Text("met", "green")
+    if "" in found.not_finite_on:
+        return Text("not met: the value is not finite", "red")
     slices = [where for where in found.failed_on if where]
     if not slices:
         return Text("not met", "red")
     some = ", ".join(slices[:3]) + (", ..." if len(slices) > 3 else "")
     where = f"{len(slices)} slice{'s' if len(slices) > 1 else ''} ({some})"
-    return Text(f"not met, also on {where}" if "" in found.failed_on else f"not met on {where}", "red")
+    reason = f"; not finite on {len(found.not_finite_on)} of them" if found.not_finite_on else ""
+    return Text((f"not met, also on {where}" if "" in found.failed_on else f"not met on {where}") + reason, "red")
 
 
 def _thresholds(metric: Metric) -> str:

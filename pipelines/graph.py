@@ -3,16 +3,15 @@
 import difflib
 import importlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tfx import types
-from tfx.components.evaluator.component import Evaluator
 from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
 from tfx.components.example_validator.component import ExampleValidator
-from tfx.components.pusher.component import Pusher
 from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.components.statistics_gen.component import StatisticsGen
@@ -24,7 +23,7 @@ from tfx.orchestration import data_types, metadata, pipeline
 from tfx.proto import example_gen_pb2, pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Sharder, Trainer
+from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.pipelines import beam
 from tfx_distribute.pipelines.preflight import input_base_and_pattern
@@ -246,12 +245,6 @@ def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.
     if preprocessing is None:
         # The signature that our export writes: the label may be made by the transform.
         preprocessing = ["transform_features"] if spec.transform and module.train == "build_model" else []
-    metrics = [_metric_config(name, metric) for name, metric in evaluate.metrics.items()]
-    if evaluate.has_thresholds and all(
-        metric.lower_bound is None and metric.upper_bound is None for metric in evaluate.metrics.values()
-    ):
-        # The first model has no baseline: TFX then drops thresholds on change, and blesses nothing without any other.
-        metrics.append(_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"})))
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
@@ -262,8 +255,22 @@ def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.
             )
         ],
         slicing_specs=[tfma.SlicingSpec(), *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices)],
-        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
+        metrics_specs=metrics_specs(evaluate.metrics),
     )
+
+
+def metrics_specs(metrics: Mapping[str, Metric]) -> list[tfma.MetricsSpec]:
+    """Returns TFMA's configuration of metrics and their thresholds.
+
+    Args:
+      metrics: Name of a metric's class -> its thresholds.
+    """
+    configs = [_metric_config(name, metric) for name, metric in metrics.items()]
+    bounded = any(metric.lower_bound is not None or metric.upper_bound is not None for metric in metrics.values())
+    if not bounded and any(metric.has_threshold for metric in metrics.values()):
+        # The first model has no baseline: TFX then drops thresholds on change, and blesses nothing without any other.
+        configs.append(_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"})))
+    return [tfma.MetricsSpec(metrics=configs)]
 
 
 def _metric_config(name: str, metric: Metric) -> tfma.MetricConfig:

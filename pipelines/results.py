@@ -5,9 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import tensorflow_model_analysis as tfma
 from ml_metadata.proto import metadata_store_pb2
+from tensorflow_model_analysis.slicer import slicer_lib
 from tfx.orchestration import metadata
 
+from tfx_distribute.components.evaluator import thresholds
+from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
 from tfx_distribute.pipelines.spec import Metric, PipelineSpec
 
 
@@ -21,12 +25,14 @@ class MetricResult:
       metric: Its thresholds.
       failed_on: Slices on which a threshold is not met, such as `hour=3`; the empty string is all examples. A threshold
         holds for every slice, as in TFMA.
+      not_finite_on: Those of them where the metric is missing, NaN or infinite.
     """
 
     name: str
     value: float
     metric: Metric
     failed_on: tuple[str, ...]
+    not_finite_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class RunResult:
         precision, and `training_<metric>` values.
       metrics: What Evaluator found.
       blessed: Whether all thresholds are met; None where there are none.
+      unusable_baseline: Metrics of the latest blessed model that are not finite, so that changes against it do not count,
+        such as `Loss` or `Loss on hour=3`; empty where all are finite or there is no such model.
       model: Folder of the trained SavedModel.
       pushed: Folder of the pushed model; None if none was.
     """
@@ -46,6 +54,7 @@ class RunResult:
     model: str
     metrics: tuple[MetricResult, ...] = field(default=())
     blessed: bool | None = None
+    unusable_baseline: str = ""
     pushed: str | None = None
 
 
@@ -66,16 +75,19 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
         if name in _TRAINING or name.startswith("training_")
     }
     blessed: bool | None = None
+    unusable_baseline = ""
     metrics: tuple[MetricResult, ...] = ()
     if spec.evaluate:
         if spec.evaluate.has_thresholds:
-            blessed = outputs["Evaluator"]["blessing"].custom_properties["blessed"].int_value == 1
+            properties = outputs["Evaluator"]["blessing"].custom_properties
+            blessed = properties["blessed"].int_value == 1
+            unusable_baseline = properties[UNUSABLE_BASELINE].string_value
         metrics = _metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
     pushed = None
     if spec.push:
         properties = outputs["Pusher"]["pushed_model"].custom_properties
         pushed = properties["pushed_destination"].string_value if properties["pushed"].int_value else None
-    return RunResult(training=training, model=model.uri, metrics=metrics, blessed=blessed, pushed=pushed)
+    return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed)
 
 
 _OUTPUT = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
@@ -98,25 +110,20 @@ def _outputs(store: Any, execution: int) -> dict[str, Any]:
 
 
 def _metrics(uri: str, wanted: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
-    import tensorflow_model_analysis as tfma
-
     values = tfma.load_eval_result(uri).get_metrics_for_slice(slice_name=()) or {}
-    failed: dict[str, set[str]] = {}
+    failed: dict[str, dict[str, bool]] = {}  # metric -> slice -> whether the metric is finite there
     for found in tfma.load_validation_result(uri).metric_validations_per_slice:
-        where = ", ".join(_slice_name(key) for key in found.slice_key.single_slice_keys)
+        where = thresholds.slice_name(slicer_lib.deserialize_slice_key(found.slice_key))
         for failure in found.failures:
-            failed.setdefault(failure.metric_key.name, set()).add(where)
+            is_finite = failure.message != thresholds.NOT_FINITE
+            failed.setdefault(failure.metric_key.name, {})[where] = is_finite
     return tuple(
         MetricResult(
             name=name,
             value=float(values.get(name, {}).get("doubleValue", math.nan)),
             metric=metric,
             failed_on=tuple(sorted(failed.get(name, ()))),
+            not_finite_on=tuple(sorted(where for where, is_finite in failed.get(name, {}).items() if not is_finite)),
         )
         for name, metric in wanted.items()
     )
-
-
-def _slice_name(key: Any) -> str:
-    value = getattr(key, key.WhichOneof("kind"))
-    return f"{key.column}={value.decode(errors='replace') if isinstance(value, bytes) else value}"

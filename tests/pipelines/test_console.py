@@ -1,3 +1,4 @@
+import math
 import os
 import subprocess
 import sys
@@ -73,6 +74,27 @@ def test_summary_of_a_refused_model():
     assert lines[2].endswith("not met on 4 slices (hour=1, hour=2, hour=3, ...)")
     assert lines[3].endswith("not met, also on 1 slice (hour=1)")
     assert lines[4].endswith("not pushed: thresholds are not met; it is in /m")
+
+
+def test_summary_of_metrics_that_are_not_finite():
+    change = Metric(change=Change(absolute=0.1, higher_is_better=False))
+    result = RunResult(
+        training=TRAINING,
+        model="/m",
+        metrics=(
+            MetricResult("A", math.nan, change, ("", "hour=1"), ("", "hour=1")),
+            MetricResult("B", 0.5, change, ("hour=1", "hour=2"), ("hour=2",)),
+            MetricResult("C", -9.53674e-12, Metric(upper_bound=100), ()),
+        ),
+        blessed=False,
+        unusable_baseline="A, B on hour=3",
+    )
+    assert str(console.summary(result)).splitlines()[1:5] == [
+        "A         nan           change +0.1  not met: the value is not finite",
+        "B         0.5           change +0.1  not met on 2 slices (hour=1, hour=2); not finite on 1 of them",
+        "C         -9.53674e-12  <= 100  met",
+        "baseline  not compared with the latest blessed model: its A, B on hour=3 is not finite",
+    ]
 
 
 NOISE = """

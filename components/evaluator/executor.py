@@ -1,0 +1,71 @@
+"""The Evaluator's executor: has TFX evaluate the model, and corrects its verdict where metrics are not finite."""
+
+import os
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from absl import logging
+from tfx import types
+from tfx.components.evaluator import constants, executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import io_utils, proto_utils
+
+from tfx_distribute.components.evaluator import thresholds
+
+UNUSABLE_BASELINE = "unusable_baseline"
+
+
+class Executor(executor.Executor):
+    """Evaluates as TFX's executor does; a metric that is not finite never meets a threshold."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Evaluates the model, and blesses it if it meets all thresholds.
+
+        Args:
+          input_dict: Input artifacts: examples, model, and baseline_model where there is one.
+          output_dict: Output artifacts: evaluation and blessing.
+          exec_properties: The component's parameters.
+        """
+        super().Do(input_dict, output_dict, exec_properties)
+        blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
+        if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):
+            return  # there are no thresholds
+        config = tfma.EvalConfig()
+        proto_utils.json_to_proto(exec_properties[standard_component_specs.EVAL_CONFIG_KEY], config)
+        folder = artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY])
+        verdict = thresholds.judge(
+            config,
+            tfma.load_metrics(folder),
+            tfma.load_validation_result(folder),
+            has_baseline=bool(input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)),
+        )
+        for failure in verdict.not_finite:
+            logging.warning("%s of the new model is not finite, and meets no threshold", failure)
+        if verdict.unusable_baseline:
+            logging.warning("The latest blessed model is not compared with: %s is not finite", verdict.unusable_baseline)
+            blessing.set_string_custom_property(UNUSABLE_BASELINE, verdict.unusable_baseline)
+        _write_validation(folder, verdict.validation)
+        _bless(blessing, verdict.validation.validation_ok)
+
+
+def _write_validation(folder: str, validation: Any) -> None:
+    (path,) = fileio.glob(os.path.join(folder, f"{tfma.constants.VALIDATIONS_KEY}*"))
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(validation.SerializeToString())
+
+
+def _bless(blessing: types.Artifact, ok: bool) -> None:
+    names = (constants.NOT_BLESSED_FILE_NAME, constants.BLESSED_FILE_NAME)
+    old, new = (os.path.join(blessing.uri, names[value]) for value in (not ok, ok))
+    if fileio.exists(old):
+        fileio.remove(old)
+    io_utils.write_string_file(new, "")
+    value = constants.BLESSED_VALUE if ok else constants.NOT_BLESSED_VALUE
+    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)

@@ -1,0 +1,49 @@
+"""The Pusher's executor: checks the blessing, archives the model, publishes it."""
+
+import os
+from typing import Any
+
+from absl import logging
+from tfx import types
+from tfx.components.pusher import executor
+from tfx.proto import pusher_pb2
+from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import io_utils, proto_utils
+
+from tfx_distribute.components.pusher import publishing
+
+
+class Executor(executor.Executor):
+    """Pushes a model as TFX's executor does, but atomically."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Publishes the model if it is blessed.
+
+        Args:
+          input_dict: Input artifacts: model, and model_blessing and infra_blessing where the pipeline has them.
+          output_dict: Output artifacts: pushed_model.
+          exec_properties: The component's parameters; `push_destination` names the folder.
+
+        Raises:
+          PushError: The model cannot be copied; the versions that are already there are unchanged.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        pushed_model = artifact_utils.get_single_instance(output_dict[standard_component_specs.PUSHED_MODEL_KEY])
+        if not self.CheckBlessing(input_dict):
+            self._MarkNotPushed(pushed_model)
+            return
+        model = self.GetModelPath(input_dict)
+        destination = pusher_pb2.PushDestination()
+        proto_utils.json_to_proto(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination)
+        folder = destination.filesystem.base_directory
+        # First, since a push that servers see must not belong to a failed node.
+        with publishing.explaining_errors(pushed_model.uri):
+            io_utils.copy_dir(model, pushed_model.uri)
+        version = publishing.publish(model, folder)
+        logging.info("Pushed %s to %s as version %s", model, folder, version)
+        self._MarkPushed(pushed_model, pushed_destination=os.path.join(folder, version), pushed_version=version)

@@ -1,0 +1,201 @@
+"""Publishes a model as a new version folder that a server sees whole or not at all.
+
+A model server loads the folder with the highest numeric name as soon as it appears. On a file system, the model is
+therefore written under a name that servers ignore, synced, and renamed. Object storage cannot rename a folder: there,
+`saved_model.pb`, without which no server loads a model, is copied last.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+from absl import logging
+from tfx.dsl.io import fileio
+from tfx.utils import io_utils
+
+from tfx_distribute.trainer_module.errors import TfxDistributeError
+
+STAGING_PREFIX = ".pushing-"
+MAX_VERSION = 2**63 - 1  # TF Serving keeps versions in an int64
+LOCK_SECONDS = 600.0
+_LOCK_POLL_SECONDS = 0.1
+_COPY_BYTES = 1 << 20
+_SAVED_MODEL = "saved_model.pb"
+_UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+
+class PushError(TfxDistributeError, RuntimeError):
+    """A model cannot be pushed. Versions pushed before are unchanged."""
+
+
+def publish(model: str, folder: str) -> str:
+    """Copies a model into a new version folder.
+
+    ```python
+    version = publish("/runs/digits/artifacts/Trainer/model/7/Format-Serving", "/serving/digits")
+    ```
+
+    Args:
+      model: Folder or address of a SavedModel.
+      folder: Folder or address that a model server watches; made if it is missing.
+
+    Returns:
+      The name of the version's folder in `folder`: the time in seconds since 1970, or one more than the highest version
+      that is there, whichever is greater.
+
+    Raises:
+      PushError: The model cannot be read, or the folder cannot be written to.
+    """
+    with explaining_errors(folder):
+        if not fileio.isdir(model) or not fileio.listdir(model):
+            raise PushError(f"push: there is no model in {model}")
+        if "://" in folder:
+            return _publish_to_object_storage(model, folder)
+        os.makedirs(folder, exist_ok=True)
+        with _locked(folder) as exclusive:
+            if exclusive:
+                _remove_leftovers(folder)
+            return _publish_to_file_system(model, folder)
+
+
+@contextlib.contextmanager
+def explaining_errors(folder: str) -> Iterator[None]:
+    """Raises a PushError that names the folder in place of an error of the file system."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)
+        raise PushError(
+            f"push: cannot copy the model to {folder}: {reason}. Versions pushed before are unchanged; make room or give "
+            "this user access, or write another push.directory, and run the same command again"
+        ) from error
+
+
+def next_version(names: Iterable[str], now: float) -> str:
+    """Returns a version that is greater than all of a folder's.
+
+    Args:
+      names: Names of the folder's entries; those that are not numbers do not count.
+      now: Seconds since 1970.
+
+    Raises:
+      PushError: The highest version has no successor.
+    """
+    taken = [int(name) for name in names if name.isascii() and name.isdigit() and int(name) <= MAX_VERSION]
+    version = max(int(now), max(taken, default=0) + 1)
+    if version > MAX_VERSION:
+        raise PushError(f"push: no version can follow {MAX_VERSION}; remove it, or write another push.directory")
+    return str(version)
+
+
+def _publish_to_file_system(model: str, folder: str) -> str:
+    staging = os.path.join(folder, f"{STAGING_PREFIX}{uuid.uuid4().hex}")
+    try:
+        _copy_synced(model, staging)
+        version = _rename_to_new_version(staging, folder)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    try:
+        _sync_folder(folder)
+    except OSError as error:  # servers see the version already
+        logging.warning("push: %s is not synced (%s); after a power failure it may be missing", folder, error)
+    return version
+
+
+def _rename_to_new_version(staging: str, folder: str) -> str:
+    while True:
+        version = next_version(os.listdir(folder), time.time())
+        try:
+            os.rename(staging, os.path.join(folder, version))
+        except OSError as error:
+            # Another machine took it, on a file system where folders cannot be locked.
+            if error.errno not in _TAKEN:
+                raise
+        else:
+            return version
+
+
+def _copy_synced(source: str, target: str) -> None:
+    """Copies a folder, and waits until the copy is on disk."""
+    for place, _, names in fileio.walk(source):
+        folder = os.path.normpath(os.path.join(target, os.path.relpath(place, source)))
+        os.mkdir(folder)
+        for name in names:
+            with fileio.open(os.path.join(place, name), "rb") as reader, open(os.path.join(folder, name), "xb") as writer:
+                shutil.copyfileobj(reader, writer, _COPY_BYTES)
+                writer.flush()
+                os.fsync(writer.fileno())
+    for folder, _, _ in os.walk(target):
+        _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[bool]:
+    """Locks a folder against other pushes; the lock ends with the process that holds it.
+
+    Yields:
+      False where the file system has no such locks, as NFS. Versions stay unique there, since each is claimed by a rename.
+
+    Raises:
+      PushError: Another push holds the lock for longer than LOCK_SECONDS.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    deadline = time.monotonic() + LOCK_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise PushError(
+                        f"push: another process has been pushing to {folder} for {LOCK_SECONDS:.0f} s; wait for it or end it"
+                    ) from None
+                time.sleep(_LOCK_POLL_SECONDS)
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+                yield False
+                return
+            else:
+                yield True
+                return
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(folder: str) -> None:
+    """Removes what pushes that were killed have left; none is under way while the folder is locked."""
+    for name in os.listdir(folder):
+        if name.startswith(STAGING_PREFIX):
+            logging.info("push: removes %s, which a push that was killed has left in %s", name, folder)
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def _publish_to_object_storage(model: str, folder: str) -> str:
+    names = fileio.listdir(folder) if fileio.exists(folder) else []
+    version = next_version([name.rstrip("/") for name in names], time.time())
+    target = os.path.join(folder, version)
+    io_utils.copy_dir(model, target, deny_regex_patterns=[f"/{re.escape(_SAVED_MODEL)}$"])
+    if fileio.exists(os.path.join(model, _SAVED_MODEL)):
+        io_utils.copy_file(os.path.join(model, _SAVED_MODEL), os.path.join(target, _SAVED_MODEL))
+    return version

@@ -1,0 +1,249 @@
+"""The Pusher: a server sees a model whole or not at all, whatever fails."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pushing
+import pytest
+from running import wait_until
+from tfx import types
+from tfx.orchestration import pipeline
+from tfx.proto import pusher_pb2
+from tfx.types import standard_artifacts
+
+from tfx_distribute.components import Pusher
+from tfx_distribute.components.pusher import executor, publishing
+
+SECONDS = 60.0
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A SavedModel's files; none but the sizes matter here."""
+    folder = tmp_path / "model" / "Format-Serving"
+    (folder / "variables").mkdir(parents=True)
+    (folder / "assets").mkdir()
+    (folder / "saved_model.pb").write_bytes(os.urandom(9_000))
+    (folder / "variables" / "variables.data-00000-of-00001").write_bytes(os.urandom(30_000))
+    (folder / "variables" / "variables.index").write_bytes(os.urandom(200))
+    (folder / "assets" / "vocabulary").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture
+def serving(tmp_path):
+    folder = tmp_path / "serving"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Starts processes that have imported TFX already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tfx_distribute.components.pusher.publishing"])
+    started = []
+
+    def start(function, *arguments):
+        process = context.Process(target=function, args=tuple(map(_plain, arguments)))
+        process.start()
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.is_alive():
+            process.kill()
+        process.join(SECONDS)
+
+
+def _plain(value):
+    return str(value) if isinstance(value, Path) else value
+
+
+@pytest.mark.parametrize(
+    ("names", "now", "version"),
+    [
+        ([], 1795319702.9, "1795319702"),
+        (["1795319702"], 1795319702.1, "1795319703"),  # two pushes within one second
+        (["1795319702", "7"], 1700000000.0, "1795319703"),  # the clock went back
+        (["1", "tmp", ".pushing-5", "20b", "²", "-9"], 5.0, "5"),
+        (["0099"], 5.0, "100"),  # servers read it as 99
+        (["99999999999999999999"], 5.0, "5"),  # servers ignore what is not an int64
+    ],
+)
+def test_versions_only_rise(names, now, version):
+    assert publishing.next_version(names, now) == version
+
+
+def test_highest_possible_version_is_refused():
+    with pytest.raises(publishing.PushError, match="no version can follow 9223372036854775807"):
+        publishing.next_version([str(publishing.MAX_VERSION)], 5.0)
+
+
+def test_each_push_is_another_whole_version_that_others_can_read(model, serving):
+    versions = [publishing.publish(str(model), str(serving)) for _ in range(3)]
+    assert versions == sorted(set(versions), key=int)
+    assert sorted(os.listdir(serving)) == versions
+    for version in versions:
+        assert pushing.contents(serving / version) == pushing.contents(model)
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE((serving / versions[0]).stat().st_mode) == 0o777 & ~umask
+
+
+def test_missing_model_is_not_pushed(tmp_path, serving):
+    with pytest.raises(publishing.PushError, match="there is no model in .*nothing"):
+        publishing.publish(str(tmp_path / "nothing"), str(serving))
+    assert os.listdir(serving) == []
+
+
+def test_kill_at_each_stage_never_shows_half_a_model(model, serving, processes):
+    """A server that looks all the time finds complete versions only, and the next push removes what was left."""
+    whole, torn, stop = pushing.contents(model), [], threading.Event()
+    publishing.publish(str(model), str(serving))
+
+    def serve():
+        last = None
+        while not stop.is_set():
+            newest = pushing.served(serving)
+            if newest != last and pushing.contents(newest) != whole:
+                torn.append(newest)
+            last = newest
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        number, code = 0, None
+        while code != 0:
+            number += 1
+            process = processes(pushing.push_struck, model, serving, number, pushing.KILL)
+            process.join(SECONDS)
+            code = process.exitcode
+            assert code in (0, -signal.SIGKILL)
+    finally:
+        stop.set()
+        server.join(SECONDS)
+    assert number > 10, "the push was killed at many stages"
+    assert torn == []
+    assert not [name for name in os.listdir(serving) if not name.isdigit()], "leftovers are removed"
+
+
+def test_live_push_is_waited_for_and_a_dead_ones_leftovers_are_removed(model, serving, processes):
+    slow = processes(pushing.push_struck, model, serving, 8, signal.SIGSTOP)
+    wait_until(lambda: any(name.startswith(publishing.STAGING_PREFIX) for name in os.listdir(serving)), SECONDS)
+    wait_until(lambda: Path(f"/proc/{slow.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", SECONDS)
+    quick = processes(publishing.publish, model, serving)
+    quick.join(2)
+    assert quick.is_alive(), "it waits"
+    assert pushing.served(serving) is None
+    os.kill(slow.pid, signal.SIGCONT)
+    for process in (slow, quick):
+        process.join(SECONDS)
+        assert process.exitcode == 0
+    assert len(os.listdir(serving)) == 2
+
+    dead = processes(pushing.push_struck, model, serving, 8, signal.SIGKILL)
+    dead.join(SECONDS)
+    assert len(os.listdir(serving)) == 3
+    publishing.publish(str(model), str(serving))
+    assert len([name for name in os.listdir(serving) if name.isdigit()]) == len(os.listdir(serving)) == 3
+
+
+def test_concurrent_pushes_do_not_share_a_version(model, serving, processes):
+    started = [processes(publishing.publish, model, serving) for _ in range(4)]
+    for process in started:
+        process.join(SECONDS)
+        assert process.exitcode == 0
+    assert [pushing.contents(version) for version in serving.iterdir()] == [pushing.contents(model)] * 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_folder_of_another_user_is_named(model, processes, tmp_path):
+    with tempfile.TemporaryDirectory() as open_to_all:
+        os.chmod(open_to_all, 0o755)  # noqa: S103
+        shutil.copytree(model, f"{open_to_all}/model")
+        os.mkdir(f"{open_to_all}/serving")
+        process = processes(pushing.push_as, 65534, f"{open_to_all}/model", f"{open_to_all}/serving", tmp_path / "answer")
+        process.join(SECONDS)
+        answer = (tmp_path / "answer").read_text()
+        assert answer.startswith(f"push: cannot copy the model to {open_to_all}/serving: Permission denied.")
+        assert "Versions pushed before are unchanged" in answer
+        assert os.listdir(f"{open_to_all}/serving") == []
+
+
+def test_file_system_without_room(model, serving):
+    """On another file system than the model's, which is full after each number of pages."""
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
+        pytest.skip("this machine allows no namespaces")
+    words = [*unshare, sys.executable, pushing.__file__, str(model), str(serving)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    *small, enough, read_only = json.loads(done.stdout.splitlines()[-1])
+    assert len(small) > 8
+    for found in small:
+        assert f"cannot copy the model to {serving}: No space left on device" in found["error"]
+        assert (found["older"], found["names"]) == (True, ["1"])
+    assert enough["complete"]
+    assert len(enough["names"]) == 2
+    assert "Read-only file system" in read_only["error"]
+    assert (read_only["older"], read_only["names"]) == (True, ["1"])
+
+
+def push(model, serving, archive, blessed):
+    """Runs the executor as TFX does."""
+    given, blessing, pushed = (
+        standard_artifacts.Model(),
+        standard_artifacts.ModelBlessing(),
+        standard_artifacts.PushedModel(),
+    )
+    given.uri, pushed.uri = str(model.parent), str(archive)
+    blessing.set_int_custom_property("blessed", blessed)
+    destination = {"filesystem": {"base_directory": str(serving)}}
+    executor.Executor().Do(
+        {"model": [given], "model_blessing": [blessing]},
+        {"pushed_model": [pushed]},
+        {"push_destination": json.dumps(destination)},
+    )
+    return pushed
+
+
+def test_executor_tells_where_the_model_is(model, serving, tmp_path):
+    pushed = push(model, serving, tmp_path / "archive", blessed=1)
+    version = pushing.served(serving)
+    assert pushed.get_int_custom_property("pushed") == 1
+    assert pushed.get_string_custom_property("pushed_destination") == str(version)
+    assert pushed.get_string_custom_property("pushed_version") == version.name
+    assert abs(int(version.name) - time.time()) < 60
+    assert pushing.contents(tmp_path / "archive") == pushing.contents(version) == pushing.contents(model)
+
+
+def test_executor_pushes_no_model_that_is_not_blessed(model, serving, tmp_path):
+    assert push(model, serving, tmp_path / "archive", blessed=0).get_int_custom_property("pushed") == 0
+    assert os.listdir(serving) == []
+
+
+def test_archive_that_cannot_be_written_fails_before_servers_see_the_model(model, serving, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(publishing.PushError, match=r"cannot copy the model to .*file/archive"):
+        push(model, serving, tmp_path / "file" / "archive", blessed=1)
+    assert os.listdir(serving) == []
+
+
+def test_component_takes_the_place_of_tfxs():
+    destination = pusher_pb2.PushDestination(filesystem={"base_directory": "/serving"})
+    pusher = Pusher(model=types.Channel(type=standard_artifacts.Model), push_destination=destination)
+    assert pusher.id == "Pusher"
+    assert set(pusher.outputs) == {"pushed_model"}
+    assert pipeline.Pipeline(pipeline_name="mine", pipeline_root="/root", components=[pusher]).components == [pusher]

@@ -96,6 +96,7 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
     replicas = compatibility.readers(job.distribution) * max(1, job.distribution.accelerator_count)
     row = compatibility.strategy_named(job.distribution.strategy)
     plan = make_plan(job.schedule, data.train.num_examples, replicas, bool(row.fixed_batches))
+    reporter.enter("build_model")
     evaluated = build.build(job, build.context(job, features, plan, is_chief=False))
     read = features.only(evaluated.reads(set(features.inputs())))
     feed = Feed(data, read, job.schedule, job.reading, plan, readers=1, batches=1)
@@ -112,8 +113,10 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
         if epoch <= done:
             if chief.has_gone():
                 raise PeerLostError(f"{task} has lost the chief, which has not finished")
+            reporter.enter("waiting for the chief", limited=False)  # `ChiefWatch` has a limit of its own
             time.sleep(POLL_SECONDS)
             continue
+        reporter.enter(f"the evaluation after epoch {epoch + 1}")
         try:
             checkpoint.restore(latest).expect_partial()
         except tf.errors.NotFoundError:

@@ -10,6 +10,7 @@ It is a child of its launcher and talks to it in JSON lines, requests on standar
     {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...}, "import_path": [...]}
                                                                             ->   {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
+    {"ping": true}                                                          ->   {"pong": N}
                                               (when it ends)                ->   {"ended": "worker-0", "pid": N, "status": N}
 
 `status` is the exit code, or minus the number of the signal that ended the process. When standard input closes, since the
@@ -71,6 +72,8 @@ class _Server:
                 _become(request, self._answers.fileno())
             self._tasks[pid] = request["start"]
             self._answer({"started": request["start"], "pid": pid})
+        elif "ping" in request:
+            self._answer({"pong": os.getpid()})
         else:
             for pid, task in self._tasks.items():
                 if task == request["signal"]:

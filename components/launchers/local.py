@@ -14,6 +14,7 @@ from tfx_distribute.components.launchers import gpus
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.components.launchers.processes import LostError, Process, Processes, ProgressListener
 from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.silence import SilenceMonitor
 from tfx_distribute.components.launchers.termination import terminable
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.cluster import (
@@ -27,10 +28,11 @@ from tfx_distribute.trainer_module.cluster import (
 )
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.progress import Progress
+from tfx_distribute.trainer_module.progress import LOCAL_HEARTBEATS, Progress
 
-# Heartbeats that a process may miss before it is ended here. Its peers have given it up then, where they train in step.
-SILENCES = 3
+# Heartbeats that a process may miss before it is ended, while others give them. Where all miss them, it may be the machine
+# that paused, and TensorFlow gives up as late.
+MISSED_HEARTBEATS = 3
 
 
 def _log_progress(task: Task, progress: Progress) -> None:
@@ -123,7 +125,9 @@ def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, serv
         )
         for task in cluster.tasks
     ]
-    processes = Processes(server, each, restarts.listen, SILENCES * job.recovery.heartbeat_timeout_secs)
+    heartbeat = job.recovery.heartbeat_timeout_secs
+    silence = SilenceMonitor(MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat)
+    processes = Processes(server, each, restarts.listen, silence)
     try:
         processes.start()
         processes.follow(restarts.allow)

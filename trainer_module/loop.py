@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import build, compatibility, learning_rate, optimize, preemption
+from tfx_distribute.trainer_module import build, compatibility, files, learning_rate, optimize, preemption
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.checkpoint import Checkpoints
 from tfx_distribute.trainer_module.coordinator import CoordinatorSteps
@@ -113,6 +113,7 @@ def train(
         counter.begin(begin.step, checkpoints.remark)
         epochs = Epochs(steps, schedule.steps_per_execution, callbacks, counter, profiler, checkpoints)
         metrics: dict[str, float] = {}
+        files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
             first = begin.step_of_epoch if epoch == begin.epoch else 0
             if not first:
@@ -126,6 +127,7 @@ def train(
             if handover:
                 handover.save(epoch)
             elif feed.has_evaluation:
+                files.choose_temporary_folder()
                 reporter.enter(f"the evaluation after epoch {epoch + 1}")
                 callbacks.on_test_begin()
                 trained.reset_metrics()

@@ -36,6 +36,7 @@ from tfx_distribute.trainer_module.errors import (
     PreemptedError,
     TfxDistributeError,
     TrainingError,
+    as_shortage_error,
 )
 from tfx_distribute.trainer_module.failure import ERROR_FILE, Failure
 from tfx_distribute.trainer_module.features import Features
@@ -59,7 +60,7 @@ def main(job_file: str) -> int:
             raise ConfigurationError(f"--job: there is no {job_file}")
         run(TrainingJob.from_json(text))
     except BaseException as error:  # a module that calls sys.exit() has not trained either
-        error = peers.lost(error) or error
+        error = peers.lost(error) or as_shortage_error(error) or error
         code = _exit_code(error)
         _tell(error, exit_codes.is_final(code))
         return code
@@ -82,8 +83,7 @@ def _exit_code(error: BaseException) -> int:
         return preemption.exit_code()
     if isinstance(error, PeerLostError):
         return exit_codes.PEER_LOST
-    no_room = "No space left on device" in str(error)  # which TensorFlow calls an exhausted resource too
-    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError) and not no_room:
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return exit_codes.OUT_OF_MEMORY
     return exit_codes.FAILED
 
@@ -125,6 +125,7 @@ def run(job: TrainingJob) -> None:
         assert job.data is not None, "a job without run_fn has data"
         features = Features(job.data)
         model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
+        files.choose_temporary_folder()
         reporter.enter("export")
         reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
         export.export(model, features, job.outputs.serving_model_dir, is_chief)

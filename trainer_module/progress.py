@@ -105,8 +105,8 @@ class Reporter:
 
     def report_stall(self, activity: str, seconds: float, in_tensorflow: bool) -> None:
         """Repeats the last report, with the work that has not got on for so many seconds."""
-        stalled = {"activity": activity, "stalled_secs": seconds, "in_tensorflow": in_tensorflow}
-        self._write(replace(self._last, message="", metrics=None, examples_per_second=0.0, **stalled))
+        last = replace(self._last, message="", metrics=None, examples_per_second=0.0)
+        self._write(replace(last, activity=activity, stalled_secs=seconds, in_tensorflow=in_tensorflow))
 
     def _write(self, progress: Progress) -> None:
         line = json.dumps(asdict(progress)) + "\n"

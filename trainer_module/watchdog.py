@@ -65,7 +65,7 @@ def _watch(reporter: Reporter, task: Task, timeout: float, thread: int) -> None:
 
 
 def _position(frame: FrameType | None) -> tuple[bool, str]:
-    """Returns whether a thread is inside TensorFlow, and the innermost line of code that is neither TensorFlow's nor ours."""
+    """Returns whether a thread is inside TensorFlow, and its innermost line that is neither TensorFlow's nor ours."""
     in_tensorflow: bool | None = None
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -90,8 +90,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     log_dir = _settings.log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
     job_file = Path(work_dir) / "job.json"
-    job_file.touch(mode=0o600)
-    job_file.write_text(job.to_json(), encoding="utf-8")
+    _write_private(job_file, job.to_json())
     with contextlib.ExitStack() as stack:
         server = _settings.server
         if server is None or server.keras_version != job.schedule.keras_version:
@@ -107,6 +106,18 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
             except LostError as lost:
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.told(lost.failure)) from lost
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Writes a file that its owner alone can read."""
+    try:
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TrainingError(
+            f"{path} cannot be written ({error.strerror}), and training needs it; free some space there, or set TMPDIR to "
+            "another folder"
+        ) from error
 
 
 def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: Restarts) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import queue
+import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
 # How long to wait for others after a process ended in a way that only follows from what happened to another.
 _AFTERMATH = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
 LAST_LINES = 20
+LEAST_FREE_BYTES = 65536  # with less, a folder counts as full
 
 ProgressListener = Callable[[Task, Progress], None]
 
@@ -142,8 +144,15 @@ class Process:
         message = "\n".join(
             [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
             + [f"  {line}" for line in lines[-LAST_LINES:]]
+            + _want_of_space(self.work_dir, self.log_dir)
         )
         return Failure(message, final, out_of_memory)
+
+
+def _want_of_space(*folders: Path) -> list[str]:
+    """Returns a line that names a folder on a full disk, where a process could not write why it failed; else none."""
+    full = [folder for folder in folders if shutil.disk_usage(folder).free < LEAST_FREE_BYTES]
+    return [f"no space is left in {full[0]}; free some, or set TMPDIR to another folder"] if full else []
 
 
 class Processes:

@@ -84,6 +84,7 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
     Ctrl-C or SIGTERM; training, if it was going on, has saved its state.
     """
     spec, module = load(pipeline, given)
+    from tfx_distribute.components.launchers import locks
     from tfx_distribute.pipelines import console as console_lib
     from tfx_distribute.pipelines import places as places_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -94,7 +95,8 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
         console.print(console_lib.header(spec))
         code = FAILED
         try:
-            code = _run(spec, module, places, console, enable_cache=not no_cache)
+            with locks.exclusive(str(places.root), "the run folder", "wait until it ends, or write another --root"):
+                code = _run(spec, module, places, console, enable_cache=not no_cache)
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID

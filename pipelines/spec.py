@@ -200,6 +200,8 @@ class Parameters(Model):
     """Seconds without a sign of life after which a training process counts as lost."""
     max_restarts: int = Field(Recovery.max_restarts, ge=0)
     """How often a cluster that lost a process is started again."""
+    progress_timeout_secs: int = Field(Recovery.progress_timeout_secs, ge=0)
+    """Seconds without progress after which a training process counts as stuck; 0 for no limit."""
 
     @model_validator(mode="after")
     def _goes_together(self) -> "Parameters":

@@ -9,9 +9,10 @@ import contextlib
 import copy
 import io
 import json
+import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +26,10 @@ from tfx_distribute.trainer_module.trainable import Trainable
 
 STATE_FILE = "state.json"
 PREFIX = "step-"
+# The first save by time comes this soon, the next ones after twice as long each, up to `save_checkpoints_secs`: a training
+# that is struck in its first minute has something to continue from, too.
+FIRST_SAVE_SECONDS = 5.0
+MAX_SAVING_SHARE = 0.1  # of the time until then that a save may take for the next one to come sooner
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -77,6 +82,7 @@ class Checkpoints:
         self._made_with = dict(made_with)
         self._is_chief = is_chief
         self._saved_step, self._saved_at = 0, time.monotonic()
+        self._interval = min(FIRST_SAVE_SECONDS, recovery.save_checkpoints_secs)
         self._kept = ""  # what the files of the last whole state begin with
         self.remark = ""
 
@@ -130,7 +136,7 @@ class Checkpoints:
         if step == self._saved_step or not self._folder:
             return False
         every = self._recovery.save_checkpoints_steps
-        seconds = self._recovery.save_checkpoints_secs
+        seconds = self._interval
         return bool(
             (every and step - self._saved_step >= every) or (seconds and time.monotonic() - self._saved_at >= seconds)
         )
@@ -144,19 +150,21 @@ class Checkpoints:
         """Saves the state; the one before is kept until this one is complete."""
         if not self._folder:
             return
-        # Saving takes part of all processes in step: one that cannot save where it should does it elsewhere, in vain.
-        with tempfile.TemporaryDirectory(prefix="tfx-distribute-checkpoint-") as nowhere:
-            self.remark = self._cannot_write() if self._is_chief else ""
-            if not self._is_chief or self.remark:
-                self._checkpoint().write(f"{nowhere}/state")
-            else:
-                try:
-                    self._save(position)
-                except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
-                    self.remark = _not_saved(error)
-                with contextlib.suppress(tf.errors.OpError, OSError):
-                    self._tidy()
+        began = time.monotonic()
+        self.remark = self._cannot_write() if self._is_chief else ""
+        if not self._is_chief or self.remark:
+            # Saving takes part of all processes in step: one that cannot save where it should does it elsewhere, in vain.
+            discard(lambda folder: self._checkpoint().write(f"{folder}/state"))
+        else:
+            try:
+                self._save(position)
+            except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
+                self.remark = _not_saved(error)
+            with contextlib.suppress(tf.errors.OpError, OSError):
+                self._tidy()
         self._saved_step, self._saved_at = position.step, time.monotonic()
+        soonest = (self._saved_at - began) / MAX_SAVING_SHARE
+        self._interval = min(max(2 * self._interval, soonest), self._recovery.save_checkpoints_secs)
 
     def _cannot_write(self) -> str:
         """Why nothing can be written to the folder; empty where it can."""
@@ -206,6 +214,24 @@ class Checkpoints:
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._trained.state())
+
+
+def discard(save: Callable[[str], Any]) -> None:
+    """Saves into a temporary folder that is removed, on a process whose files do not count.
+
+    It does not matter if writing fails, on a full disk for instance: the other processes have what they need of this one
+    before it writes. If it is one of them that failed, the next training step says so.
+
+    Args:
+      save: Called with the folder.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfx-distribute-", ignore_cleanup_errors=True))
+        except OSError:
+            folder = f"{os.devnull}/discarded"  # takes no files, but this process still takes part
+        with contextlib.suppress(tf.errors.OpError, OSError):
+            save(folder)
 
 
 def _not_saved(error: Exception) -> str:

@@ -230,6 +230,7 @@ def check(distribution: Distribution, schedule: Schedule, reading: Reading, reco
         ("save_checkpoints_secs", recovery.save_checkpoints_secs, 0),
         ("save_checkpoints_steps", recovery.save_checkpoints_steps, 0),
         ("heartbeat_timeout_secs", recovery.heartbeat_timeout_secs, 1),
+        ("progress_timeout_secs", recovery.progress_timeout_secs, 0),
         ("max_restarts", recovery.max_restarts, 0),
     ):
         if value < least:

@@ -64,6 +64,7 @@ class Epochs:
         each = self._each or 1
         stretch = each  # steps until the processes agree again on what to do
         done = first
+        self._counter.enter_step()
         while done < num_steps:
             until = min(done + stretch, done + self._checkpoints.steps_until_due(self._counter.step), num_steps)
             count, began = until - done, time.monotonic()
@@ -79,6 +80,7 @@ class Epochs:
                 hooks and self._callbacks.model.stop_training,
             )
             if due or leaves:
+                self._counter.enter("saving the training state")
                 self._checkpoints.save(Position(epoch, done, self._counter.step))
                 if self._checkpoints.remark and not leaves:
                     self._counter.report(message=self._checkpoints.remark)
@@ -88,6 +90,7 @@ class Epochs:
                 raise PreemptedError(f"told to leave; {told}")
             if stops:
                 break
+            self._counter.enter_step()
             stretch = each if hooks else max(each, int(agreed))
 
     def _call(self, done: int, most: int, hooks: bool) -> int:
@@ -149,8 +152,17 @@ class StepCounter:
         """So many steps were taken."""
         first = self.step == self._first
         self.step += count
+        self.enter_step()
         if first or self._reporter.due():  # the first: training goes
             self.report({"loss": loss})
+
+    def enter(self, activity: str) -> None:
+        """Notes what the main thread begins to do; see `progress.Activity`."""
+        self._reporter.enter(activity)
+
+    def enter_step(self) -> None:
+        """Notes that the next training step begins."""
+        self.enter(f"training step {self.step + 1}")
 
     def report_if_due(self, metrics: dict[str, float]) -> None:
         """Reports, if the last report is old enough."""

@@ -3,6 +3,10 @@
 Everything else that is raised is a fault of ours or of a library and keeps its traceback.
 """
 
+import contextlib
+import errno
+from collections.abc import Iterator
+
 
 class TfxDistributeError(Exception):
     """Base of the errors whose message alone says what was asked, what is wrong and what to write instead."""
@@ -26,3 +30,40 @@ class PeerLostError(TfxDistributeError, RuntimeError):
 
 class DataError(TfxDistributeError, RuntimeError):
     """Examples cannot be read as they are. The message names the file and, where there is one, the record."""
+
+
+def as_shortage_error(error: BaseException) -> TrainingError | None:
+    """Returns a message for a person where an error means a full disk or too many open files; None for any other.
+
+    Args:
+      error: An `OSError`, or an error of TensorFlow's, which has them as text only.
+    """
+    if isinstance(error, TfxDistributeError):
+        return None
+    code = error.errno if isinstance(error, OSError) else None
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if code in (errno.ENOSPC, errno.EDQUOT) or _any_in(text, "No space left on device", "No usable temporary directory"):
+        return TrainingError(f"no space is left on the disk: {text}; free some, then run the same command again")
+    if code in (errno.EMFILE, errno.ENFILE) or "Too many open files" in text:
+        return TrainingError(f"too many open files: {text}; raise the limit, for instance with `ulimit -n 4096`")
+    return None
+
+
+def _any_in(text: str, *parts: str) -> bool:
+    return any(part in text for part in parts)
+
+
+@contextlib.contextmanager
+def explaining_shortage() -> Iterator[None]:
+    """Within the block, an error that means a full disk or too many open files becomes one for a person.
+
+    Raises:
+      TrainingError: There was such an error.
+    """
+    try:
+        yield
+    except Exception as error:
+        shortage = as_shortage_error(error)
+        if shortage is None:
+            raise
+        raise shortage from error

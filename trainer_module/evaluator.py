@@ -5,12 +5,12 @@ Both sides meet in a folder of the ModelRun: checkpoints, the metrics of each, a
 
 import json
 import os
-import tempfile
 import time
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import build, compatibility, files
+from tfx_distribute.trainer_module.checkpoint import discard
 from tfx_distribute.trainer_module.cluster import TRY, Task
 from tfx_distribute.trainer_module.data import Feed
 from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
@@ -42,19 +42,24 @@ class Handover:
 
     def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool):
         self._is_chief = is_chief
+        self._checkpoint = tf.train.Checkpoint(model=model)
         self._folder = _folder(model_run_dir)
         if is_chief:
             for earlier in tf.io.gfile.glob(f"{model_run_dir}/evaluator/*"):
                 tf.io.gfile.rmtree(earlier)
-        self._nowhere = None if is_chief else tempfile.TemporaryDirectory(prefix="tfx-distribute-evaluator-")
-        folder = self._nowhere.name if self._nowhere else self._folder
-        self._manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), folder, KEEP, checkpoint_name="epoch")
+        self._manager = self._manager_in(self._folder) if is_chief else None
         self._last = -1
 
     def save(self, epoch: int) -> None:
         """Leaves the weights to the evaluator."""
-        self._manager.save(checkpoint_number=epoch)
+        if self._manager:
+            self._manager.save(checkpoint_number=epoch)
+        else:
+            discard(lambda folder: self._manager_in(folder).save(checkpoint_number=epoch))
         self._last = epoch
+
+    def _manager_in(self, folder: str) -> tf.train.CheckpointManager:
+        return tf.train.CheckpointManager(self._checkpoint, folder, KEEP, checkpoint_name="epoch")
 
     def finish(self) -> dict[str, float]:
         """Says that there will be no more weights.
@@ -65,8 +70,6 @@ class Handover:
         Raises:
           TrainingError: It has not, in `LAST_SECONDS`.
         """
-        if self._nowhere:
-            self._nowhere.cleanup()
         if not self._is_chief:
             return {}
         files.write(f"{self._folder}/finished", json.dumps(self._last))
@@ -96,6 +99,7 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
     replicas = compatibility.readers(job.distribution) * max(1, job.distribution.accelerator_count)
     row = compatibility.strategy_named(job.distribution.strategy)
     plan = make_plan(job.schedule, data.train.num_examples, replicas, bool(row.fixed_batches))
+    reporter.enter("build_model")
     evaluated = build.build(job, build.context(job, features, plan, is_chief=False))
     read = features.only(evaluated.reads(set(features.inputs())))
     feed = Feed(data, read, job.schedule, job.reading, plan, readers=1, batches=1)
@@ -112,8 +116,10 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
         if epoch <= done:
             if chief.has_gone():
                 raise PeerLostError(f"{task} has lost the chief, which has not finished")
+            reporter.enter("waiting for the chief", limited=False)  # `ChiefWatch` has a limit of its own
             time.sleep(POLL_SECONDS)
             continue
+        reporter.enter(f"the evaluation after epoch {epoch + 1}")
         try:
             checkpoint.restore(latest).expect_partial()
         except tf.errors.NotFoundError:

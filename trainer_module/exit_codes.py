@@ -10,6 +10,7 @@ FAILED = 1
 ABANDONED = 3  # nobody follows the training any more
 OUT_OF_MEMORY = 128 + signal.SIGKILL  # as of a process that the kernel killed for it
 PEER_LOST = 128 + signal.SIGUSR1  # what the Training Operator leaves to programs that want another try
+NO_PROGRESS = 128 + signal.SIGALRM  # its main thread made none for `progress_timeout_secs`
 PREEMPTED = 128 + signal.SIGTERM
 
 

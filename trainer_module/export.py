@@ -4,12 +4,12 @@ Saving a model of MultiWorkerMirroredStrategy takes part of all its processes, s
 chief into a temporary folder that is gone afterwards.
 """
 
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.checkpoint import discard
 from tfx_distribute.trainer_module.features import Features, FeatureSpec
 from tfx_distribute.trainer_module.trainable import input_names, is_keras_3
 
@@ -29,8 +29,7 @@ def export(model: tf.keras.Model, features: Features, folder: str, is_chief: boo
       is_chief: Whether this process is the chief.
     """
     if not is_chief:
-        with tempfile.TemporaryDirectory(prefix="tfx-distribute-export-") as nowhere:
-            _save(model, features, nowhere)
+        discard(lambda nowhere: _save(model, features, nowhere))
         return
     beside = f"{folder}.partial"
     if tf.io.gfile.exists(beside):

@@ -1,5 +1,7 @@
 """Small documents, written whole or not at all."""
 
+import tempfile
+
 import tensorflow as tf
 
 
@@ -22,6 +24,14 @@ def read(path: str) -> str | None:
             return bytes(file.read()).decode(errors="replace")  # what is damaged is its reader's to refuse
     except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):  # the latter: a file lies where a folder should
         return None
+
+
+def choose_temporary_folder() -> None:
+    """Has Python choose its folder for temporary files again: the one that it uses may be full by now.
+
+    To be called before TensorFlow traces functions, whose generated code it imports from such files.
+    """
+    tempfile.tempdir = None
 
 
 def remove(path: str) -> None:

@@ -11,6 +11,7 @@ It is a child of its launcher and talks to it in JSON lines, requests on standar
     {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...}, "import_path": [...]}
                                                                             ->   {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
+    {"ping": true}                                                          ->   {"pong": N}
                                               (when it ends)                ->   {"ended": "worker-0", "pid": N, "status": N}
 
 `status` is the exit code, or minus the number of the signal that ended the process. When standard input closes, since the
@@ -19,6 +20,7 @@ launcher asked for it or is no more, every process that was started is killed an
 
 import contextlib
 import ctypes
+import io
 import json
 import os
 import selectors
@@ -74,6 +76,8 @@ class _Server:
                 _become(request, self._answers.fileno())
             self._tasks[pid] = request["start"]
             self._answer({"started": request["start"], "pid": pid})
+        elif "ping" in request:
+            self._answer({"pong": os.getpid()})
         else:
             for pid, task in self._tasks.items():
                 if task == request["signal"]:
@@ -116,6 +120,7 @@ def _become(request: dict[str, Any], answers: int) -> None:
         os.dup2(nothing, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        sys.stdout, sys.stderr = _best_effort(1), _best_effort(2)
         os.environ.update(request["environment"])
         tempfile.tempdir = None  # TMPDIR may be another
         sys.path[:] = request["import_path"]
@@ -129,6 +134,21 @@ def _become(request: dict[str, Any], answers: int) -> None:
         sys.stderr.flush()
         # Without Python's and TensorFlow's exit handlers: they belong to the server, and all work is done.
         os._exit(status)
+
+
+class _BestEffort(io.FileIO):
+    """A log that leaves out what cannot be written, since the disk is full: a print is no reason for training to fail."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def _best_effort(descriptor: int) -> io.TextIOWrapper:
+    raw = _BestEffort(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True)
 
 
 def _kill_group(pid: int, number: int) -> None:

@@ -169,12 +169,14 @@ class Recovery:
       save_checkpoints_steps: Training steps between two saves; 0 saves by `save_checkpoints_secs` alone.
       heartbeat_timeout_secs: Seconds without a sign of life after which a process counts as lost.
       max_restarts: How often a cluster that lost a process is started again.
+      progress_timeout_secs: Seconds without progress after which a training process counts as stuck; 0 for no limit.
     """
 
     save_checkpoints_secs: int = 60
     save_checkpoints_steps: int = 0
     heartbeat_timeout_secs: int = 10
     max_restarts: int = 3
+    progress_timeout_secs: int = 3600
 
 
 PARAMETERS = (Distribution, Schedule, Reading, Recovery)  # whose fields are the Trainer's pipeline parameters

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import build, compatibility, learning_rate, optimize, preemption
+from tfx_distribute.trainer_module import build, compatibility, files, learning_rate, optimize, preemption
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.checkpoint import Checkpoints
 from tfx_distribute.trainer_module.coordinator import CoordinatorSteps
@@ -67,7 +67,9 @@ def train(
     profiler = Profiler(compatibility.profile_window(schedule), run_dir if is_chief else None)
     told = build.context(job, features, plan, is_chief)
     with strategy.scope():
+        reporter.enter("build_model")
         trained = build.build(job, told)
+        reporter.enter("preparing to train")
         feed = Feed(
             data,
             features.only(trained.reads(set(features.inputs()))),
@@ -95,7 +97,9 @@ def train(
         optimize.clip(trained.optimizer, schedule.global_clipnorm)
         steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
         trained.model.stop_training = False
+        reporter.enter("on_train_begin")
         callbacks.on_train_begin()
+        reporter.enter("restoring the saved state")
         checkpoints = Checkpoints(
             job.outputs.checkpoint_dir, job.recovery, _made_with(job, plan), is_chief, trained, own_callbacks
         )
@@ -109,10 +113,12 @@ def train(
         counter.begin(begin.step, checkpoints.remark)
         epochs = Epochs(steps, schedule.steps_per_execution, callbacks, counter, profiler, checkpoints)
         metrics: dict[str, float] = {}
+        files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
             first = begin.step_of_epoch if epoch == begin.epoch else 0
             if not first:
                 trained.reset_metrics()
+            reporter.enter(f"on_epoch_begin of epoch {epoch + 1}")
             callbacks.on_epoch_begin(epoch)
             if first:
                 checkpoints.remind()
@@ -121,12 +127,15 @@ def train(
             if handover:
                 handover.save(epoch)
             elif feed.has_evaluation:
+                files.choose_temporary_folder()
+                reporter.enter(f"the evaluation after epoch {epoch + 1}")
                 callbacks.on_test_begin()
                 trained.reset_metrics()
                 steps.evaluate()
                 evaluated = as_floats(steps.metrics(evaluated=True))
                 callbacks.on_test_end(evaluated)
                 metrics |= _named_val(evaluated)
+            reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
             callbacks.on_epoch_end(epoch, metrics)
             counter.report_if_due(metrics)
             if steps.agree(trained.model.stop_training)[0] > 0:
@@ -134,8 +143,10 @@ def train(
         profiler.stop()
         seconds = time.monotonic() - start
         if handover:
+            reporter.enter("waiting for the evaluator", limited=False)  # it has a limit of its own
             metrics |= _named_val(handover.finish())
         counter.report(metrics)
+        reporter.enter("on_train_end")
         callbacks.on_train_end(metrics)
     return trained.model, TrainingResult(
         num_replicas=plan.num_replicas,

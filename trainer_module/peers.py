@@ -4,11 +4,14 @@ import os
 import re
 import socket
 import time
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.cluster import CHIEF, CHIEF_TASK, WORKER, Task, task_from_environment
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError
+from tfx_distribute.trainer_module.job import Recovery
+from tfx_distribute.trainer_module.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
 # How long a process waits for the chief to come, and to come back.
 COME_SECONDS = 3600.0
@@ -18,6 +21,18 @@ GONE_SECONDS = 30.0
 def cluster_spec() -> tf.train.ClusterSpec:
     """The cluster of this process's TF_CONFIG."""
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+
+
+def heartbeat_timeout(recovery: Recovery, environ: Mapping[str, str]) -> int:
+    """Returns the seconds without a heartbeat after which TensorFlow gives up a process.
+
+    Args:
+      recovery: The pipeline's parameters.
+      environ: Environment of this process; with `PROGRESS_FILE` where a launcher on this machine follows it.
+    """
+    # A launcher on this machine sees by itself which process hangs, and processes that were suspended together look dead to
+    # each other when they wake up.
+    return recovery.heartbeat_timeout_secs * (LOCAL_HEARTBEATS if PROGRESS_FILE in environ else 1)
 
 
 _WORDS = (  # TensorFlow's, where a process in step with this one is gone

@@ -19,6 +19,7 @@ from tfx_distribute.trainer_module import (
     peers,
     preemption,
     run_fn,
+    watchdog,
 )
 from tfx_distribute.trainer_module import strategy as strategy_lib
 from tfx_distribute.trainer_module.cluster import (
@@ -35,6 +36,7 @@ from tfx_distribute.trainer_module.errors import (
     PreemptedError,
     TfxDistributeError,
     TrainingError,
+    as_shortage_error,
 )
 from tfx_distribute.trainer_module.failure import ERROR_FILE, Failure
 from tfx_distribute.trainer_module.features import Features
@@ -58,7 +60,7 @@ def main(job_file: str) -> int:
             raise ConfigurationError(f"--job: there is no {job_file}")
         run(TrainingJob.from_json(text))
     except BaseException as error:  # a module that calls sys.exit() has not trained either
-        error = peers.lost(error) or error
+        error = peers.lost(error) or as_shortage_error(error) or error
         code = _exit_code(error)
         _tell(error, exit_codes.is_final(code))
         return code
@@ -81,8 +83,7 @@ def _exit_code(error: BaseException) -> int:
         return preemption.exit_code()
     if isinstance(error, PeerLostError):
         return exit_codes.PEER_LOST
-    no_room = "No space left on device" in str(error)  # which TensorFlow calls an exhausted resource too
-    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError) and not no_room:
+    if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return exit_codes.OUT_OF_MEMORY
     return exit_codes.FAILED
 
@@ -102,10 +103,11 @@ def run(job: TrainingJob) -> None:
     else:
         os.environ[TF_CONFIG] = tf_config
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
-    reporter.give_signs_of_life()
+    watchdog.start(reporter, task, job.recovery.progress_timeout_secs)
     reporter.report(Progress("start"))
     if serves(job.distribution, task):
         reporter.report(Progress("serve"))
+        reporter.enter("serving", limited=False)
         coordinator.serve(task, job.distribution)
         if files.read(job.outputs.result_file) is None:
             raise PeerLostError(f"{task} has lost the chief, which has not finished")
@@ -114,18 +116,22 @@ def run(job: TrainingJob) -> None:
         assert job.data is not None, "a run_fn has no evaluator"
         evaluator.run(job, job.data, task, reporter)
         return
-    strategy = strategy_lib.create(job.distribution, job.recovery.heartbeat_timeout_secs)
+    strategy = strategy_lib.create(job.distribution, peers.heartbeat_timeout(job.recovery, os.environ))
     if job.run_fn is not None:
+        reporter.enter("run_fn", limited=False)  # which reports nothing of how it gets on
         result = run_fn.run(job, job.run_fn, strategy, is_chief)
     else:
         preemption.watch()
         assert job.data is not None, "a job without run_fn has data"
         features = Features(job.data)
         model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
+        files.choose_temporary_folder()
+        reporter.enter("export")
         reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
         export.export(model, features, job.outputs.serving_model_dir, is_chief)
     if is_chief:
         files.write(job.outputs.result_file, result.to_json())
+    reporter.enter("waiting for the other processes to finish")
     _barrier(strategy)
     reporter.report(Progress("done", step=result.train_steps, train_steps=result.train_steps))
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import select
 import subprocess
 import sys
 import threading
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tfx_distribute.components.launchers import loopback
+from tfx_distribute.trainer_module.clock import RunningClock
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.exposure import Exposure
 from tfx_distribute.trainer_module.job import keras_environment
 
 START_TIMEOUT = 300.0  # seconds to import TensorFlow in, on a machine that does much else
+PING_SECONDS = 5.0  # between two questions whether the server is there
+ANSWER_TIMEOUT = 120.0  # seconds without an answer after which it is given up
 
 
 class ForkServer:
@@ -44,6 +48,9 @@ class ForkServer:
         threading.Thread(target=self._listen, daemon=True, name="fork-server-answers").start()
         self._ready = False
         self._exposure = Exposure.NETWORK
+        self._clock = RunningClock()
+        self._pinged = 0.0
+        self._waits_since: float | None = None  # when the first question was asked that has no answer yet
 
     @property
     def pid(self) -> int:
@@ -60,11 +67,13 @@ class ForkServer:
           TrainingError: It is not, within `START_TIMEOUT`.
         """
         if not self._ready:
-            try:
-                self._exposure = Exposure(self.next_answer(START_TIMEOUT)["exposure"])
-            except queue.Empty:
-                raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}") from None
-            self._ready = True
+            began = self._clock.seconds()
+            while not self._ready:
+                with contextlib.suppress(queue.Empty):
+                    self._exposure = Exposure(self._take(timeout=1.0)["exposure"])
+                    self._ready = True
+                if not self._ready and self._clock.seconds() - began > START_TIMEOUT:
+                    raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}")
         return self._exposure
 
     def start(self, task: str, job: Path, log: Path, environment: dict[str, str]) -> None:
@@ -79,10 +88,27 @@ class ForkServer:
     def next_answer(self, timeout: float) -> dict[str, Any]:
         """The server's next answer, waited for at most `timeout` seconds.
 
+        To be called again and again, as it also notices a server that no longer answers.
+
         Raises:
           queue.Empty: None came.
-          TrainingError: The server is gone.
+          TrainingError: The server is gone, or has not answered for `ANSWER_TIMEOUT`.
         """
+        now = self._clock.seconds()
+        if now - self._pinged >= PING_SECONDS:
+            self._pinged = now
+            self._waits_since = now if self._waits_since is None else self._waits_since
+            self._send({"ping": True})
+        try:
+            answer = self._take(timeout)
+        except queue.Empty:
+            if self._waits_since is not None and self._clock.seconds() - self._waits_since > ANSWER_TIMEOUT:
+                raise self._given_up() from None
+            raise
+        self._waits_since = None
+        return answer
+
+    def _take(self, timeout: float) -> dict[str, Any]:
         answer = self._answers.get(timeout=timeout)
         if answer is None:
             self._answers.put(None)
@@ -101,7 +127,8 @@ class ForkServer:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel does not let it go yet
+                self._process.wait(timeout=10)
 
     def __enter__(self) -> "ForkServer":
         return self
@@ -111,9 +138,24 @@ class ForkServer:
 
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
+        pipe = self._process.stdin.fileno()
+        os.set_blocking(pipe, False)  # a server that is stopped leaves the pipe full
+        left = json.dumps(request).encode() + b"\n"
+        began = self._clock.seconds()
         with contextlib.suppress(BrokenPipeError):  # the next answer says so
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
+            while left:
+                if select.select([], [pipe], [], 1.0)[1]:
+                    left = left[os.write(pipe, left) :]
+                elif self._clock.seconds() - began > ANSWER_TIMEOUT:
+                    raise self._given_up()
+
+    def _given_up(self) -> TrainingError:
+        """Kills the server, and with it the training processes."""
+        self._process.kill()
+        return TrainingError(
+            f"the process that starts and ends training processes (pid {self.pid}) did not answer for {ANSWER_TIMEOUT:g} s "
+            "and was killed, with all training processes; the same command continues after the last saved step"
+        )
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

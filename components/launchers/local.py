@@ -15,6 +15,7 @@ from tfx_distribute.components.launchers import gpus, loopback
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.components.launchers.processes import LostError, Process, Processes, ProgressListener
 from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.silence import SilenceMonitor
 from tfx_distribute.components.launchers.termination import terminable
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.cluster import (
@@ -29,10 +30,11 @@ from tfx_distribute.trainer_module.cluster import (
 )
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.progress import Progress
+from tfx_distribute.trainer_module.progress import LOCAL_HEARTBEATS, Progress
 
-# Heartbeats that a process may miss before it is ended here. Its peers have given it up then, where they train in step.
-SILENCES = 3
+# Heartbeats that a process may miss before it is ended, while others give them. Where all miss them, it may be the machine
+# that paused, and TensorFlow gives up as late.
+MISSED_HEARTBEATS = 3
 
 
 def _log_progress(task: Task, progress: Progress) -> None:
@@ -91,8 +93,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     log_dir = _settings.log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
     job_file = Path(work_dir) / "job.json"
-    job_file.touch(mode=0o600)
-    job_file.write_text(job.to_json(), encoding="utf-8")
+    _write_private(job_file, job.to_json())
     with contextlib.ExitStack() as stack:
         server = _settings.server
         if server is None or server.keras_version != job.schedule.keras_version:
@@ -118,6 +119,18 @@ def _warn(message: str) -> None:
         _settings.on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
+def _write_private(path: Path, text: str) -> None:
+    """Writes a file that its owner alone can read."""
+    try:
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TrainingError(
+            f"{path} cannot be written ({error.strerror}), and training needs it; free some space there, or set TMPDIR to "
+            "another folder"
+        ) from error
+
+
 def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: Restarts) -> None:
     """One try."""
     cluster = local_cluster(replicas_of_roles(job.distribution))
@@ -134,7 +147,9 @@ def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, serv
         )
         for task in cluster.tasks
     ]
-    processes = Processes(server, each, restarts.listen, SILENCES * job.recovery.heartbeat_timeout_secs)
+    heartbeat = job.recovery.heartbeat_timeout_secs
+    silence = SilenceMonitor(MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat)
+    processes = Processes(server, each, restarts.listen, silence)
     try:
         processes.start()
         processes.follow(restarts.allow)

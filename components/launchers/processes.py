@@ -2,15 +2,18 @@
 
 import contextlib
 import queue
+import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.components.launchers.silence import SilenceMonitor
 from tfx_distribute.trainer_module import exit_codes, failure
-from tfx_distribute.trainer_module.cluster import WORKER, Task
+from tfx_distribute.trainer_module.clock import RunningClock
+from tfx_distribute.trainer_module.cluster import CHIEF_TASK, WORKER, Task
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.progress import PROGRESS_FILE, Progress
 
@@ -20,6 +23,7 @@ SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
 # How long to wait for others after a process ended in a way that only follows from what happened to another.
 _AFTERMATH = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
 LAST_LINES = 20
+LEAST_FREE_BYTES = 65536  # with less, a folder counts as full
 
 ProgressListener = Callable[[Task, Progress], None]
 
@@ -32,11 +36,13 @@ class Failure:
       message: The words that a person needs.
       final: Whether another try would fail too.
       out_of_memory: Whether it was for want of memory.
+      stuck: Whether a process was ended since it made no progress.
     """
 
     message: str
     final: bool
     out_of_memory: bool = False
+    stuck: bool = False
 
 
 class LostError(TrainingError):
@@ -65,6 +71,7 @@ class Process:
       pid: Its process id, once it has started.
       status: Exit code, or minus the number of the signal that ended it; None while it runs.
       hung: Whether it was ended since it gave no sign of life.
+      progress: Its last report; None before the first.
     """
 
     task: Task
@@ -76,8 +83,8 @@ class Process:
     pid: int = 0
     status: int | None = None
     hung: bool = False
+    progress: Progress | None = None
     _read: int = field(default=0)
-    _sign: tuple[int, float] = field(default=(0, 0.0))  # the last sign of life, and when it was seen
 
     @property
     def log(self) -> Path:
@@ -94,32 +101,33 @@ class Process:
 
     def start(self, server: ForkServer) -> None:
         """Starts it; for the first time, or again."""
-        for file in (self._progress, self._error):
-            file.unlink(missing_ok=True)
-        self.pid, self.status, self.hung, self._read, self._sign = 0, None, False, 0, (0, time.monotonic())
+        self._error.unlink(missing_ok=True)
+        self._progress.write_bytes(b"")  # it is there from now on, however full the disk gets
+        self.pid, self.status, self.hung, self.progress, self._read = 0, None, False, None, 0
         told = {**self.environment, PROGRESS_FILE: str(self._progress), failure.ERROR_FILE: str(self._error)}
         server.start(self.task.file_name, self.job_file, self.log, told)
 
     def new_progress(self) -> list[Progress]:
         """The reports since the last call."""
-        if not self._progress.exists():
-            return []
         with self._progress.open("rb") as file:
             file.seek(self._read)
             complete, _, _ = file.read().rpartition(b"\n")
         if not complete:
             return []
         self._read += len(complete) + 1
-        return [Progress.from_json(line.decode()) for line in complete.splitlines()]
+        reports = []
+        for line in complete.splitlines():
+            with contextlib.suppress(ValueError, TypeError):  # cut short by a full disk
+                reports.append(Progress.from_json(line.decode()))
+        self.progress = reports[-1] if reports else self.progress
+        return reports
 
-    def silent_seconds(self) -> float:
-        """For how long it has given no sign of life, which is that it touches its file of reports."""
-        now = time.monotonic()
-        with contextlib.suppress(FileNotFoundError):
-            sign = self._progress.stat().st_mtime_ns
-            if sign != self._sign[0]:
-                self._sign = (sign, now)
-        return now - self._sign[1]
+    def sign_of_life(self) -> int:
+        """Returns a number that changes with each sign of life: when the file of its reports was touched."""
+        try:
+            return self._progress.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
 
     def failure(self) -> Failure:
         """Why it failed, with the end of what it printed where it died."""
@@ -128,7 +136,7 @@ class Process:
         out_of_memory = self.status == exit_codes.OUT_OF_MEMORY
         told = failure.Failure.read(str(self._error))
         if told and told.expected:
-            return Failure(told.message, final, out_of_memory)
+            return Failure(told.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
         if self.hung:
             how = "it gave no sign of life"
@@ -136,8 +144,15 @@ class Process:
         message = "\n".join(
             [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
             + [f"  {line}" for line in lines[-LAST_LINES:]]
+            + _want_of_space(self.work_dir, self.log_dir)
         )
         return Failure(message, final, out_of_memory)
+
+
+def _want_of_space(*folders: Path) -> list[str]:
+    """Returns a line that names a folder on a full disk, where a process could not write why it failed; else none."""
+    full = [folder for folder in folders if shutil.disk_usage(folder).free < LEAST_FREE_BYTES]
+    return [f"no space is left in {full[0]}; free some, or set TMPDIR to another folder"] if full else []
 
 
 class Processes:
@@ -147,14 +162,15 @@ class Processes:
       server: What starts them.
       processes: The processes.
       on_progress: Called with each report of each of them.
-      patience: Seconds without a sign of life after which a process is ended.
+      silence: Finds those that give no sign of life.
     """
 
-    def __init__(self, server: ForkServer, processes: list[Process], on_progress: ProgressListener, patience: float):
+    def __init__(self, server: ForkServer, processes: list[Process], on_progress: ProgressListener, silence: SilenceMonitor):
         self._server = server
         self._all = processes
         self._on_progress = on_progress
-        self._patience = patience
+        self._silence = silence
+        self._clock = RunningClock()
 
     def start(self) -> None:
         """Starts all of them."""
@@ -226,10 +242,31 @@ class Processes:
     def _pass_on(self) -> None:
         for process in self._all:
             for progress in process.new_progress():
-                self._on_progress(process.task, progress)
-            if process.pid and process.status is None and process.silent_seconds() > self._patience:
+                if progress.stalled_secs:
+                    self._report_stall(process)
+                else:
+                    self._on_progress(process.task, progress)
+        running = {p.task.file_name: p.sign_of_life() for p in self._all if p.pid and p.status is None}
+        hung = self._silence.hung(self._clock.seconds(), running)
+        for process in self._all:
+            if process.task.file_name in hung:
                 process.hung = True
                 self._server.signal(process.task.file_name, signal.SIGKILL)
+
+    def _report_stall(self, process: Process) -> None:
+        """Says who is waited for: those that are stalled outside TensorFlow hold up those inside."""
+        stalled = [p for p in self._all if p.progress and p.progress.stalled_secs and p.status is None]
+        culprits = [p for p in stalled if p.progress and not p.progress.in_tensorflow] or stalled
+        if process is not culprits[0]:
+            return
+        who = " and ".join(
+            f"{p.task}, which has been in {p.progress.activity} for {p.progress.stalled_secs:.0f} s"
+            for p in culprits
+            if p.progress
+        )
+        chief = next((p.progress for p in self._all if p.task == CHIEF_TASK and p.progress), Progress("start"))
+        plain = replace(chief, activity="", stalled_secs=0.0, in_tensorflow=False)
+        self._on_progress(CHIEF_TASK, replace(plain, message=f"waiting for {who}"))
 
     def _hear(self) -> None:
         """Takes in the server's next answer, if one comes in time."""

@@ -25,7 +25,7 @@ class Restarts:
         self._done = 0
         self._in_vain = 0  # restarts since training got further than before
         self._step = self._furthest = 0
-        self._no_memory = False
+        self._before: Failure | None = None
 
     def listen(self, task: Task, progress: Progress) -> None:
         """Takes in a report, and passes it on."""
@@ -38,10 +38,10 @@ class Restarts:
         The first comes at once, and so does each that follows after some progress. Those in vain wait 1, 2, 4 ... seconds.
         """
         further = self._step > self._furthest
-        if self._done >= self._most or (failure.out_of_memory and self._no_memory and not further):
+        if self._done >= self._most or (_again(failure, self._before) and not further):
             return False
         self._in_vain = 0 if further else self._in_vain + 1
-        self._furthest, self._no_memory = self._step, failure.out_of_memory
+        self._furthest, self._before = self._step, failure
         self._done += 1
         message = f"{failure.message.splitlines()[0]}; restart {self._done} of {self._most}"
         logging.warning("%s", message)
@@ -52,8 +52,15 @@ class Restarts:
 
     def told(self, failure: Failure) -> str:
         """The last failure, with what was tried against it."""
-        if failure.out_of_memory and self._no_memory:
-            return f"{failure.message}\nIt ran out of memory at the same training step again; write a smaller batch"
+        if _again(failure, self._before):
+            if failure.out_of_memory:
+                return f"{failure.message}\nIt ran out of memory at the same training step again; write a smaller batch"
+            return f"{failure.message}\nIt made no progress at the same training step again"
         if not self._most:
             return failure.message
         return f"{failure.message}\nAll {self._most} restarts (max_restarts) are used up"
+
+
+def _again(failure: Failure, before: Failure | None) -> bool:
+    """Returns True for a failure that gets one more try only, and has had it."""
+    return before is not None and ((failure.out_of_memory and before.out_of_memory) or (failure.stuck and before.stuck))

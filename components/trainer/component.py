@@ -124,6 +124,7 @@ class Trainer(base_component.BaseComponent):
         save_checkpoints_steps: Number | None = None,
         heartbeat_timeout_secs: Number | None = None,
         max_restarts: Number | None = None,
+        progress_timeout_secs: Number | None = None,
         checkpoint_dir: Text | None = None,
         launcher: str | None = None,
     ):
@@ -201,6 +202,8 @@ class Trainer(base_component.BaseComponent):
           save_checkpoints_steps: Training steps between two saves; 0 saves by `save_checkpoints_secs` alone. Default 0.
           heartbeat_timeout_secs: Seconds without a sign of life after which a process counts as lost. Default 10.
           max_restarts: How often a cluster that lost a process is started again, from the last save. Default 3.
+          progress_timeout_secs: Seconds without progress after which a training process counts as stuck; 0 for no limit.
+            Default 3600.
           checkpoint_dir: Folder of training states, which all machines of the cluster share. Each run has a folder in it,
             called after its inputs, until it has ended well. Default: `.checkpoints` beside the component's outputs.
           launcher: Where training runs, as `launchers.settings.to_json` writes it. Default: in the step, or beside
@@ -256,6 +259,7 @@ class Trainer(base_component.BaseComponent):
             "save_checkpoints_steps": save_checkpoints_steps,
             "heartbeat_timeout_secs": heartbeat_timeout_secs,
             "max_restarts": max_restarts,
+            "progress_timeout_secs": progress_timeout_secs,
         }
         parameters = {name: int(value) if isinstance(value, bool) else value for name, value in parameters.items()}
         _check(parameters)

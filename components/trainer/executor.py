@@ -4,7 +4,6 @@ import math
 import tempfile
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 from tfx import types
 from tfx.dsl.components.base import base_executor
@@ -14,9 +13,9 @@ from tfx.utils import path_utils
 
 from tfx_distribute.components.launchers import local
 from tfx_distribute.components.launchers import settings as settings_lib
-from tfx_distribute.components.trainer import remote, request
+from tfx_distribute.components.trainer import remote, request, saved_state
 from tfx_distribute.trainer_module import compatibility
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.errors import TrainingError, explaining_shortage
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 
 
@@ -48,18 +47,14 @@ class Executor(base_executor.BaseExecutor):
             job, result = remote.train(input_dict, output_dict, exec_properties, settings)
         else:
             # Readable by its owner only, as the job document inside it has to be.
-            with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
+            with explaining_shortage(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
                 job = request.training_job(input_dict, output_dict, exec_properties, work_dir)
-                result = local.launch(job, work_dir)
+                with saved_state.owned(job.outputs):
+                    result = local.launch(job, work_dir)
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
         serving_model_dir = path_utils.serving_model_dir(model.uri)
         if not fileio.exists(serving_model_dir):
             raise TrainingError(f"training ended without a model in {serving_model_dir}")
-        if job.outputs.checkpoint_dir:
-            try:
-                fileio.rmtree(job.outputs.checkpoint_dir)
-            except (OSError, tf.errors.OpError) as error:
-                logging.warning("The state of the finished training could not be removed: %s", error)
         record(model, job, result)
         logging.info("Trained %s: %s", serving_model_dir, result)
 

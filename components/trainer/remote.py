@@ -18,6 +18,7 @@ from tfx_distribute.components.launchers import custom_job, staging, tfjob
 from tfx_distribute.components.launchers.settings import Settings
 from tfx_distribute.components.launchers.termination import terminable
 from tfx_distribute.components.trainer import request as request_lib
+from tfx_distribute.components.trainer import saved_state
 from tfx_distribute.trainer_module import failure, files, follower
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult, keras_environment
@@ -75,7 +76,8 @@ def train(
             os.chmod(address, 0o600)
         done = fileio.exists(job.outputs.result_file)
         environment = {**keras_environment(job.schedule.keras_version), follower.FOLLOWED_FILE: followed}
-        _launch(settings, name, address, environment, job, anew=not done)
+        with saved_state.owned(job.outputs):
+            _launch(settings, name, address, environment, job, anew=not done)
         result = files.read(job.outputs.result_file)
         if result is None:
             raise TrainingError(f"training {name} has succeeded, and its chief has left no {job.outputs.result_file}")

@@ -1,0 +1,118 @@
+"""Keeps two live runs from writing to the same folder.
+
+The lock is an advisory one of the operating system (`flock`) on a file in the folder. It ends with the process that holds
+it, however that ends, so that a run that was killed never blocks the next. The file names its holder for messages.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+LOCK_FILE = ".lock"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lock.
+
+    Attributes:
+      pid: Its process id.
+      host: Name of its machine.
+      since: When it took the lock, ISO 8601.
+      command: Its command line.
+    """
+
+    pid: int
+    host: str
+    since: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, running since {self.since}: {self.command}"
+
+
+@contextlib.contextmanager
+def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
+    """Holds the lock of a folder within the block.
+
+    Object stores (`gs://`) and file systems without locks have none; there the block runs without it.
+
+    Args:
+      folder: Folder to lock; made if it is missing.
+      what: What the folder is, for the message, such as `the run folder`.
+      advice: What to do where it is taken.
+
+    Raises:
+      ConfigurationError: Another live process holds the lock.
+
+    Example:
+      >>> with exclusive("runs/taxi", "the run folder", "wait until it ends, or write another --root"):
+      ...     run()
+    """
+    file = _acquire(folder, what, advice)
+    try:
+        yield
+    finally:
+        if file is not None:
+            path = os.path.join(folder, LOCK_FILE)
+            if _is_at(path, file):  # else it was removed with its folder, and a file there now is another's
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            os.close(file)
+
+
+def _acquire(folder: str, what: str, advice: str) -> int | None:
+    if "://" in folder:
+        return None
+    path = os.path.join(folder, LOCK_FILE)
+    while True:
+        try:
+            os.makedirs(folder, exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError:  # what has to be written there says so
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _read(file)
+            os.close(file)
+            raise ConfigurationError(f"{what} {folder} is in use by {holder or 'another process'}; {advice}") from None
+        except OSError:  # no locks on this file system
+            os.close(file)
+            return None
+        if _is_at(path, file):
+            _write(file)
+            return file
+        os.close(file)  # its holder removed the file in the meantime
+
+
+def _is_at(path: str, file: int) -> bool:
+    """Returns True if an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _write(file: int) -> None:
+    since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    holder = Holder(os.getpid(), socket.gethostname(), since, shlex.join(sys.argv))
+    with contextlib.suppress(OSError):  # the lock counts, not the name of its holder
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps(asdict(holder)).encode(), 0)
+
+
+def _read(file: int) -> Holder | None:
+    try:
+        return Holder(**json.loads(os.pread(file, 65536, 0)))
+    except (OSError, ValueError, TypeError):
+        return None

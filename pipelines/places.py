@@ -1,10 +1,16 @@
 """Where a run on this machine keeps its things."""
 
+import os
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from tfx_distribute.pipelines import files
 from tfx_distribute.pipelines.spec import PipelineSpec
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+_PATTERN = re.compile(r"[*?\[\\\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,55 @@ def local_places(spec: PipelineSpec, root: str | None = None, now: datetime | No
       spec: What the pipeline is.
       root: Folder of all runs of the pipeline; default the spec's, or else `runs/<name>` in the working folder.
       now: When the run begins; names its logs.
+
+    Raises:
+      ConfigurationError: A folder cannot be resolved, or TFX and Beam would take its name for a pattern of names.
     """
-    folder = Path(root or spec.targets.local.root or f"runs/{spec.name}").expanduser().resolve()
     pushed = spec.push.directory if spec.push else None
+    if root is not None:
+        folder = _output_folder("--root", root)
+    elif spec.targets.local.root is not None:
+        folder = _output_folder("targets.local.root", spec.targets.local.root)
+    else:
+        folder = _output_folder("the working folder", f"runs/{spec.name}")
     return LocalPlaces(
         root=folder,
         logs=folder / "logs" / (now or datetime.now()).strftime("%Y%m%d-%H%M%S-%f"),
-        serving=Path(pushed).expanduser().resolve() if pushed else folder / "serving",
+        serving=folder / "serving" if pushed is None else _output_folder("push.directory", pushed),
     )
+
+
+def make_folders(places: LocalPlaces) -> None:
+    """Makes the folders that a run writes to before its first node, and checks the others.
+
+    Raises:
+      ConfigurationError: A folder cannot be made or written to.
+    """
+    for folder in (places.root, places.logs):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"cannot make the folder {folder}: {error.strerror}; write another --root") from error
+    for folder in (places.logs, places.artifacts, places.serving):
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        if not existing.is_dir():
+            raise ConfigurationError(f"cannot make the folder {folder}: {existing} is a file; {_OTHER}")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise ConfigurationError(f"cannot write to the folder {existing}; {_OTHER}")
+
+
+_OTHER = "write another --root, or another push.directory"
+
+
+def _output_folder(what: str, path: str) -> Path:
+    try:
+        folder = files.resolve(path)
+    except files.FileError as error:
+        raise ConfigurationError(f"{what}: {error}") from error
+    found = _PATTERN.search(str(folder))
+    if found:
+        raise ConfigurationError(
+            f"{what}: {str(folder)!r} has the character {found[0]!r}, which TFX and Beam read as part of a pattern of file "
+            "names; write a folder without it, for everything that a run writes with --root"
+        )
+    return folder

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx_distribute.components.launchers import gpus as launcher_gpus
 from tfx_distribute.components.launchers import local as local_launcher
 from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.pipelines import graph, results, user_module
+from tfx_distribute.components.launchers.termination import terminable
+from tfx_distribute.pipelines import graph, results, temporary, user_module
 from tfx_distribute.pipelines.places import LocalPlaces
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.trainer_module import module as module_lib
@@ -170,12 +172,30 @@ def run(
         server=server,
         gpus=tuple(launcher_gpus.visible()),
     )
-    with user_module.importable(module), local_launcher.settings(settings), _gpus_hidden():
+    with (
+        temporary.run_folder(),
+        terminable(),
+        _arguments_hidden(),
+        user_module.importable(module),
+        local_launcher.settings(settings),
+        _gpus_hidden(),
+    ):
         # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
         module_lib.load(UserModule(module.function(module.train)))
         runner = LocalRunner(graph.parameter_values(spec), on_node)
         runner.run(_build(spec, module, places, connection, enable_cache))
-    return results.read(connection, runner.executions, spec)
+        return results.read(connection, runner.executions, spec)
+
+
+@contextlib.contextmanager
+def _arguments_hidden() -> Iterator[None]:
+    """Keeps this process's arguments from TFX and absl, which would read them as flags of theirs: `-v` is absl's too."""
+    before = sys.argv
+    sys.argv = before[:1] or ["tfx-distribute"]  # absl takes the first word for the program's name
+    try:
+        yield
+    finally:
+        sys.argv = before
 
 
 @contextlib.contextmanager

@@ -36,7 +36,10 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
     if not str(path):
         raise FileError("the path is empty")
     try:
-        return (Path(base) / Path(path).expanduser()).resolve()
+        resolved = (Path(base) / Path(path).expanduser()).resolve()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            resolved.lstat()
+        return resolved
     except RuntimeError as error:  # of expanduser(), and of resolve() for a loop
         reason = "follows symbolic links in a circle" if "loop" in str(error) else "there is no such home folder"
     except ValueError:

@@ -54,17 +54,23 @@ def local_places(spec: PipelineSpec, root: str | None = None, now: datetime | No
     Raises:
       ConfigurationError: A folder cannot be resolved, or TFX and Beam would take its name for a pattern of names.
     """
-    pushed = spec.push.directory if spec.push else None
     if root is not None:
-        folder = _output_folder("--root", root)
+        folder = _resolve("--root", root)
     elif spec.targets.local.root is not None:
-        folder = _output_folder("targets.local.root", spec.targets.local.root)
+        folder = _resolve("targets.local.root", spec.targets.local.root)
     else:
-        folder = _output_folder("the working folder", f"runs/{spec.name}")
+        folder = _resolve("the working folder", f"runs/{spec.name}")
+    found = _PATTERN.search(str(folder))
+    if found:
+        raise ConfigurationError(
+            f"{str(folder)!r} has the character {found[0]!r}, which TFX and Beam read as part of a pattern of file names; "
+            "write a --root, or targets.local.root, without it"
+        )
+    pushed = spec.push.directory if spec.push else None
     return LocalPlaces(
         root=folder,
         logs=folder / "logs" / (now or datetime.now()).strftime("%Y%m%d-%H%M%S-%f"),
-        serving=folder / "serving" if pushed is None else _output_folder("push.directory", pushed),
+        serving=folder / "serving" if pushed is None else _resolve("push.directory", pushed),
     )
 
 
@@ -90,15 +96,8 @@ def make_folders(places: LocalPlaces) -> None:
 _OTHER = "write another --root, or another push.directory"
 
 
-def _output_folder(what: str, path: str) -> Path:
+def _resolve(what: str, path: str) -> Path:
     try:
-        folder = files.resolve(path)
+        return files.resolve(path)
     except files.FileError as error:
         raise ConfigurationError(f"{what}: {error}") from error
-    found = _PATTERN.search(str(folder))
-    if found:
-        raise ConfigurationError(
-            f"{what}: {str(folder)!r} has the character {found[0]!r}, which TFX and Beam read as part of a pattern of file "
-            "names; write a folder without it, for everything that a run writes with --root"
-        )
-    return folder

@@ -16,6 +16,7 @@ Importing this imports neither TFX nor TensorFlow.
 
 from dataclasses import fields
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
@@ -363,7 +364,11 @@ class PipelineSpec(Model):
     @field_validator("module")
     @classmethod
     def _absolute(cls, module: str, info: ValidationInfo) -> str:
-        return _input_path(module, info) if module.endswith(".py") else module
+        if not module.endswith(".py"):
+            return module
+        # A link keeps its name, which the module is imported by, and its folder, which it imports from.
+        name = module.rpartition("/")[2]
+        return str(Path(_input_path(module.removesuffix(name) or ".", info)) / name)
 
     def with_parameters(self, given: dict[str, Scalar]) -> "PipelineSpec":
         """The same pipeline with other values of pipeline parameters or hyperparameters.

@@ -7,6 +7,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,8 +23,9 @@ class Group(click.Group):
     """A group of commands that end with one message and an exit code, whatever state the shell left the process in."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a command with standard streams that are open and take any text."""
+        """Runs a command with standard streams that are open and take any text, and with a home folder."""
         open_streams()
+        ensure_home()
         return super().main(*args, **kwargs)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -73,6 +75,14 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def ensure_home() -> None:
+    """Sets HOME to / for a user without a home folder, as Docker does; packages that TFX imports fail without one."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
 
 
 def check_limits() -> None:

@@ -5,15 +5,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfx_distribute.pipelines import cli_remote
-from tfx_distribute.pipelines.command import FAILED, INTERRUPTED, INVALID, NOT_BLESSED, PARAMETER, load, refuse
+from tfx_distribute.pipelines import cli_remote, shell
+from tfx_distribute.pipelines.command import (
+    FAILED,
+    INTERRUPTED,
+    INVALID,
+    NOT_BLESSED,
+    PARAMETER,
+    load,
+    local_places,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec import PipelineSpec
     from tfx_distribute.pipelines.user_module import Module
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tfx-distribute")
 def main() -> None:
     """Distributed training as a parameter of a TFX pipeline."""
@@ -25,6 +34,7 @@ def main() -> None:
 def validate(pipeline: str, given: tuple[str, ...]) -> None:
     """Checks a pipeline file, its module and its local data, without running anything."""
     spec, module = load(pipeline, given)
+    local_places(spec)
     click.echo(f"{pipeline}: valid ({spec.name}: {module.train} of {module.file})")
 
 
@@ -41,6 +51,8 @@ def plan(pipeline: str, given: tuple[str, ...], target: str, output: str) -> Non
     With --target, also what the Trainer's step would create there for training: a TFJob, or a CustomJob.
     """
     spec, module = load(pipeline, given, target)
+    if target == "local":
+        local_places(spec)
     from tfx_distribute.pipelines import plan as plan_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -83,20 +95,21 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
     is written. 3: the pipeline ran, but its model did not meet its thresholds and was not pushed. 130, 143: it was ended by
     Ctrl-C or SIGTERM; training, if it was going on, has saved its state.
     """
+    shell.check_limits()
     spec, module = load(pipeline, given)
-    from tfx_distribute.components.launchers import locks
+    places = local_places(spec, root)
     from tfx_distribute.pipelines import console as console_lib
-    from tfx_distribute.pipelines import places as places_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
-    places = places_lib.local_places(spec, root)
-    places.create()
+    try:
+        places.create()
+    except ConfigurationError as error:
+        refuse(str(error))
     with console_lib.output_to(places.log, verbose) as console:
         console.print(console_lib.header(spec))
         code = FAILED
         try:
-            with locks.exclusive(str(places.root), "the run folder", "wait until it ends, or write another --root"):
-                code = _run(spec, module, places, console, enable_cache=not no_cache)
+            code = _run(spec, module, places, console, enable_cache=not no_cache)
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID
@@ -107,7 +120,7 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
             console.print("Interrupted. The same command goes on after the last node that was done and the last saved step.")
             code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
-            console.print(f"log      {places.log}")
+            console.print(f"log      {places.log}", markup=False)
     sys.exit(code)
 
 

@@ -1,5 +1,6 @@
 """The commands of `tfx-distribute` for pipelines that run elsewhere: compile, submit, manifests."""
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,14 @@ def compile_(
     spec, module = load(pipeline, given, target, **options)
     path = output or f"{spec.name}{SUFFIX[target]}"
     package = _compiled(spec, module, target, enable_cache=not no_cache)
+    # A new file takes the place of an old one, but never that of a device such as /dev/null.
+    atomic = os.path.isfile(path) or not os.path.exists(path)
     try:
-        with click.open_file(path, "w", encoding="utf-8", atomic=True) as file:
+        with click.open_file(path, "w", encoding="utf-8", atomic=atomic) as file:
             file.write(package.to_text())
     except OSError as error:
         refuse(f"cannot write {path}: {error.strerror}")
-    click.echo(f"{path}: {spec.name}, {package.num_steps} steps")
+    click.echo(f"{path}: {spec.name}, {package.num_steps} steps", err=path == "-")
 
 
 @click.command()

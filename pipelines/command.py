@@ -9,6 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tfx_distribute.pipelines.places import LocalPlaces
     from tfx_distribute.pipelines.spec import PipelineSpec
     from tfx_distribute.pipelines.user_module import Module
 
@@ -16,6 +17,7 @@ FAILED = 1
 INVALID = 2  # click's own code for a wrong command line
 NOT_BLESSED = 3
 INTERRUPTED = 130  # as shells have it: 128 and the signal
+BROKEN_PIPE = 141
 
 PARAMETER = click.option(
     "-p",
@@ -62,9 +64,26 @@ def load(
     return spec, module
 
 
+def local_places(spec: "PipelineSpec", root: str | None = None) -> "LocalPlaces":
+    """Decides where a run on this machine keeps its things; ends the program where that cannot be.
+
+    Args:
+      spec: What the pipeline is.
+      root: Folder of all runs of the pipeline; None for the spec's.
+    """
+    from tfx_distribute.pipelines import places
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    try:
+        return places.local_places(spec, root)
+    except ConfigurationError as error:
+        refuse(str(error))
+
+
 def refuse(message: str) -> NoReturn:
     """Ends the program: it cannot do what it is asked to."""
-    click.echo(f"Error: {message}", err=True)
+    with contextlib.suppress(OSError):  # the exit code says so too
+        click.echo(f"Error: {message}", err=True)
     sys.exit(INVALID)
 
 

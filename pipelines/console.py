@@ -1,5 +1,6 @@
 """What a person sees of a run: nodes as they finish, a line that lives while training, results."""
 
+import io
 import os
 import sys
 import threading
@@ -7,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -36,7 +37,8 @@ def output_to(log: Path, verbose: bool) -> Iterator[Console]:
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    console = Console(file=os.fdopen(os.dup(kept[0]), "w", encoding="utf-8"), highlight=False, soft_wrap=True)
+    shown = io.TextIOWrapper(io.BufferedWriter(_Display(os.dup(kept[0]), "w")), encoding="utf-8", errors="backslashreplace")
+    console = Console(file=shown, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
     try:
@@ -55,6 +57,16 @@ def output_to(log: Path, verbose: bool) -> Iterator[Console]:
         stop.set()
         if verbose:
             follower.join()
+
+
+class _Display(io.FileIO):
+    """Standard output of a run, which goes on when its reader has left or its disk is full."""
+
+    def write(self, text: Any) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            return len(text)
 
 
 def _follow(log: Path, console: Console, stop: threading.Event) -> None:

@@ -1,58 +1,46 @@
 """A YAML file -> a `PipelineSpec`; what is wrong with it -> one message with the line, the value and what is allowed."""
 
 import difflib
-import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
+from tfx_distribute.pipelines import files, yaml_text
+from tfx_distribute.pipelines.files import shorten
 from tfx_distribute.pipelines.models import Scalar
 from tfx_distribute.pipelines.spec import BASE_DIR, Parameters, PipelineSpec, Shards
+from tfx_distribute.pipelines.yaml_text import Location
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-Location = tuple[str | int, ...]
-
-
-class _Loader(yaml.SafeLoader):
-    """The safe loader, nothing in the file is evaluated; and `1e-3` is a number, as in YAML 1.2, not a string."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+MAX_BYTES = 256 * files.KIB
 
 
 def load(path: str | Path) -> PipelineSpec:
     """Reads a pipeline file.
 
     Raises:
-      ConfigurationError: It is not there, is not YAML, or does not describe a pipeline; one line for each mistake.
+      ConfigurationError: It cannot be read, is larger than `MAX_BYTES`, is not YAML, or does not describe a pipeline; one
+        line for each mistake.
     """
-    path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=_Loader)
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: not a text file ({error})") from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path}: not valid YAML: {error}") from error
-    lines = dict(_lines(root, (), path)) if root is not None else {}
-    if not isinstance(document, dict):
+        folder = files.resolve(path).parent
+        document = yaml_text.parse(files.read_text(path, MAX_BYTES))
+    except yaml_text.TextError as error:
+        raise ConfigurationError(f"{path}, line {error.line}: {error}") from error
+    except files.FileError as error:
+        raise ConfigurationError(str(error)) from error
+    if not isinstance(document.value, dict):
         raise ConfigurationError(f"{path}: a pipeline is a mapping with the keys {', '.join(PipelineSpec.model_fields)}")
     try:
-        return PipelineSpec.model_validate(document, context={BASE_DIR: path.resolve().parent})
+        return PipelineSpec.model_validate(document.value, context={BASE_DIR: folder})
     except ValidationError as error:
         problems = [
-            f"{path}, line {_line_of(location, lines)}: {message}"
-            for location, message in explain(error, PipelineSpec, document)
+            f"{path}, line {_line_of(location, document.lines)}: {message}"
+            for location, message in explain(error, PipelineSpec, document.value)
         ]
         raise ConfigurationError("\n".join(problems)) from error
 
@@ -61,18 +49,19 @@ def parse_parameters(given: Iterable[str]) -> dict[str, Scalar]:
     """Reads `name=value` words, the values as YAML reads them.
 
     Raises:
-      ConfigurationError: A word is not of that form, or its value is a list or a mapping.
+      ConfigurationError: A word is not of that form, its value is a list, a mapping or null, or a name is given twice.
     """
     parameters: dict[str, Scalar] = {}
     for word in given:
         name, separator, text = word.partition("=")
+        if not (name and separator):
+            raise ConfigurationError(f"{_word(word)}: write -p name=value")
+        if name in parameters:
+            raise ConfigurationError(f"{_word(word)}: {shorten(name)} is given twice; write it once")
         try:
-            value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
-        except yaml.YAMLError:
-            value = text
-        if not (name and separator) or not isinstance(value, Scalar):
-            raise ConfigurationError(f"-p {word}: write -p name=value")
-        parameters[name] = value
+            parameters[name] = yaml_text.parse_scalar(text)
+        except ValueError as error:
+            raise ConfigurationError(f"{_word(word)}: {error}") from error
     return parameters
 
 
@@ -86,14 +75,16 @@ def override(spec: PipelineSpec, given: Mapping[str, Scalar]) -> PipelineSpec:
         value, default = given[hparam], spec.trainer.hparams[hparam]
         if type(value) is not type(default) and not (type(default) is float and type(value) is int):
             kind = type(default).__name__
-            raise ConfigurationError(f"-p {hparam}={value}: {hparam} is {default!r} in the pipeline file; write a {kind}")
+            raise ConfigurationError(
+                f"{_word(hparam, value)}: {hparam} is {shorten(repr(default))} in the pipeline file; write a {kind}"
+            )
     try:
         return spec.with_parameters(dict(given))
     except ValidationError as error:
         problems = []
         for location, message in explain(error, Parameters, dict(given), also=(*Shards.PARAMETERS, *spec.trainer.hparams)):
             name = location[0] if location else ""
-            word = f"-p {name}={given[str(name)]}" if name in given else f"with {_words(given)}"
+            word = _word(str(name), given[str(name)]) if name in given else f"with {_words(given)}"
             problems.append(f"{word}: {message}")
         raise ConfigurationError("\n".join(problems)) from error
 
@@ -142,9 +133,9 @@ def explain(
         key = ".".join(map(str, location))
         if kind == "extra_forbidden":
             allowed = [*_fields_at(model, location[:-1]), *(also if len(location) == 1 else ())]
-            close = difflib.get_close_matches(str(location[-1]), allowed, n=1)
+            close = difflib.get_close_matches(str(location[-1])[:100], allowed, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            found.append((location, f"unknown key {key!r}; {hint}allowed: {', '.join(allowed)}"))
+            found.append((location, f"unknown key {shorten(key)!r}; {hint}allowed: {', '.join(allowed)}"))
         elif kind == "missing":
             found.append((location, f"{key}: is missing"))
         elif kind == "value_error":
@@ -158,7 +149,7 @@ def explain(
                 text = f"{key}: {text}"
             found.append((location, text))
         else:
-            found.append((location, f"{key}: {value!r} is not allowed: {message[0].lower()}{message[1:]}"))
+            found.append((location, f"{key}: {shorten(repr(value))} is not allowed: {message[0].lower()}{message[1:]}"))
     return found
 
 
@@ -188,27 +179,6 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
-def _lines(node: yaml.Node, location: Location, path: Path) -> Iterable[tuple[Location, int]]:
-    """The line of each place of the document, from 1.
-
-    Raises:
-      ConfigurationError: A mapping has a key twice; YAML would quietly take the last.
-    """
-    yield location, node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        seen: dict[Any, int] = {}
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if key.value in seen:
-                raise ConfigurationError(f"{path}, line {line}: {key.value!r} is also on line {seen[key.value]}")
-            seen[key.value] = line
-            yield from _lines(value, (*location, key.value), path)
-            yield (*location, key.value), line
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield from _lines(value, (*location, index), path)
-
-
 def _line_of(location: Location, lines: Mapping[Location, int]) -> int:
     """The line of a place, or of what it would be in."""
     while location and location not in lines:
@@ -217,4 +187,10 @@ def _line_of(location: Location, lines: Mapping[Location, int]) -> int:
 
 
 def _words(given: Mapping[str, Scalar]) -> str:
-    return " ".join(f"-p {name}={value}" for name, value in given.items())
+    return " ".join(_word(name, value) for name, value in given.items())
+
+
+def _word(name: str, value: Scalar | None = None) -> str:
+    """Returns an argument of the command line for a message, on one line and not too long."""
+    text = shorten(name if value is None else f"{name}={value}")
+    return f"-p {text if text.isprintable() else ascii(text)}"

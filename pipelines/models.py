@@ -1,11 +1,22 @@
 """What all models of a pipeline file have in common."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, field_validator
 
 Scalar = bool | int | float | str
+
+_MAX_INT = 2**63 - 1  # of ML Metadata and of protocol buffers
 
 
 class Model(BaseModel):
     """A part of a pipeline file: no other keys than its own, no value turned into another, its docstrings in the schema."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, validate_default=True)
+
+    @field_validator("*")
+    @classmethod
+    def _fits_in_64_bits(cls, value: Any) -> Any:
+        if isinstance(value, int) and not -_MAX_INT - 1 <= value <= _MAX_INT:
+            raise ValueError(f"is beyond 64 bits; write at most {_MAX_INT}")
+        return value

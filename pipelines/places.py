@@ -1,10 +1,17 @@
 """Where a run on this machine keeps its things."""
 
+import os
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from tfx_distribute.pipelines import files
 from tfx_distribute.pipelines.spec import PipelineSpec
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+_OTHER = "write another --root, or another push.directory"
+_PATTERN = re.compile(r"[*?\[\\\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -37,17 +44,31 @@ class LocalPlaces:
         return self.logs / "run.log"
 
     def create(self) -> None:
-        """Creates the folders that do not exist yet.
+        """Creates the folders that do not exist yet, and checks that a run can write where it has to.
 
         Artifacts, metadata and logs are created for their owner alone: they hold the data, and only this user's runs read
         them. The folder that models are pushed to has the mode that the umask gives, since a model server of another user
         may read it; so has `root`, which it is in by default. Whatever exists keeps its mode.
+
+        Raises:
+          ConfigurationError: A folder cannot be made or written to.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        self.logs.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (self.artifacts, self.logs):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        self.metadata.touch(mode=0o600)
+        folder = self.root
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.logs.parent.mkdir(exist_ok=True)
+            for folder in (self.artifacts, self.logs):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            folder = self.metadata
+            self.metadata.touch(mode=0o600)
+        except OSError as error:
+            raise ConfigurationError(f"cannot create {folder}: {error.strerror}; {_OTHER}") from error
+        for folder in (self.logs, self.artifacts, self.serving):
+            existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+            if not existing.is_dir():
+                raise ConfigurationError(f"cannot create the folder {folder}: {existing} is a file; {_OTHER}")
+            if not os.access(existing, os.W_OK | os.X_OK):
+                raise ConfigurationError(f"cannot write to the folder {existing}; {_OTHER}")
 
 
 def local_places(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> LocalPlaces:
@@ -57,11 +78,32 @@ def local_places(spec: PipelineSpec, root: str | None = None, now: datetime | No
       spec: What the pipeline is.
       root: Folder of all runs of the pipeline; default the spec's, or else `runs/<name>` in the working folder.
       now: When the run begins; names its logs.
+
+    Raises:
+      ConfigurationError: A folder cannot be resolved, or TFX and Beam would take its name for a pattern of names.
     """
-    folder = Path(root or spec.targets.local.root or f"runs/{spec.name}").expanduser().resolve()
+    if root is not None:
+        folder = _resolve("--root", root)
+    elif spec.targets.local.root is not None:
+        folder = _resolve("targets.local.root", spec.targets.local.root)
+    else:
+        folder = _resolve("the working folder", f"runs/{spec.name}")
+    found = _PATTERN.search(str(folder))
+    if found:
+        raise ConfigurationError(
+            f"{str(folder)!r} has the character {found[0]!r}, which TFX and Beam read as part of a pattern of file names; "
+            "write a --root, or targets.local.root, without it"
+        )
     pushed = spec.push.directory if spec.push else None
     return LocalPlaces(
         root=folder,
         logs=folder / "logs" / (now or datetime.now()).strftime("%Y%m%d-%H%M%S-%f"),
-        serving=Path(pushed).expanduser().resolve() if pushed else folder / "serving",
+        serving=folder / "serving" if pushed is None else _resolve("push.directory", pushed),
     )
+
+
+def _resolve(what: str, path: str) -> Path:
+    try:
+        return files.resolve(path)
+    except files.FileError as error:
+        raise ConfigurationError(f"{what}: {error}") from error

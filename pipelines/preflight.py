@@ -10,11 +10,13 @@ from typing import IO
 
 from tfx_distribute.components.example_gen import csv_rows
 from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
+from tfx_distribute.pipelines.files import MIB, FileError, read_text
 from tfx_distribute.pipelines.spec import Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 CHECKED_ROWS = 100_000  # of CSV files, in all: a fraction of a second; ExampleGen checks the rest
 _GLOB_CHARACTERS = "*?[\\"
+MAX_SCHEMA_BYTES = 16 * MIB
 
 
 def check_data(spec: PipelineSpec) -> None:
@@ -23,6 +25,7 @@ def check_data(spec: PipelineSpec) -> None:
     Raises:
       ConfigurationError: Something is wrong with them.
     """
+    schema = _read_schema(spec.data.schema_file)
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
@@ -37,7 +40,11 @@ def check_data(spec: PipelineSpec) -> None:
         name = getattr(spec.trainer, key)
         if spec.transform is None and name is not None and name not in columns:
             raise ConfigurationError(f"trainer.{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
-    _check_schema(spec.data, columns, files[0])
+    missing = [feature for feature in schema if feature not in columns]
+    if missing:
+        raise ConfigurationError(
+            f"data.{source}: {files[0]} lacks columns of the schema: {', '.join(missing)}; it has {', '.join(columns)}"
+        )
 
 
 def _columns(source: str, files: list[Path]) -> list[str] | None:
@@ -72,22 +79,20 @@ def _open(file: str) -> IO[bytes]:
     return open(file, "rb")
 
 
-def _check_schema(data: Data, columns: list[str], file: Path) -> None:
-    schema_file = data.schema_file
+def _read_schema(schema_file: str | None) -> list[str]:
+    """Returns the names of the features of a local schema; none where there is none."""
     if schema_file is None or "://" in schema_file:
-        return
+        return []
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     try:
-        schema = text_format.Parse(Path(schema_file).read_text(encoding="utf-8"), schema_pb2.Schema())
-    except (OSError, text_format.ParseError) as error:
-        raise ConfigurationError(f"data.schema_file: cannot read {schema_file}: {error}") from error
-    missing = [feature.name for feature in schema.feature if feature.name not in columns]
-    if missing:
-        raise ConfigurationError(
-            f"data.{data.source[0]}: {file} lacks columns of the schema: {', '.join(missing)}; it has {', '.join(columns)}"
-        )
+        schema = text_format.Parse(read_text(schema_file, MAX_SCHEMA_BYTES), schema_pb2.Schema())
+    except FileError as error:
+        raise ConfigurationError(f"data.schema_file: cannot read {error}") from error
+    except (text_format.ParseError, RecursionError) as error:
+        raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
+    return [feature.name for feature in schema.feature]
 
 
 def data_files(name: str, source: str) -> list[Path]:

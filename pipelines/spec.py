@@ -19,8 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
+from tfx_distribute.pipelines import files
 from tfx_distribute.pipelines.beam import Beam
 from tfx_distribute.pipelines.models import Model, Scalar
 from tfx_distribute.pipelines.nodes import Node
@@ -39,19 +40,15 @@ def _input_path(value: str, info: ValidationInfo) -> str:
     if scheme == "package" and found:
         package, _, inside = rest.partition("/")
         try:
-            installed = find_spec(package)
-        except ModuleNotFoundError:
+            installed = find_spec(package) if all(part.isidentifier() for part in package.split(".")) else None
+        except ImportError:
             installed = None
         if installed is None or not installed.submodule_search_locations:
             raise ValueError(f"there is no installed package {package!r}")
-        return str(Path(next(iter(installed.submodule_search_locations))) / inside)
+        return str(files.resolve(inside or ".", next(iter(installed.submodule_search_locations))))
     if found:
         return value
-    base = (info.context or {}).get(BASE_DIR, ".")
-    try:
-        return str((Path(base) / Path(value).expanduser()).resolve())
-    except RuntimeError as error:  # a link that leads to itself, or `~` of a user who does not exist
-        raise ValueError(f"cannot find {value}: {error}") from error
+    return str(files.resolve(value, (info.context or {}).get(BASE_DIR, ".")))
 
 
 InputPath = Annotated[str, AfterValidator(_input_path)]
@@ -72,7 +69,7 @@ class Data(Model):
     """Dotted path of an ExampleGen component class, importable beside the module or installed."""
     example_gen_args: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the `example_gen` class."""
-    splits: dict[str, Annotated[int, Field(ge=1)]] = Field(default={"train": 2, "eval": 1})
+    splits: dict[str, Annotated[int, Field(ge=1, lt=2**31)]] = Field(default={"train": 2, "eval": 1})
     """Name of each split and its share in hash buckets."""
     schema_file: InputPath | None = None
     """A curated schema, `schema.pbtxt`; otherwise one is inferred from the data."""
@@ -168,7 +165,7 @@ class Parameters(Model):
     """Seed of initial weights and shuffling."""
     keras_version: int = Field(Schedule.keras_version, json_schema_extra={"enum": list(compatibility.KERAS_VERSIONS)})
     """Generation of Keras that `tf.keras` is."""
-    global_clipnorm: float = Field(Schedule.global_clipnorm, ge=0)
+    global_clipnorm: FiniteFloat = Field(Schedule.global_clipnorm, ge=0)
     """Norm over all variables that gradients are clipped to; 0 clips none."""
     gradient_accumulation_steps: int = Field(Schedule.gradient_accumulation_steps, ge=1)
     """Batches of each replica whose gradients are summed for one training step."""
@@ -259,9 +256,9 @@ class Trainer(Model):
 class Change(Model):
     """How a metric may change against the latest blessed model."""
 
-    absolute: float | None = None
+    absolute: FiniteFloat | None = None
     """Least (or, where lower is better, greatest) difference."""
-    relative: float | None = None
+    relative: FiniteFloat | None = None
     """The same as a fraction of the blessed model's value."""
     higher_is_better: bool = True
     """Direction of the metric."""
@@ -276,9 +273,9 @@ class Change(Model):
 class Metric(Model):
     """One metric, and what it has to be for the model to be pushed."""
 
-    lower_bound: float | None = None
+    lower_bound: FiniteFloat | None = None
     """Least value."""
-    upper_bound: float | None = None
+    upper_bound: FiniteFloat | None = None
     """Greatest value."""
     change: Change | None = None
     """Against the latest blessed model; the first model has nothing to be compared with."""
@@ -369,7 +366,11 @@ class PipelineSpec(Model):
     @field_validator("module")
     @classmethod
     def _absolute(cls, module: str, info: ValidationInfo) -> str:
-        return _input_path(module, info) if module.endswith(".py") else module
+        if not module.endswith(".py"):
+            return module
+        # A link keeps its name, which the module is imported by, and its folder, which it imports from.
+        name = module.rpartition("/")[2]
+        return str(Path(_input_path(module.removesuffix(name) or ".", info)) / name)
 
     def with_parameters(self, given: dict[str, Scalar]) -> "PipelineSpec":
         """The same pipeline with other values of pipeline parameters or hyperparameters.

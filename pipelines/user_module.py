@@ -8,11 +8,14 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 
+from tfx_distribute.pipelines import files
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Reading, Recovery, Schedule
+
+MAX_BYTES = 16 * files.MIB
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ def find(spec: PipelineSpec) -> Module:
             raise ConfigurationError(f"module: {file.name} cannot be imported under that name; rename the file")
     else:
         name, folder = spec.module, None
+        if name == "__main__" or not all(part.isidentifier() for part in name.split(".")):
+            raise ConfigurationError(f"module: {name!r} is not the name of a module; for a file, write its path with .py")
         try:
             found = find_spec(name)
         except ModuleNotFoundError as error:
@@ -60,7 +65,7 @@ def find(spec: PipelineSpec) -> Module:
         if found is None or not found.origin:
             raise ConfigurationError(f"module: {name!r} is not installed; for a file, write its path with .py")
         file = Path(found.origin)
-    names = module_lib.top_level_names(file)
+    names = _read_names(file, siblings=folder is not None)
     train = module_lib.training_function(names, str(file))
     if train == "run_fn":
         _check_run_fn(spec)
@@ -74,6 +79,25 @@ def find(spec: PipelineSpec) -> Module:
     if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
     return Module(name, file, folder, train)
+
+
+def _read_names(file: Path, siblings: bool) -> set[str]:
+    """Returns the names that a module defines, after a check that it can be read, and with `siblings` its folder's modules.
+
+    Raises:
+      ConfigurationError: One of the files cannot be, or the module is not Python source.
+    """
+    if file.suffix != ".py":
+        raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
+    try:
+        files.read_bytes(file, MAX_BYTES)
+        for sibling in module_lib.python_files(file.parent) if siblings else ():
+            files.check_readable(sibling, MAX_BYTES)
+        return module_lib.top_level_names(file)
+    except files.FileError as error:
+        raise ConfigurationError(f"module: cannot read {error}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ConfigurationError(f"module: {file} is not Python source: {error}") from error
 
 
 # By fn_args, or because it concerns the processes around it.

@@ -67,18 +67,21 @@ class Finished:
 
 @pytest.fixture
 def command(tmp_path: Path) -> Callable[..., Finished]:
-    """Runs `tfx-distribute` in a process of its own, from a folder outside the repository."""
+    """Runs `tfx-distribute` in a process of its own, from a folder outside the repository; it leaves no temporary file."""
 
     def run(*arguments: str | Path, timeout: float = 280) -> Finished:
-        done = subprocess.run(
-            [sys.executable, "-m", "tfx_distribute.pipelines", *map(str, arguments)],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        with tempfile.TemporaryDirectory(prefix="command-") as temporary:
+            done = subprocess.run(
+                [sys.executable, "-m", "tfx_distribute.pipelines", *map(str, arguments)],
+                cwd=tmp_path,
+                env={**os.environ, "TMPDIR": temporary},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+            assert os.listdir(temporary) == [], done.stdout
         return Finished(done.returncode, done.stdout)
 
     return run

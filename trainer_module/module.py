@@ -98,16 +98,17 @@ def fingerprint(place: Path) -> str:
     if place.is_file():
         return hashlib.sha256(place.read_bytes()).hexdigest()
     digest = hashlib.sha256()
-    for file in sorted(_python_files(place)):
+    for file in sorted(python_files(place)):
         digest.update(str(file.relative_to(place)).encode() + b"\0" + fingerprint(file).encode())
     return digest.hexdigest()
 
 
-def _python_files(folder: Path) -> Iterator[Path]:
+def python_files(folder: Path) -> Iterator[Path]:
+    """Yields the Python files in a folder and below that can be imported."""
     for parent, folders, files in os.walk(folder):
         # Environments, caches and checkouts of other things are not what a module imports from beside it.
         folders[:] = [name for name in folders if not name.startswith((".", "__")) and name != "site-packages"]
-        yield from (Path(parent) / name for name in files if name.endswith(".py"))
+        yield from (Path(parent) / name for name in files if name.endswith(".py") and not name.startswith("."))
 
 
 def training_function(names: set[str], where: str) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx_distribute.components import direct_runner
 from tfx_distribute.components.launchers import gpus as launcher_gpus
 from tfx_distribute.components.launchers import local as local_launcher
+from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.pipelines import beam, graph, results, user_module
+from tfx_distribute.components.launchers.termination import terminable
+from tfx_distribute.pipelines import beam, graph, results, temporary, user_module
 from tfx_distribute.pipelines.places import LocalPlaces
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.trainer_module import module as module_lib
@@ -152,7 +155,7 @@ def run(
       What came of it.
 
     Raises:
-      ConfigurationError: The pipeline cannot be built.
+      ConfigurationError: The pipeline cannot be built, or another run is using its folder.
       NodeError: A node failed.
     """
     beam.check_local(spec.beam)
@@ -166,12 +169,32 @@ def run(
         server=server,
         gpus=tuple(launcher_gpus.visible()),
     )
-    with user_module.importable(module), local_launcher.settings(settings), _gpus_hidden(), direct_runner.as_default():
+    with (
+        locks.exclusive(str(places.root), "the run folder", "wait until it ends, or write another --root"),
+        temporary.run_folder(),
+        terminable(),
+        _arguments_hidden(),
+        user_module.importable(module),
+        local_launcher.settings(settings),
+        _gpus_hidden(),
+        direct_runner.as_default(),
+    ):
         # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
         module_lib.load(UserModule(module.function(module.train)))
         runner = LocalRunner(graph.parameter_values(spec), on_node)
         runner.run(_build(spec, module, places, connection, enable_cache))
-    return results.read(connection, runner.executions, spec)
+        return results.read(connection, runner.executions, spec)
+
+
+@contextlib.contextmanager
+def _arguments_hidden() -> Iterator[None]:
+    """Keeps this process's arguments from TFX and absl, which would read them as flags of theirs: `-v` is absl's too."""
+    before = sys.argv
+    sys.argv = before[:1] or ["tfx-distribute"]  # absl takes the first word for the program's name
+    try:
+        yield
+    finally:
+        sys.argv = before
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from tfx_distribute.trainer_module.checkpoint import discard
 from tfx_distribute.trainer_module.features import Features, FeatureSpec
 from tfx_distribute.trainer_module.trainable import input_names, is_keras_3
 
+_HALVES = (tf.float16, tf.bfloat16)
+
 
 def export(model: tf.keras.Model, features: Features, folder: str, is_chief: bool) -> None:
     """Saves the model for serving and evaluation.
@@ -21,6 +23,7 @@ def export(model: tf.keras.Model, features: Features, folder: str, is_chief: boo
     them, without the label, through the transform graph and the model to `outputs`, or to the names of a model that
     returns several (`output_0` and so on where they have none); and, where there is a transform
     graph, `transform_features`: the same examples to the transformed features, the label included, for Evaluator.
+    Half-precision predictions are returned as float32, which every client can read.
 
     Args:
       model: A trained Keras model.
@@ -61,12 +64,11 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
         return {"serving_default": serve_examples}
 
     # A SavedModel holds only what hangs on the saved object.
-    model.transform_layer = features.transform.transform_features_layer()
-    model.serving_transform_layer = features.transform.transform_features_layer()
+    model.transform_layer = features.make_transform_layer()
 
     @tf.function(input_signature=[examples])
     def serve(examples):  # type: ignore[no-untyped-def]
-        transformed = _transform(model.serving_transform_layer, examples, request_spec)
+        transformed = _transform(model.transform_layer, examples, request_spec)
         return _named(model({name: transformed[name] for name in inputs}, training=False))
 
     @tf.function(input_signature=[examples])
@@ -77,12 +79,14 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
 
 
 def _named(prediction: Any) -> dict[str, tf.Tensor]:
-    """What a model predicts as a signature returns it: by the names that the model gives, or else as `outputs`."""
+    """Names a model's predictions as a signature returns them: as the model does, or else `outputs`."""
     if isinstance(prediction, Mapping):
-        return dict(prediction)
-    if isinstance(prediction, list | tuple):
-        return {f"output_{index}": value for index, value in enumerate(prediction)}
-    return {"outputs": prediction}
+        named = dict(prediction)
+    elif isinstance(prediction, list | tuple):
+        named = {f"output_{index}": value for index, value in enumerate(prediction)}
+    else:
+        named = {"outputs": prediction}
+    return {name: tf.cast(value, tf.float32) if value.dtype in _HALVES else value for name, value in named.items()}
 
 
 @tf.autograph.experimental.do_not_convert  # nothing of the user's in it, and converting TFT's own code takes a second

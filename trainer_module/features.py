@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+import tf_keras
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -27,6 +28,7 @@ class Features:
     """
 
     def __init__(self, data: Data):
+        self._transform_graph = data.transform_graph
         if data.transform_graph:
             self.transform: tft.TFTransformOutput | None = tft.TFTransformOutput(data.transform_graph)
             self.raw: FeatureSpec = self.transform.raw_feature_spec()
@@ -50,6 +52,21 @@ class Features:
         kept = {*names, self.label, self.example_weight}
         fewer.examples = {name: spec for name, spec in self.examples.items() if name in kept}
         return fewer
+
+    def make_transform_layer(self) -> tf_keras.Model:
+        """Makes the layer that applies the transform graph; it takes raw examples under every precision.
+
+        TFT's layer is a Keras 2 model, whichever Keras is trained with. It would take on the mixed precision that training
+        has set, and cast raw floats to a type that the graph does not accept. `transform` keeps the first layer that it
+        makes, perhaps for the user's module and in that precision, so this one comes from a reader of its own.
+        """
+        assert self._transform_graph is not None, "there is no transform graph"
+        policy = tf_keras.mixed_precision.global_policy()
+        tf_keras.mixed_precision.set_global_policy("float32")
+        try:
+            return tft.TFTransformOutput(self._transform_graph).transform_features_layer()
+        finally:
+            tf_keras.mixed_precision.set_global_policy(policy)
 
     def _check_is_in_every_example(self, argument: str, name: str) -> None:
         if name not in self.examples:

@@ -3,10 +3,12 @@
 import contextlib
 import os
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from unittest import mock
 
 from absl import logging
 from ml_metadata.proto import metadata_store_pb2
@@ -108,14 +110,15 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
             self._listener(NodeStarted(name))
             began = time.monotonic()
             try:
-                execution = launcher.Launcher(
-                    pipeline_node=node,
-                    mlmd_connection=connection,
-                    pipeline_info=pipeline.pipeline_info,
-                    pipeline_runtime_spec=pipeline.runtime_spec,
-                    executor_spec=runner_utils.extract_executor_spec(deployment, name),
-                    custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
-                ).launch()
+                with _without_watchers():
+                    execution = launcher.Launcher(
+                        pipeline_node=node,
+                        mlmd_connection=connection,
+                        pipeline_info=pipeline.pipeline_info,
+                        pipeline_runtime_spec=pipeline.runtime_spec,
+                        executor_spec=runner_utils.extract_executor_spec(deployment, name),
+                        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+                    ).launch()
             except Exception as error:
                 logging.exception("%s failed", name)
                 raise NodeError(name) from error
@@ -166,12 +169,45 @@ def run(
         server=server,
         gpus=tuple(launcher_gpus.visible()),
     )
-    with user_module.importable(module), local_launcher.settings(settings), _gpus_hidden(), direct_runner.as_default():
+    with (
+        user_module.importable(module),
+        local_launcher.settings(settings),
+        _gpus_hidden(),
+        direct_runner.as_default(),
+    ):
         # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
         module_lib.load(UserModule(module.function(module.train)))
         runner = LocalRunner(graph.parameter_values(spec), on_node)
         runner.run(_build(spec, module, places, connection, enable_cache))
     return results.read(connection, runner.executions, spec)
+
+
+class _NoWatcher:
+    """Stands in for the server by which a remote executor would update the metadata of its execution.
+
+    TFX starts one for each node, on a port that it finds by listening on every interface. It is of no use to executors in
+    this process, and any user of the machine could call it.
+    """
+
+    address = ""
+
+    def __init__(self, **_: Any):
+        pass
+
+    def start(self) -> None:
+        """Does nothing."""
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+@contextlib.contextmanager
+def _without_watchers() -> Iterator[None]:
+    with (
+        mock.patch.object(launcher, "execution_watcher", types.SimpleNamespace(ExecutionWatcher=_NoWatcher)),
+        mock.patch.object(launcher, "portpicker", types.SimpleNamespace(pick_unused_port=int)),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -4,10 +4,12 @@ import contextlib
 import os
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from unittest import mock
 
 from absl import logging
 from ml_metadata.proto import metadata_store_pb2
@@ -111,14 +113,15 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
             self._listener(NodeStarted(name))
             began = time.monotonic()
             try:
-                execution = launcher.Launcher(
-                    pipeline_node=node,
-                    mlmd_connection=connection,
-                    pipeline_info=pipeline.pipeline_info,
-                    pipeline_runtime_spec=pipeline.runtime_spec,
-                    executor_spec=runner_utils.extract_executor_spec(deployment, name),
-                    custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
-                ).launch()
+                with _without_watchers():
+                    execution = launcher.Launcher(
+                        pipeline_node=node,
+                        mlmd_connection=connection,
+                        pipeline_info=pipeline.pipeline_info,
+                        pipeline_runtime_spec=pipeline.runtime_spec,
+                        executor_spec=runner_utils.extract_executor_spec(deployment, name),
+                        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+                    ).launch()
             except Exception as error:
                 logging.exception("%s failed", name)
                 raise NodeError(name) from error
@@ -195,6 +198,34 @@ def _arguments_hidden() -> Iterator[None]:
         yield
     finally:
         sys.argv = before
+
+
+class _NoWatcher:
+    """Stands in for the server by which a remote executor would update the metadata of its execution.
+
+    TFX starts one for each node, on a port that it finds by listening on every interface. It is of no use to executors in
+    this process, and any user of the machine could call it.
+    """
+
+    address = ""
+
+    def __init__(self, **_: Any):
+        pass
+
+    def start(self) -> None:
+        """Does nothing."""
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+@contextlib.contextmanager
+def _without_watchers() -> Iterator[None]:
+    with (
+        mock.patch.object(launcher, "execution_watcher", types.SimpleNamespace(ExecutionWatcher=_NoWatcher)),
+        mock.patch.object(launcher, "portpicker", types.SimpleNamespace(pick_unused_port=int)),
+    ):
+        yield
 
 
 @contextlib.contextmanager

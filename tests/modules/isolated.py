@@ -1,6 +1,6 @@
 """Trains in a network and a file system of its own, which it spoils on the way; prints what came of it, as JSON.
 
-unshare --user --map-root-user --net --mount python isolated.py cut|full|read-only FOLDER
+unshare --user --map-root-user --net --mount python isolated.py cut|full|read-only|unguarded FOLDER
 """
 
 import json
@@ -15,6 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from faults import STRATEGIES, can_be_struck, continued, messages
 from training import digits_cluster, write_digits
 
+from tfx_distribute.components import launchers
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.trainer_module.job import Recovery, Schedule
 
@@ -46,6 +47,10 @@ class Spoil:
 
 def main(how: str, folder: Path) -> None:
     loopback("up")
+    if how == "unguarded":  # the library that guards servers is there, and cannot be loaded
+        (library,) = Path(launchers.__file__).parent.glob("_loopback*.so")
+        (folder / "broken.so").write_bytes(b"not a library")
+        mount("--bind", str(folder / "broken.so"), str(library))
     with ForkServer(folder / "log") as server:
         cluster = can_be_struck(digits_cluster(folder, write_digits(folder), server))
         checkpoints = cluster.job.outputs.checkpoint_dir

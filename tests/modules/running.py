@@ -1,5 +1,6 @@
 """What tests ask of running processes."""
 
+import contextlib
 import os
 import subprocess
 import time
@@ -32,8 +33,9 @@ def listening(pids: list[int]) -> list[str]:
     inodes = set()
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            target = os.readlink(descriptor)
-            if target.startswith("socket:["):
-                inodes.add(target[len("socket:[") : -1])
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                target = os.readlink(descriptor)
+                if target.startswith("socket:["):
+                    inodes.add(target[len("socket:[") : -1])
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     return [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]

@@ -247,3 +247,12 @@ def test_disk_that_takes_no_more(isolated, how):
     assert any("cannot save the training state, and goes on" in message for message in found["messages"])
     assert found["saved"] == 100
     assert [name.partition(".")[0] for name in found["files"]] == ["state", "step-100", "step-100", "step-100"]
+
+
+def test_training_says_when_strangers_could_take_it_over(isolated, tmp_path):
+    """The dynamic linker only prints that it leaves a library out: the training process has to find out by itself."""
+    found = isolated("unguarded")
+    warning = found["messages"][0]
+    assert warning.startswith("WARNING: Whoever reaches this machine over the network can take over this training")
+    assert f"could not be loaded: see {tmp_path / 'log'}" in warning
+    assert "cannot be preloaded" in (tmp_path / "log").read_text()

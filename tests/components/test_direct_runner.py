@@ -1,0 +1,83 @@
+"""Beam pipelines on the direct runner, with real worker processes."""
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+import running
+from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
+from running import children, listening
+
+from tfx_distribute.components.direct_runner import DirectRunner, as_default
+
+TWO_PROCESSES = [
+    "--runner=tfx_distribute.components.direct_runner.DirectRunner",
+    "--direct_running_mode=multi_processing",
+    "--direct_num_workers=2",
+]
+
+
+def test_two_processes_of_which_nothing_listens_on_a_port(tmp_path, monkeypatch):
+    """In a temporary folder whose name is long, as some systems have them, and has a space."""
+    temporary = tmp_path / "a folder"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("PYTHONPATH", str(Path(running.__file__).parent))  # for the workers
+    runner, out = os.getpid(), tmp_path / "out"
+    out.mkdir()
+
+    def look(element: int) -> tuple[int, int]:
+        folder = next(iter([*temporary.glob("beam-*/socket"), *Path("/tmp").glob("beam-*/socket")])).parent  # noqa: S108
+        found = [os.getpid(), stat.S_IMODE(folder.stat().st_mode), listening([runner, *children(runner)])]
+        (out / str(element)).write_text(repr(found))
+        return element % 2, element
+
+    def write_sum(pair: tuple[int, Iterable[int]], counts: list[int]) -> None:
+        (out / f"sum-{pair[0]}").write_text(f"{sum(pair[1])} {counts}")
+
+    with beam.Pipeline(argv=TWO_PROCESSES) as pipeline:
+        groups = pipeline | beam.Create(range(40)) | beam.Reshuffle() | beam.Map(look) | beam.GroupByKey()
+        count = groups | beam.combiners.Count.Globally()
+        _ = groups | beam.Map(write_sum, beam.pvalue.AsList(count))
+
+    seen = [eval((out / str(element)).read_text()) for element in range(40)]  # noqa: S307
+    assert runner not in {pid for pid, _, _ in seen}
+    assert {mode for _, mode, _ in seen} == {0o700}
+    assert all(ports == [] for _, _, ports in seen)
+    assert [(out / f"sum-{rest}").read_text() for rest in (0, 1)] == ["380 [2]", "400 [2]"]
+    assert not list(temporary.glob("beam-*/socket")), "the folder goes with the pipeline"
+    assert children(runner) == []
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_that_dies_fails_the_pipeline():
+    """Beam alone would wait for it without end."""
+
+    def die(element: int) -> None:
+        os._exit(7)
+
+    with (
+        pytest.raises(RuntimeError, match=r"worker_\d+, a process of Beam's, ended with status 7"),
+        beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
+    ):
+        _ = pipeline | beam.Create([1]) | beam.Map(die)
+    assert children(os.getpid()) == []
+
+
+def test_what_would_listen_on_every_interface_is_refused():
+    arguments = [TWO_PROCESSES[0], "--direct_running_mode=multi_threading", "--direct_num_workers=2"]
+    with (
+        pytest.raises(ValueError, match="Beam would listen on all interfaces of this machine"),
+        beam.Pipeline(argv=arguments) as pipeline,
+    ):
+        _ = pipeline | beam.Create([1])
+
+
+@pytest.mark.parametrize("name", [None, "DirectRunner", "direct"])
+def test_pipelines_that_name_no_runner_or_that_of_beam(name):
+    with as_default():
+        assert isinstance(beam.Pipeline(name).runner, DirectRunner)
+    assert isinstance(beam.Pipeline(name).runner, SwitchingDirectRunner)

@@ -1,0 +1,191 @@
+"""Nobody else reaches a run: one with two processes of Beam's and two of training, in a network of its own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from strangers import NOBODY
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="takes root, for a network of its own and to act as another user"),
+]
+
+SECRET = "the owner's alone"  # noqa: S105
+MODULES = Path(__file__).parents[1] / "modules"
+# As the kernel writes them: 127.0.0.1, the same mapped into IPv6, ::1.
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+NETWORK = "ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec "
+LISTEN = "0A"
+
+
+@dataclass
+class Observed:
+    """A run that has ended, and what was seen while it went on.
+
+    Attributes:
+      listening: Addresses that anything in its network listened on.
+      datagrams: Addresses of sockets for UDP.
+      visits: Who asked for what -> the answers.
+      names: Names that were looked up.
+      readable: What the run wrote -> whether another user can read it.
+    """
+
+    root: Path
+    code: int = -1
+    output: str = ""
+    listening: set[str] = field(default_factory=set)
+    datagrams: set[str] = field(default_factory=set)
+    visits: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    names: str = ""
+    readable: dict[str, bool] = field(default_factory=dict)
+
+
+class Visitor:
+    """A program in the run's network that asks its servers for things, as this user or another."""
+
+    def __init__(self, network_of: int, observed: Observed):
+        self._visits = observed.visits
+        words = ["nsenter", f"--net=/proc/{network_of}/ns/net", sys.executable, str(MODULES / "visitor.py")]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, user: str, what: str, *arguments: object) -> str:
+        request = {"user": NOBODY if user == "stranger" else os.geteuid(), "what": what, "arguments": arguments}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def visit(self, what: str, *arguments: object, users: tuple[str, ...] = ("stranger", "owner")) -> None:
+        for user in users:
+            self._visits.setdefault((user, what), []).append(self.ask(user, what, *arguments))
+
+    def wait_ready(self) -> None:
+        assert self._process.stdout.readline() == "ready\n"
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(30)
+
+
+def addresses(pid: int, protocol: str, state: str | None = None) -> set[str]:
+    rows = [
+        line.split()
+        for version in ("", "6")
+        for line in Path(f"/proc/{pid}/net/{protocol}{version}").read_text().splitlines()[1:]
+    ]
+    return {row[1] for row in rows if state in (None, row[3])}
+
+
+@pytest.fixture(scope="module")
+def observed(request, tmp_path_factory) -> Iterator[Observed]:
+    # Not in pytest's folder, which no other user may enter.
+    folder = Path(tempfile.mkdtemp(prefix="security-", dir="/tmp"))
+    folder.chmod(0o755)
+    found = Observed(folder / "run")
+    example = request.config.rootpath / "examples" / "digits"
+    for name in ("model.py", "digits_data.py"):
+        shutil.copy(example / name, folder)
+    text = (example / "pipeline.yaml").read_text()
+    before, _, _ = text.partition("evaluate:")
+    (folder / "pipeline.yaml").write_text(before + "push: {}\nbeam: {direct_num_workers: 2}\n")
+    secret, names, temporary = folder / "secret", folder / "names", folder / "tmp"
+    secret.touch(mode=0o600)
+    secret.write_text(SECRET)
+    names.touch()
+    temporary.mkdir()
+    hooks = tmp_path_factory.mktemp("hooks")
+    shutil.copy(MODULES / "names_refused.py", hooks / "sitecustomize.py")
+    values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=200", "accelerator_type=cpu")
+    words = ["-m", "tfx_distribute.pipelines", "run", folder / "pipeline.yaml", "--root", found.root]
+    words += [word for value in values for word in ("-p", value)]
+    command = " ".join(map(str, [sys.executable, *words]))
+    with (folder / "output").open("w") as output:
+        run = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", NETWORK + command],  # noqa: S607
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{hooks}:{os.environ.get('PYTHONPATH', '')}",
+                "NAMES_FILE": str(names),
+                "TMPDIR": str(temporary),
+            },
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            umask=0o022,
+        )
+    deadline = time.monotonic() + 500
+    while Path(f"/proc/{run.pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
+        time.sleep(0.01)
+    visitor = Visitor(run.pid, found)
+    try:
+        visitor.wait_ready()
+        seen: set[str] = set()
+        while run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+            try:
+                listening = addresses(run.pid, "tcp", LISTEN)
+                found.datagrams |= addresses(run.pid, "udp")
+            except OSError:
+                break  # it has ended meanwhile
+            found.listening |= listening
+            for socket in set(map(str, temporary.glob("beam-*/socket"))) - seen:
+                seen.add(socket)
+                visitor.visit("beam", f"unix:{socket}", str(secret))
+            for address in listening - seen:
+                seen.add(address)
+                port = int(address.partition(":")[2], 16)
+                visitor.visit("tcp", port)
+                visitor.visit("beam", f"127.0.0.1:{port}", str(secret), users=("stranger",))
+                visitor.visit("tensorflow", port, str(secret), users=("stranger",))
+        found.code = run.wait(max(1.0, deadline - time.monotonic()))
+        found.output = (folder / "output").read_text()
+        found.names = names.read_text()
+        for path in (path for path in found.root.rglob("*") if path.is_file()):
+            answer = visitor.ask("stranger", "read", str(path))
+            found.readable[str(path.relative_to(found.root))] = answer != "PermissionError"
+        yield found
+    finally:
+        run.kill()
+        run.wait()
+        visitor.close()
+        shutil.rmtree(folder)
+
+
+def test_the_run_is_one_that_was_looked_at(observed):
+    assert observed.code == 0, observed.output
+    assert ("stranger", "beam") in observed.visits
+    assert ("stranger", "tcp") in observed.visits
+
+
+def test_nothing_listens_beyond_loopback(observed):
+    hosts = {address.partition(":")[0] for address in observed.listening}
+    assert hosts
+    assert hosts <= LOOPBACK
+    assert not observed.datagrams
+
+
+def test_no_other_user_is_let_in(observed):
+    assert set(observed.visits["stranger", "tcp"]) == {"closed"}
+    assert SECRET not in str(observed.visits)
+    # That of the run itself is: it is greeted by TensorFlow, and told by Beam that files are not to be had.
+    assert all(answer not in ("closed", "timeout") for answer in observed.visits["owner", "tcp"])
+    assert set(observed.visits["owner", "beam"]) == {"UNIMPLEMENTED"}
+
+
+def test_no_name_is_looked_up(observed):
+    assert observed.names == ""
+
+
+def test_only_the_pushed_model_is_for_others_to_read(observed):
+    readable = {path for path, is_readable in observed.readable.items() if is_readable}
+    assert readable == {path for path in observed.readable if path.startswith("serving/")}
+    assert {Path(path).name for path in readable} >= {"saved_model.pb", "variables.index"}
+    assert {path.partition("/")[0] for path in observed.readable} == {"artifacts", "logs", "metadata.sqlite", "serving"}

@@ -23,6 +23,7 @@ def check_data(spec: PipelineSpec) -> None:
     Raises:
       ConfigurationError: Something is wrong with them.
     """
+    features = _schema_features(spec.data.schema_file)
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
@@ -37,7 +38,10 @@ def check_data(spec: PipelineSpec) -> None:
         name = getattr(spec.trainer, key)
         if spec.transform is None and name is not None and name not in columns:
             raise ConfigurationError(f"trainer.{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
-    _check_schema(spec.data, columns, files[0])
+    if missing := [name for name in features if name not in columns]:
+        raise ConfigurationError(
+            f"data.{source}: {files[0]} lacks columns of the schema: {', '.join(missing)}; it has {', '.join(columns)}"
+        )
 
 
 def _columns(source: str, files: list[Path]) -> list[str] | None:
@@ -72,22 +76,18 @@ def _open(file: str) -> IO[bytes]:
     return open(file, "rb")
 
 
-def _check_schema(data: Data, columns: list[str], file: Path) -> None:
-    schema_file = data.schema_file
+def _schema_features(schema_file: str | None) -> list[str]:
+    """Returns the names of the features of a local schema."""
     if schema_file is None or "://" in schema_file:
-        return
+        return []
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     try:
         schema = text_format.Parse(Path(schema_file).read_text(encoding="utf-8"), schema_pb2.Schema())
-    except (OSError, text_format.ParseError) as error:
+    except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
         raise ConfigurationError(f"data.schema_file: cannot read {schema_file}: {error}") from error
-    missing = [feature.name for feature in schema.feature if feature.name not in columns]
-    if missing:
-        raise ConfigurationError(
-            f"data.{data.source[0]}: {file} lacks columns of the schema: {', '.join(missing)}; it has {', '.join(columns)}"
-        )
+    return [feature.name for feature in schema.feature]
 
 
 def data_files(name: str, source: str) -> list[Path]:

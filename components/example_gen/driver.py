@@ -1,8 +1,10 @@
 """Fingerprints the files of a data source: changed content is never taken for that of an earlier run."""
 
+import os
 from collections.abc import Iterable
 
 from tfx.components.example_gen import driver, input_processor
+from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from tfx_distribute.components.example_gen.data_files import fingerprint, list_files
@@ -36,3 +38,26 @@ class _SourceFiles(input_processor.InputProcessor):
         return "\n".join(
             f"split:{split.name},{fingerprint(list_files(self._input_base, split.pattern))}" for split in self._splits
         )
+
+
+class PatternDriver(driver.FileBasedDriver):
+    """TFX's driver of file-based ExampleGens, with its spans and versions, and a fingerprint of the content of files."""
+
+    def get_input_processor(
+        self,
+        splits: Iterable[example_gen_pb2.Input.Split],
+        range_config: range_config_pb2.RangeConfig | None = None,
+        input_base_uri: str | None = None,
+    ) -> input_processor.InputProcessor:
+        """Returns what finds span and version, and tells the fingerprint of the files."""
+        return _MatchingFiles(input_base_uri or "", splits, range_config)
+
+
+class _MatchingFiles(input_processor.FileBasedInputProcessor):
+    def get_input_fingerprint(self, span: int, version: int | None) -> str:
+        prints = []
+        for split in self._splits:
+            pattern = self.get_pattern_for_span_version(split.pattern, span, version)
+            files = fileio.glob(os.path.join(self._input_base_uri, pattern))
+            prints.append(f"split:{split.name},{fingerprint([file for file in files if not fileio.isdir(file)])}")
+        return "\n".join(prints)

@@ -144,3 +144,16 @@ def test_addresses_have_no_wildcards():
     assert preflight.input_base_and_pattern(Data(csv="gs://bucket/data")) == ("gs://bucket/data", "*")
     with pytest.raises(ConfigurationError, match=r"data.csv: gs://bucket/\*.csv has one of the characters"):
         preflight.input_base_and_pattern(Data(csv="gs://bucket/*.csv"))
+
+
+@pytest.mark.parametrize("content", [b"feature { nme: 1 }", b"\xff", None])
+def test_schema_that_cannot_be_read(project, content):
+    """Whatever the data is."""
+    write_pipeline(project, "tfrecord")
+    file = project / "pipeline.yaml"
+    file.write_text(file.read_text().replace("tfrecord: data", "tfrecord: data, schema_file: schema.pbtxt"))
+    if content is not None:
+        (project / "schema.pbtxt").write_bytes(content)
+    code, output = validate(project)
+    assert code == 2
+    assert f"data.schema_file: cannot read {project}/schema.pbtxt" in output

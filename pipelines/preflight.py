@@ -18,7 +18,7 @@ _GLOB_CHARACTERS = "*?[\\"
 
 
 def check_data(spec: PipelineSpec) -> None:
-    """Checks local data files: that they are there, can be read, are not empty, and have the same columns.
+    """Checks that local data files can be read, have rows, and have the same columns.
 
     Raises:
       ConfigurationError: Something is wrong with them.
@@ -91,7 +91,7 @@ def _schema_features(schema_file: str | None) -> list[str]:
 
 
 def data_files(name: str, source: str) -> list[Path]:
-    """Returns the data files of a local source, sorted. Hidden files of a folder are left out.
+    """Returns the data files of a local source, sorted, without hidden ones.
 
     Args:
       name: Key of the source in the pipeline file, for messages.
@@ -138,7 +138,7 @@ def _unusable(file: Path) -> str | None:
 
 
 def input_base_and_pattern(data: Data) -> tuple[str, str]:
-    """Returns a source as the ExampleGens take it: a folder, and `*` or the name of one file in it.
+    """Returns a source as a folder, and `*` or the name of one file in it.
 
     Raises:
       ConfigurationError: An address has wildcards, which nothing here expands.

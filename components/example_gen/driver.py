@@ -1,4 +1,4 @@
-"""Fingerprints the files of a data source: changed content is never taken for that of an earlier run."""
+"""Fingerprints the files of a data source, so that changed content is read again."""
 
 import os
 from collections.abc import Iterable
@@ -11,7 +11,10 @@ from tfx_distribute.components.example_gen.data_files import fingerprint, list_f
 
 
 class SourceDriver(driver.FileBasedDriver):
-    """Driver of the ExampleGens for data files. Paths are taken literally: they have no spans, versions or wildcards."""
+    """Drives the ExampleGens for data files.
+
+    Paths are taken literally: they have no spans, versions or wildcards.
+    """
 
     def get_input_processor(
         self,
@@ -19,7 +22,7 @@ class SourceDriver(driver.FileBasedDriver):
         range_config: range_config_pb2.RangeConfig | None = None,
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
-        """Returns what tells the fingerprint of the files."""
+        """Returns the processor that fingerprints the files."""
         return _SourceFiles(splits, input_base_uri or "")
 
 
@@ -41,7 +44,7 @@ class _SourceFiles(input_processor.InputProcessor):
 
 
 class PatternDriver(driver.FileBasedDriver):
-    """TFX's driver of file-based ExampleGens, with its spans and versions, and a fingerprint of the content of files."""
+    """Drives other file-based ExampleGens: TFX's spans and versions, our fingerprint."""
 
     def get_input_processor(
         self,
@@ -49,7 +52,7 @@ class PatternDriver(driver.FileBasedDriver):
         range_config: range_config_pb2.RangeConfig | None = None,
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
-        """Returns what finds span and version, and tells the fingerprint of the files."""
+        """Returns the processor that finds span and version, and fingerprints files."""
         return _MatchingFiles(input_base_uri or "", splits, range_config)
 
 

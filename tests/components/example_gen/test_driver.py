@@ -45,6 +45,20 @@ def test_hidden_files_are_left_out_and_names_are_literal(tmp_path, source):
     assert rows(Data(**{source: str(folder / f"{STRANGE}.1")}), tmp_path / "out2") == [{"x": [1]}]
 
 
+def test_file_that_was_not_there_when_the_pipeline_was_compiled(tmp_path):
+    component = graph.example_gen_of(Data(csv=str(tmp_path / "a.csv")))
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    assert data_files.list_files(component.exec_properties["input_base"], "*") == [str(tmp_path / "a.csv")]
+
+
+@pytest.mark.parametrize(("base", "pattern"), [("data", "*"), ("data", "gone.csv"), ("gone", "*")])
+def test_nothing_to_read(tmp_path, base, pattern):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "_SUCCESS").touch()
+    with pytest.raises(DataError, match="is not a file, or is not there|is not a folder with data files"):
+        data_files.list_files(str(tmp_path / base), pattern)
+
+
 def test_folders_in_a_folder_are_refused(tmp_path):
     (tmp_path / "data" / "year=2026").mkdir(parents=True)
     with pytest.raises(DataError, match="year=2026 is a folder; the files have to be directly in"):

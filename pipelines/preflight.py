@@ -3,7 +3,6 @@
 import itertools
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -193,9 +192,9 @@ def _record_lengths(file: Path) -> Iterator[int]:
     """The length of each record of a TFRecord file: 8 bytes before it, with a checksum of 4; one of 4 behind it."""
     size = file.stat().st_size
     with file.open("rb") as stream:
-        while len(header := stream.read(12)) == 12:
-            (length,) = struct.unpack("<Q", header[:8])
-            if length + 4 > size - stream.tell():
+        while header := stream.read(12):
+            length = int.from_bytes(header[:8], "little")
+            if len(header) < 12 or length + 4 > size - stream.tell():
                 raise ConfigurationError(f"data.tfrecord: {file} is no TFRecord file, or ends in the middle of a record")
             stream.seek(length + 4, 1)
             yield length

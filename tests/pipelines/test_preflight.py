@@ -124,9 +124,10 @@ def test_parquet_columns_are_compared_with_the_trainer(project):
     assert "has no column 'y'; it has x" in output
 
 
-def test_text_is_not_taken_for_records(project):
+@pytest.mark.parametrize("text", ["this is text, not records", "short"])
+def test_text_is_not_taken_for_records(project, text):
     write_pipeline(project, "tfrecord")
-    (project / "data" / "a").write_text("this is text, not records")
+    (project / "data" / "a").write_text(text)
     code, output = validate(project)
     assert (code, "data/a is no TFRecord file" in output) == (2, True)
 

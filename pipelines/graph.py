@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tfx import types
+from tfx.components.example_gen import driver
 from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
 from tfx.components.example_validator.component import ExampleValidator
 from tfx.components.schema_gen.component import SchemaGen
@@ -25,6 +26,7 @@ from tfx.types import standard_artifacts
 
 from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
 from tfx_distribute.components.example_gen import component as example_gens
+from tfx_distribute.components.example_gen import driver as example_gen_driver
 from tfx_distribute.pipelines import beam
 from tfx_distribute.pipelines.preflight import input_base_and_pattern
 from tfx_distribute.pipelines.spec import Data, Evaluate, Metric, PipelineSpec
@@ -204,6 +206,8 @@ def _own_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode
             f"data.example_gen: TFX's executor of {path!r} turns each 0, 0.0, False and empty string "
             "into a missing value; convert the files to Parquet and write data.parquet, or use an executor of your own"
         )
+    if made.driver_class is driver.FileBasedDriver:  # whose cache key is the size of files and the second of their change
+        made.driver_class = example_gen_driver.PatternDriver
     return made
 
 

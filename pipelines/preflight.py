@@ -3,7 +3,6 @@
 import itertools
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -20,7 +19,7 @@ MAX_SCHEMA_BYTES = 16 * MIB
 
 
 def check_data(spec: PipelineSpec) -> None:
-    """Checks local data files: that they are there, can be read, are not empty, and have the same columns.
+    """Checks that local data files can be read, have rows, and have the same columns.
 
     Raises:
       ConfigurationError: Something is wrong with them.
@@ -96,7 +95,7 @@ def _read_schema(schema_file: str | None) -> list[str]:
 
 
 def data_files(name: str, source: str) -> list[Path]:
-    """Returns the data files of a local source, sorted. Hidden files of a folder are left out.
+    """Returns the data files of a local source, sorted, without hidden ones.
 
     Args:
       name: Key of the source in the pipeline file, for messages.
@@ -143,7 +142,7 @@ def _unusable(file: Path) -> str | None:
 
 
 def input_base_and_pattern(data: Data) -> tuple[str, str]:
-    """Returns a source as the ExampleGens take it: a folder, and `*` or the name of one file in it.
+    """Returns a source as a folder, and `*` or the name of one file in it.
 
     Raises:
       ConfigurationError: An address has wildcards, which nothing here expands.
@@ -198,9 +197,9 @@ def _record_lengths(file: Path) -> Iterator[int]:
     """The length of each record of a TFRecord file: 8 bytes before it, with a checksum of 4; one of 4 behind it."""
     size = file.stat().st_size
     with file.open("rb") as stream:
-        while len(header := stream.read(12)) == 12:
-            (length,) = struct.unpack("<Q", header[:8])
-            if length + 4 > size - stream.tell():
+        while header := stream.read(12):
+            length = int.from_bytes(header[:8], "little")
+            if len(header) < 12 or length + 4 > size - stream.tell():
                 raise ConfigurationError(f"data.tfrecord: {file} is no TFRecord file, or ends in the middle of a record")
             stream.seek(length + 4, 1)
             yield length

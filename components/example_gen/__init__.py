@@ -1,1 +1,1 @@
-"""ExampleGens for local and remote data files: the examples hold exactly the values of the files."""
+"""Reads data files as tf.Examples that hold exactly the values of the files."""

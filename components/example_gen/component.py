@@ -1,11 +1,11 @@
-"""ExampleGens for data files.
+"""Defines the ExampleGens for data files.
 
 ```python
 examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 ```
 
-Each is a `FileBasedExampleGen` of TFX, with its arguments, but for patterns: the pattern of a split is `*`, which leaves
-hidden files out, or the name of one file.
+Each takes the arguments of TFX's `FileBasedExampleGen`. The pattern of a split is `*`,
+which leaves hidden files out, or the name of one file.
 """
 
 from tfx.components.example_gen.component import FileBasedExampleGen

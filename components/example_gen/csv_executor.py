@@ -1,4 +1,4 @@
-"""Writes the rows of CSV files as tf.Examples, with TFX's own rules for the type of a column."""
+"""Writes the rows of CSV files as tf.Examples, with TFX's rules for column types."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ class _ReadCsv(beam.PTransform):
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         columns = csv_rows.common_columns(self._files, open_file)
         files = pipeline | "Files" >> beam.Create(self._files) | "Spread" >> beam.Reshuffle()
-        # The files are read twice, so that no rows are kept until the types of all columns are known.
+        # Read twice, so that no rows are kept until the types of all columns are known.
         types = (
             files
             | "ColumnTypes" >> beam.Map(_column_types)
@@ -72,7 +72,7 @@ def _examples(file: str, types: Types) -> Iterator[bytes]:
 
 
 def _set(feature: tf.train.Feature, column_type: ColumnType, cell: str) -> None:
-    """Sets a feature to a cell, as TFX does: an empty one has the type of its column, but no value."""
+    """Sets a feature to a cell; an empty cell sets its type but no value, as in TFX."""
     if column_type == ColumnType.INT:
         feature.int64_list.SetInParent()
         feature.int64_list.value.extend([int(cell)] if cell else ())

@@ -1,7 +1,8 @@
 """Reads CSV files row by row, and refuses what could only be read by guessing.
 
-A file is UTF-8 text with commas and a header, as RFC 4180 has it: a quoted cell may hold commas, line breaks and doubled
-quotes. A byte order mark and Windows line endings are accepted, blank lines are skipped. Imports nothing heavy.
+A file is UTF-8 text with commas and a header, as RFC 4180 has it: a quoted cell may
+hold commas, line breaks and doubled quotes. A byte order mark and Windows line endings
+are accepted, blank lines are skipped. Imports nothing heavy.
 """
 
 import codecs
@@ -32,10 +33,12 @@ def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
       file: Name of the file, for messages.
 
     Returns:
-      The column names, and an iterator over the rows. Each row has as many cells as there are columns.
+      The column names, and an iterator over the rows. Each row has as many cells as
+      there are columns.
 
     Raises:
-      DataError: The header cannot be read; the iterator raises it for a row. The message names file and line.
+      DataError: The header cannot be read; the iterator raises it for a row. The
+        message names file and line.
     """
     rows = _rows(stream, file)
     line, columns = next(rows, (0, []))

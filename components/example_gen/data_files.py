@@ -20,7 +20,8 @@ def list_files(input_base: str, pattern: str) -> list[str]:
 
     Args:
       input_base: Folder or address.
-      pattern: `*` for all data files of the folder; any other is the name of one file, taken literally.
+      pattern: `*` for all data files of the folder; any other is the name of one file,
+        taken literally.
 
     Raises:
       DataError: There are none, or the folder has folders in it.
@@ -30,10 +31,12 @@ def list_files(input_base: str, pattern: str) -> list[str]:
         if not fileio.exists(file) or fileio.isdir(file):
             raise DataError(f"{file} is not a file, or is not there")
         return [file]
+    if "://" not in input_base and os.path.isfile(input_base):
+        return [input_base]  # a volume's file, which was not there when the pipeline was compiled
     names = fileio.listdir(input_base) if fileio.isdir(input_base) else []
     paths = [os.path.join(input_base, name) for name in sorted(names) if is_data_file(name)]
     if not paths:
-        raise DataError(f"{input_base} is not a folder with data files; at an address, write that of a folder")
+        raise DataError(f"{input_base} is not a folder with data files; write the folder that holds them")
     for path in paths:
         if fileio.isdir(path):
             raise DataError(f"{path} is a folder; the files have to be directly in {input_base}")
@@ -41,12 +44,13 @@ def list_files(input_base: str, pattern: str) -> list[str]:
 
 
 def open_file(file: str) -> Any:
-    """Opens a file for reading bytes, by Beam: lines that TensorFlow reads have lost their carriage returns."""
+    """Opens a file for reading bytes."""
+    # Beam's files, since TensorFlow's drop carriage returns at the ends of lines.
     return FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
 def fingerprint(files: Iterable[str]) -> str:
-    """Returns a fingerprint of files: of their content, or of their size and time of change at an address."""
+    """Fingerprints the content of files; at an address, their sizes and times of change."""
     sizes, digests = [], []
     for file in files:
         stat = fileio.stat(file)

@@ -1,15 +1,20 @@
-"""Fingerprints the files of a data source: changed content is never taken for that of an earlier run."""
+"""Fingerprints the files of a data source, so that changed content is read again."""
 
+import os
 from collections.abc import Iterable
 
 from tfx.components.example_gen import driver, input_processor
+from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from tfx_distribute.components.example_gen.data_files import fingerprint, list_files
 
 
 class SourceDriver(driver.FileBasedDriver):
-    """Driver of the ExampleGens for data files. Paths are taken literally: they have no spans, versions or wildcards."""
+    """Drives the ExampleGens for data files.
+
+    Paths are taken literally: they have no spans, versions or wildcards.
+    """
 
     def get_input_processor(
         self,
@@ -17,7 +22,7 @@ class SourceDriver(driver.FileBasedDriver):
         range_config: range_config_pb2.RangeConfig | None = None,
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
-        """Returns what tells the fingerprint of the files."""
+        """Returns the processor that fingerprints the files."""
         return _SourceFiles(splits, input_base_uri or "")
 
 
@@ -36,3 +41,26 @@ class _SourceFiles(input_processor.InputProcessor):
         return "\n".join(
             f"split:{split.name},{fingerprint(list_files(self._input_base, split.pattern))}" for split in self._splits
         )
+
+
+class PatternDriver(driver.FileBasedDriver):
+    """Drives other file-based ExampleGens: TFX's spans and versions, our fingerprint."""
+
+    def get_input_processor(
+        self,
+        splits: Iterable[example_gen_pb2.Input.Split],
+        range_config: range_config_pb2.RangeConfig | None = None,
+        input_base_uri: str | None = None,
+    ) -> input_processor.InputProcessor:
+        """Returns the processor that finds span and version, and fingerprints files."""
+        return _MatchingFiles(input_base_uri or "", splits, range_config)
+
+
+class _MatchingFiles(input_processor.FileBasedInputProcessor):
+    def get_input_fingerprint(self, span: int, version: int | None) -> str:
+        prints = []
+        for split in self._splits:
+            pattern = self.get_pattern_for_span_version(split.pattern, span, version)
+            files = fileio.glob(os.path.join(self._input_base_uri, pattern))
+            prints.append(f"split:{split.name},{fingerprint([file for file in files if not fileio.isdir(file)])}")
+        return "\n".join(prints)

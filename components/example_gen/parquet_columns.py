@@ -1,6 +1,7 @@
-"""Converts columns of Parquet files to features of tf.Examples. Imports neither TensorFlow nor TFX.
+"""Converts columns of Parquet files to features of tf.Examples.
 
-A tf.Example has three kinds of feature: int64, float32 and bytes. Only a null is a missing value.
+A tf.Example has three kinds of feature: int64, float32 and bytes. Only a null is a
+missing value. Imports neither TensorFlow nor TFX.
 """
 
 import re
@@ -20,14 +21,17 @@ _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nan
 
 
 def meanings(schema: pa.Schema, file: str) -> dict[str, str]:
-    """Returns how each column arrives in examples, such as `{"x": "float", "day": "integer: days since 1970-01-01"}`.
+    """Returns how each column arrives in examples.
+
+    For example `{"x": "float", "day": "integer: days since 1970-01-01"}`.
 
     Args:
       schema: Schema of a file.
       file: Name of the file, for messages.
 
     Raises:
-      DataError: A column cannot be converted, or two have the same name. The message names file and column.
+      DataError: A column cannot be converted, or two have the same name. The message
+        names file and column.
     """
     found: dict[str, str] = {}
     for field in schema:
@@ -44,9 +48,10 @@ def meanings(schema: pa.Schema, file: str) -> dict[str, str]:
 
 
 def difference(columns: Mapping[str, str], expected: Mapping[str, str]) -> str | None:
-    """Returns how the columns of a file differ from those of the first file; None if they arrive in the same way.
+    """Returns how the columns of a file differ from those of the first file.
 
-    A column that is all null in one file, which then has no type, agrees with any type in another.
+    None if they arrive in the same way. A column that is all null in one file, which
+    then has no type, agrees with any type in another.
     """
     missing = [name for name in expected if name not in columns]
     extra = [name for name in columns if name not in expected]
@@ -60,7 +65,9 @@ def difference(columns: Mapping[str, str], expected: Mapping[str, str]) -> str |
 
 
 def to_features(batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
-    """Converts a record batch of a file to lists of int64, float32 or bytes; a null becomes a null list.
+    """Converts a record batch to lists of int64, float32 or bytes.
+
+    A null becomes a null list, a value a list of one.
 
     Args:
       batch: Rows of the file.

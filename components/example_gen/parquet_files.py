@@ -1,6 +1,6 @@
-"""Looks into the footers of Parquet files: their columns, and the row groups that are read one by one.
+"""Inspects the footers of Parquet files: their columns, and their row groups.
 
-Imports neither TensorFlow nor TFX, so that a pipeline can be checked before anything starts.
+Imports neither TensorFlow nor TFX, so that `validate` can use it.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,10 +35,12 @@ def inspect(files: Sequence[str], open_file: Callable[[str], Any]) -> tuple[dict
       open_file: Opens a file for reading bytes.
 
     Returns:
-      How each column arrives (see `parquet_columns.meanings`), and the row groups of all files.
+      How each column arrives (see `parquet_columns.meanings`), and the row groups of
+      all files.
 
     Raises:
-      DataError: A file is not Parquet, a column cannot be converted, two files differ, or there are no rows.
+      DataError: A file is not Parquet, a column cannot be converted, two files differ,
+        or there are no rows.
     """
     first: dict[str, str] = {}
     groups = []

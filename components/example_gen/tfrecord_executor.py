@@ -44,5 +44,5 @@ def _examples(file: str) -> Iterator[bytes]:
             example = tf.train.Example.FromString(record)
         except DecodeError as error:
             raise DataError(f"{file}, record {number} is not a tf.Example: {error}") from error
-        # Features in the order of their names, so that equal examples fall into the same split.
+        # In the order of feature names: equal examples fall into the same split.
         yield example.SerializeToString(deterministic=True)

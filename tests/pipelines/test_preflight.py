@@ -124,9 +124,10 @@ def test_parquet_columns_are_compared_with_the_trainer(project):
     assert "has no column 'y'; it has x" in output
 
 
-def test_text_is_not_taken_for_records(project):
+@pytest.mark.parametrize("text", ["this is text, not records", "short"])
+def test_text_is_not_taken_for_records(project, text):
     write_pipeline(project, "tfrecord")
-    (project / "data" / "a").write_text("this is text, not records")
+    (project / "data" / "a").write_text(text)
     code, output = validate(project)
     assert (code, "data/a is no TFRecord file" in output) == (2, True)
 
@@ -144,3 +145,16 @@ def test_addresses_have_no_wildcards():
     assert preflight.input_base_and_pattern(Data(csv="gs://bucket/data")) == ("gs://bucket/data", "*")
     with pytest.raises(ConfigurationError, match=r"data.csv: gs://bucket/\*.csv has one of the characters"):
         preflight.input_base_and_pattern(Data(csv="gs://bucket/*.csv"))
+
+
+@pytest.mark.parametrize("content", [b"feature { nme: 1 }", b"\xff", None])
+def test_schema_that_cannot_be_read(project, content):
+    """Whatever the data is."""
+    write_pipeline(project, "tfrecord")
+    file = project / "pipeline.yaml"
+    file.write_text(file.read_text().replace("tfrecord: data", "tfrecord: data, schema_file: schema.pbtxt"))
+    if content is not None:
+        (project / "schema.pbtxt").write_bytes(content)
+    code, output = validate(project)
+    assert code == 2
+    assert f"data.schema_file: cannot read {project}/schema.pbtxt" in output

@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 from ingestion import resolved, rows
 from pyarrow import parquet
+from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.proto import example_gen_pb2
 from tfx.utils import import_utils, name_utils
 
 from tfx_distribute.components.example_gen import data_files
@@ -41,6 +43,20 @@ def test_hidden_files_are_left_out_and_names_are_literal(tmp_path, source):
     found = rows(Data(**{source: str(folder)}), tmp_path / "out")
     assert sorted(row["x"] for row in found) == [[1], [2]]
     assert rows(Data(**{source: str(folder / f"{STRANGE}.1")}), tmp_path / "out2") == [{"x": [1]}]
+
+
+def test_file_that_was_not_there_when_the_pipeline_was_compiled(tmp_path):
+    component = graph.example_gen_of(Data(csv=str(tmp_path / "a.csv")))
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    assert data_files.list_files(component.exec_properties["input_base"], "*") == [str(tmp_path / "a.csv")]
+
+
+@pytest.mark.parametrize(("base", "pattern"), [("data", "*"), ("data", "gone.csv"), ("gone", "*")])
+def test_nothing_to_read(tmp_path, base, pattern):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "_SUCCESS").touch()
+    with pytest.raises(DataError, match="is not a file, or is not there|is not a folder with data files"):
+        data_files.list_files(str(tmp_path / base), pattern)
 
 
 def test_folders_in_a_folder_are_refused(tmp_path):
@@ -81,3 +97,28 @@ def test_same_content_is_the_same_key(tmp_path):
     assert resolved(Data(csv=str(data))) == before
     shutil.copy(data / "a.csv", data / "b.csv")
     assert resolved(Data(csv=str(data))) != before
+
+
+class SpanExampleGen(FileBasedExampleGen):
+    """An ExampleGen of a user's own, which reads the latest span."""
+
+    def __init__(self, input_base: str, output_config: example_gen_pb2.Output):
+        splits = [example_gen_pb2.Input.Split(name="all", pattern="span-{SPAN}/v{VERSION}/*")]
+        super().__init__(input_base, example_gen_pb2.Input(splits=splits), output_config)
+
+
+def test_span_and_version_of_an_own_example_gen_and_the_content_of_its_files(tmp_path):
+    for part in ("span-1/v7", "span-2/v3", "span-2/v10"):
+        (tmp_path / part / "folder").mkdir(parents=True)
+        (tmp_path / part / "a").write_text("1")
+    data = Data(example_gen=f"{__name__}.SpanExampleGen", example_gen_args={"input_base": str(tmp_path)})
+    before = resolved(data)
+    assert (before["span"], before["version"]) == (2, 10)
+    assert "span-2/v10/*" in before["input_config"]
+    os.utime(tmp_path / "span-2" / "v10" / "a", (0, 0))
+    assert resolved(data) == before
+    (tmp_path / "span-2" / "v10" / "a").write_text("2")
+    os.utime(tmp_path / "span-2" / "v10" / "a", (0, 0))
+    changed = resolved(data)
+    assert changed.pop("input_fingerprint") != before.pop("input_fingerprint")
+    assert changed == before

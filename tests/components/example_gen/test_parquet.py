@@ -189,3 +189,13 @@ def test_same_content_falls_into_the_same_splits(tmp_path):
     assert sorted(whole["train"] + whole["eval"]) == list(range(200))
     assert 100 < len(whole["train"]) < 160
     assert numbers("parts") == whole
+
+
+def test_damaged_part_is_named(tmp_path):
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"x": [str(number) for number in range(1000)]}), file, use_dictionary=False)
+    content = bytearray(file.read_bytes())
+    content[100:400] = b"\xff" * 300
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.parquet: row group 0 cannot be read: "):
+        rows(Data(parquet=str(file)), tmp_path / "out")

@@ -30,6 +30,7 @@ from tfx_distribute.pipelines import beam
 from tfx_distribute.pipelines.preflight import input_base_and_pattern
 from tfx_distribute.pipelines.spec import Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.user_module import Module
+from tfx_distribute.trainer_module import user_exit
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -186,6 +187,8 @@ def _own_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode
     try:
         component = getattr(importlib.import_module(module), name)
         made = component(**arguments)
+    except SystemExit as error:
+        raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {user_exit.describe(error)}") from error
     except Exception as error:
         raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {type(error).__name__}: {error}") from error
     if not isinstance(made, base_node.BaseNode) or "examples" not in made.outputs:

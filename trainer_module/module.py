@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfx_distribute.trainer_module import user_exit
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import UserModule
 
@@ -54,6 +55,8 @@ def load(module: UserModule) -> Callable[..., Any]:
     name, _, function = module.function.rpartition(".")
     try:
         loaded = importlib.import_module(name)
+    except SystemExit as error:
+        raise ConfigurationError(f"module: {name!r} does not import: {user_exit.describe(error)}") from error
     except Exception as error:
         raise ConfigurationError(f"module: {name!r} does not import: {type(error).__name__}: {error}") from error
     try:

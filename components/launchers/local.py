@@ -17,6 +17,7 @@ from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.termination import terminable
 from tfx_distribute.trainer_module import compatibility
 from tfx_distribute.trainer_module.cluster import (
+    CHIEF_TASK,
     TF_CONFIG,
     TRY,
     Cluster,
@@ -101,10 +102,21 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         while True:
             try:
                 _train(job, job_file, log_dir, temporary, server, restarts)
-                return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
+                return _result(job, log_dir)
             except LostError as lost:
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.told(lost.failure)) from lost
+
+
+def _result(job: TrainingJob, log_dir: Path) -> TrainingResult:
+    """Returns the chief's report of a training whose processes have all ended with exit code 0."""
+    try:
+        return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TrainingError(
+            f"training process {CHIEF_TASK} ended with exit code 0 before the model was trained; os._exit() in the module or in "
+            f"a library does that. All it printed is in {log_dir / CHIEF_TASK.file_name}.log"
+        ) from error
 
 
 def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: Restarts) -> None:

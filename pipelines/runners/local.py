@@ -116,7 +116,9 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
                     executor_spec=runner_utils.extract_executor_spec(deployment, name),
                     custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
                 ).launch()
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # sys.exit(0) in user code too: the node has not done its work
                 logging.exception("%s failed", name)
                 raise NodeError(name) from error
             cached = False

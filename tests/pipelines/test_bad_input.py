@@ -278,3 +278,13 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
         assert "60000 steps" in again
         (states,) = project.glob("runs/*/artifacts/Trainer/.checkpoints")
         assert list(states.iterdir()) == []
+
+
+@pytest.mark.e2e
+def test_transform_that_exits_has_failed(project, command):
+    (project / "model.py").write_text(MODEL + "\ndef preprocessing_fn(inputs):\n    import sys\n\n    sys.exit(0)\n")
+    (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
+    run = command("run", project / "pipeline.yaml")
+    assert run.code == 1
+    assert "✗ Transform" in run.output
+    assert f"sys.exit(0) was called in {project}/model.py, line 12" in run.output

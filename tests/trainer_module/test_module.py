@@ -39,6 +39,14 @@ def test_module_that_does_not_import_is_named_with_its_error(tmp_path):
         module.load(write(tmp_path, own_model="import nothere"))
 
 
+@pytest.mark.parametrize("call", ["sys.exit(0)", "sys.exit()", "raise SystemExit(0)"])
+def test_module_that_exits_has_not_been_imported(tmp_path, call):
+    with pytest.raises(
+        ConfigurationError, match=r"'own_model' does not import: sys.exit\(0?\) was called in .*own_model.py, line 2"
+    ):
+        module.load(write(tmp_path, own_model=f"import sys\n{call}"))
+
+
 def test_missing_function_is_named_with_its_file(tmp_path):
     with pytest.raises(ConfigurationError, match=r"'own_model' \(.*own_model.py\) has no function 'build_model'"):
         module.load(write(tmp_path, own_model="def build(c): pass"))

@@ -1,12 +1,12 @@
 """The user's module: found, imported, and called with what it needs to know."""
 
 import ast
-import hashlib
 import importlib
-import os
+import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,44 @@ def load_callbacks(module: UserModule, context: ModelContext) -> list[Any]:
     return list(make(context)) if callable(make) else []
 
 
+def locate(name: str) -> Path | None:
+    """Returns the file of an installed module without importing it, nor the packages that it is in; None if there is none.
+
+    A package that changes its own `__path__` when it is imported is not followed.
+    """
+    places = list(sys.path)
+    parts = name.split(".")
+    for number in range(1, len(parts)):
+        found = _find_spec(".".join(parts[:number]), places)
+        if found is None or found.submodule_search_locations is None:
+            return None
+        places = list(found.submodule_search_locations)
+    found = _find_spec(name, places)
+    return Path(found.origin) if found and found.has_location and found.origin else None
+
+
+def _find_spec(name: str, places: list[str]) -> ModuleSpec | None:
+    """Finds a module in folders, or by finders such as those of editable installs."""
+    for finder in sys.meta_path:
+        found = _find_in(name, places) if finder is PathFinder else finder.find_spec(name, places)
+        if found is not None:
+            return found
+    return None
+
+
+def _find_in(name: str, places: list[str]) -> ModuleSpec | None:
+    """Does what PathFinder does, which takes the parent of a namespace package from sys.modules."""
+    namespace = ModuleSpec(name, None, is_package=True)
+    namespace.submodule_search_locations = []
+    for place in places:
+        importer = pkgutil.get_importer(place)
+        found = importer.find_spec(name) if importer else None
+        if found is not None and found.loader is not None:
+            return found
+        namespace.submodule_search_locations += found.submodule_search_locations or [] if found else []
+    return namespace if namespace.submodule_search_locations else None
+
+
 def top_level_names(path: str | Path) -> set[str]:
     """Names that a Python file defines or imports at its top level, found without running it.
 
@@ -94,23 +132,6 @@ def top_level_names(path: str | Path) -> set[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names.update(target.id for target in targets if isinstance(target, ast.Name))
     return names
-
-
-def fingerprint(place: Path) -> str:
-    """A digest of a Python file; of a folder, of all Python files in it and below, which one of them may import."""
-    if place.is_file():
-        return hashlib.sha256(place.read_bytes()).hexdigest()
-    digest = hashlib.sha256()
-    for file in sorted(_python_files(place)):
-        digest.update(str(file.relative_to(place)).encode() + b"\0" + fingerprint(file).encode())
-    return digest.hexdigest()
-
-
-def _python_files(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
-        # Environments, caches and checkouts of other things are not what a module imports from beside it.
-        folders[:] = [name for name in folders if not name.startswith((".", "__")) and name != "site-packages"]
-        yield from (Path(parent) / name for name in files if name.endswith(".py"))
 
 
 def training_function(names: set[str], where: str) -> str:

@@ -114,8 +114,8 @@ def _result(job: TrainingJob, log_dir: Path) -> TrainingResult:
         return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise TrainingError(
-            f"training process {CHIEF_TASK} ended with exit code 0 before the model was trained; os._exit() in the module or in "
-            f"a library does that. All it printed is in {log_dir / CHIEF_TASK.file_name}.log"
+            f"training process {CHIEF_TASK} ended with exit code 0 before the model was trained; os._exit() in the module "
+            f"or in a library does that. All it printed is in {log_dir / CHIEF_TASK.file_name}.log"
         ) from error
 
 

@@ -1,14 +1,17 @@
 """What came of a run, read from ML Metadata and Evaluator's output; the same for nodes that ran and nodes from cache."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow_model_analysis as tfma
+from absl import logging
 from ml_metadata.proto import metadata_store_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tfx.orchestration import metadata
+from tfx.types.standard_artifacts import PushedModel
 
 from tfx_distribute.components.evaluator import thresholds
 from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
@@ -85,11 +88,28 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
         metrics = _metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
     pushed = None
     if spec.push:
-        properties = outputs["Pusher"]["pushed_model"].custom_properties
-        pushed = properties["pushed_destination"].string_value if properties["pushed"].int_value else None
+        pushed = _pushed_folder(outputs["Pusher"]["pushed_model"])
     return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed)
 
 
+def mark_removed_pushes(store: Any) -> None:
+    """Marks pushed models as deleted whose version folders have been removed, so that the cache does not use them."""
+    live = [artifact for artifact in store.get_artifacts_by_type(PushedModel.TYPE_NAME) if artifact.state == _LIVE]
+    local = [artifact for artifact in live if "://" not in (_pushed_folder(artifact) or "://")]
+    removed = [artifact for artifact in local if not os.path.exists(_pushed_folder(artifact) or "")]
+    for artifact in removed:
+        logging.info("%s has been removed; a model that was pushed there is pushed again", _pushed_folder(artifact))
+        artifact.state = metadata_store_pb2.Artifact.DELETED
+    if removed:
+        store.put_artifacts(removed)
+
+
+def _pushed_folder(pushed: Any) -> str | None:
+    properties = pushed.custom_properties
+    return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
+
+
+_LIVE = metadata_store_pb2.Artifact.LIVE
 _OUTPUT = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
 _TRAINING = (
     "strategy",

@@ -94,14 +94,17 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
 
 def mark_removed_pushes(store: Any) -> None:
     """Marks pushed models as deleted whose version folders have been removed, so that the cache does not use them."""
-    live = [artifact for artifact in store.get_artifacts_by_type(PushedModel.TYPE_NAME) if artifact.state == _LIVE]
-    local = [artifact for artifact in live if "://" not in (_pushed_folder(artifact) or "://")]
-    removed = [artifact for artifact in local if not os.path.exists(_pushed_folder(artifact) or "")]
-    for artifact in removed:
-        logging.info("%s has been removed; a model that was pushed there is pushed again", _pushed_folder(artifact))
-        artifact.state = metadata_store_pb2.Artifact.DELETED
-    if removed:
-        store.put_artifacts(removed)
+    for artifact in store.get_artifacts_by_type(PushedModel.TYPE_NAME):
+        folder = _pushed_folder(artifact)
+        if (
+            artifact.state == metadata_store_pb2.Artifact.LIVE
+            and folder
+            and "://" not in folder
+            and not os.path.exists(folder)
+        ):
+            logging.info("%s has been removed; a model that was pushed there is pushed again", folder)
+            artifact.state = metadata_store_pb2.Artifact.DELETED
+            store.put_artifacts([artifact])
 
 
 def _pushed_folder(pushed: Any) -> str | None:
@@ -109,7 +112,6 @@ def _pushed_folder(pushed: Any) -> str | None:
     return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
 
 
-_LIVE = metadata_store_pb2.Artifact.LIVE
 _OUTPUT = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
 _TRAINING = (
     "strategy",

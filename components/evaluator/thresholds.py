@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics.metric_types import MetricKey as Key
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, validation_result_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 
-Key = tfma.metrics.MetricKey
 SliceKey = tuple[Any, ...]
 NOT_FINITE = "The metric is missing or not finite."  # message of a failure
 _OVERALL: SliceKey = ()

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfx_distribute.trainer_module import user_exit
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
 MOST_LINES = 12
@@ -24,7 +25,7 @@ def explain(error: BaseException, module_folder: Path) -> str:
         if isinstance(link, TfxDistributeError):
             return str(link)
     root = chain[-1]
-    lines = [f"{type(root).__name__}: {root}".strip()]
+    lines = [user_exit.describe(root) if isinstance(root, SystemExit) else f"{type(root).__name__}: {root}".strip()]
     own = [frame for frame in traceback.extract_tb(root.__traceback__) if Path(frame.filename).parent == module_folder]
     if own:
         lines += [f"  at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}", f"    {own[-1].line}"]

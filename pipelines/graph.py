@@ -3,8 +3,10 @@
 import difflib
 import importlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +19,7 @@ from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
-from tfx.dsl.components.base import base_node
+from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 from tfx.orchestration import data_types, metadata, pipeline
@@ -31,8 +33,10 @@ from tfx_distribute.pipelines import beam
 from tfx_distribute.pipelines.preflight import input_base_and_pattern
 from tfx_distribute.pipelines.spec import Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.user_module import Module
+from tfx_distribute.trainer_module import fingerprint, user_exit
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+FINGERPRINT = "fingerprint"  # execution property of all components
 # These take each value that Python counts as false for a missing one.
 _LOSSY = (
     avro_executor.Executor.GetInputSourceToExamplePTransform,
@@ -79,7 +83,10 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
     Raises:
       ConfigurationError: An ExampleGen of the user's is not one.
     """
+    code = module.fingerprint()
+    content: dict[str, str] = {}  # component -> fingerprint of the files that it reads besides its inputs
     example_gen = example_gen_of(spec.data)
+    content[example_gen.id] = _example_gen_content(spec.data)
     examples = example_gen.outputs["examples"]
     statistics = StatisticsGen(examples=examples)
     schema_gen: base_node.BaseNode = (
@@ -87,6 +94,8 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
         if spec.data.schema_file
         else SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=True)
     )
+    if spec.data.schema_file:
+        content[schema_gen.id] = _file_content(spec.data.schema_file)
     schema = schema_gen.outputs["schema"]
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema)
     nodes: list[base_node.BaseNode] = [example_gen, statistics, schema_gen, validator]
@@ -99,9 +108,8 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
             # The Sharder writes what the transform makes, with its statistics, in the one pass that this would be.
             materialize=False,
             disable_statistics=True,
-            # Part of the cache key: a changed module is transformed anew. Its path alone would not tell.
-            custom_config={"module_fingerprint": module.fingerprint()},
         )
+        content[transform.id] = code
         transform_graph = transform.outputs["transform_graph"]
         nodes.append(transform)
     parameters = {
@@ -122,7 +130,7 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
     nodes.append(sharder)
     trainer = Trainer(
         **{module.train: module.function(module.train)},
-        module_fingerprint=module.fingerprint(),
+        module_fingerprint=code,
         examples=sharder.outputs["sharded_examples"],
         transform_graph=transform_graph,
         schema=schema,
@@ -144,6 +152,9 @@ def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=places.push_directory)
         )
         nodes.append(Pusher(model=trainer.outputs["model"], model_blessing=blessing, push_destination=destination))
+    for node in nodes:
+        if isinstance(node, base_component.BaseComponent):
+            _add_to_cache_key(node, content.get(node.id, ""))
     return pipeline.Pipeline(
         pipeline_name=spec.name,
         pipeline_root=places.pipeline_root,
@@ -160,6 +171,27 @@ def parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
     # A RuntimeParameter of TFX is no bool.
     values = {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
     return {**values, "hparams": json.dumps(spec.trainer.hparams), "num_shards": spec.shards.num_shards}
+
+
+def _add_to_cache_key(component: base_component.BaseComponent, content: str) -> None:
+    """Makes a component run again when its files or installed packages have changed. Executors ignore the property."""
+    properties = {"environment": fingerprint.environment(), "content": content}
+    component.spec.exec_properties[FINGERPRINT] = json.dumps(properties, sort_keys=True)
+
+
+def _example_gen_content(data: Data) -> str:
+    """Fingerprints the user's ExampleGen: its code, and files that its arguments name."""
+    if data.example_gen is None:
+        return ""
+    name = data.example_gen.rpartition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None)
+    arguments = [_file_content(value) for value in data.example_gen_args.values() if isinstance(value, str)]
+    return " ".join([fingerprint.of_imports(name, Path(file)) if file else "", *arguments]).strip()
+
+
+def _file_content(path: str) -> str:
+    """Fingerprints a local file; empty for an address, and for what only a container image has."""
+    return fingerprint.of_file(path) if Path(path).is_file() else ""
 
 
 def example_gen_of(data: Data) -> base_node.BaseNode:
@@ -196,6 +228,8 @@ def _own_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode
     try:
         component = getattr(importlib.import_module(module), name)
         made = component(**arguments)
+    except SystemExit as error:
+        raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {user_exit.describe(error)}") from error
     except Exception as error:
         raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {type(error).__name__}: {error}") from error
     if not isinstance(made, base_node.BaseNode) or "examples" not in made.outputs:

@@ -17,6 +17,7 @@ Document = dict[str, Any]
 
 EXECUTOR = "_executor"  # how TFX calls the executor of a component: after it, with this
 COMMAND = ["python", "-m", "tfx_distribute.components.container"]
+GUARDED_COMMAND = ["python", "-m", "tfx_distribute.components.container.vertex"]
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9-]+")
 _OF_TFX = ("--executor_class_path", "--json_serialized_invocation_args", "--json_serialized_inputs_spec_args")
 _BLESSING_RESOLVER, _MODEL_RESOLVER = "-model-blessing-resolver", "-model-resolver"
@@ -44,6 +45,15 @@ def with_entrypoint(pipeline: Document) -> Document:
             class_path, beam_args = _parts(container["args"])
             container["command"] = COMMAND
             container["args"] = [*_step("execute", class_path, component), *beam_args]
+    return pipeline
+
+
+def with_guarded_entrypoint(pipeline: Document) -> Document:
+    """Runs each component by TFX's entrypoint within ours, which fails where user code calls `sys.exit(0)`."""
+    pipeline = copy.deepcopy(pipeline)
+    for _, container in _containers(pipeline):
+        if "--executor_class_path" in container.get("args", ()):
+            container["command"] = GUARDED_COMMAND
     return pipeline
 
 

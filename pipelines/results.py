@@ -1,14 +1,17 @@
 """What came of a run, read from ML Metadata and Evaluator's output; the same for nodes that ran and nodes from cache."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow_model_analysis as tfma
+from absl import logging
 from ml_metadata.proto import metadata_store_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tfx.orchestration import metadata
+from tfx.types.standard_artifacts import PushedModel
 
 from tfx_distribute.components.evaluator import thresholds
 from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
@@ -85,9 +88,28 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
         metrics = _metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
     pushed = None
     if spec.push:
-        properties = outputs["Pusher"]["pushed_model"].custom_properties
-        pushed = properties["pushed_destination"].string_value if properties["pushed"].int_value else None
+        pushed = _pushed_folder(outputs["Pusher"]["pushed_model"])
     return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed)
+
+
+def mark_removed_pushes(store: Any) -> None:
+    """Marks pushed models as deleted whose version folders have been removed, so that the cache does not use them."""
+    for artifact in store.get_artifacts_by_type(PushedModel.TYPE_NAME):
+        folder = _pushed_folder(artifact)
+        if (
+            artifact.state == metadata_store_pb2.Artifact.LIVE
+            and folder
+            and "://" not in folder
+            and not os.path.exists(folder)
+        ):
+            logging.info("%s has been removed; a model that was pushed there is pushed again", folder)
+            artifact.state = metadata_store_pb2.Artifact.DELETED
+            store.put_artifacts([artifact])
+
+
+def _pushed_folder(pushed: Any) -> str | None:
+    properties = pushed.custom_properties
+    return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
 
 
 _OUTPUT = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)

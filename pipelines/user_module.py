@@ -5,12 +5,11 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from importlib.util import find_spec
 from pathlib import Path
 
 from tfx_distribute.pipelines import files
 from tfx_distribute.pipelines.spec import PipelineSpec
-from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module import compatibility, fingerprint
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Reading, Recovery, Schedule
@@ -27,20 +26,24 @@ class Module:
       file: The file that defines it.
       folder: The folder to import it from; None for an installed module.
       train: Name of the function that trains: `build_model` or `run_fn`.
+      data: Files and folders of the pipeline's data and results, which are not part of the module if they are beside it.
     """
 
     name: str
     file: Path
     folder: Path | None
     train: str
+    data: tuple[Path, ...] = ()
 
     def function(self, name: str) -> str:
         """Dotted path of one of its functions."""
         return f"{self.name}.{name}"
 
     def fingerprint(self) -> str:
-        """A digest of the Python files in its folder and below, which it may import."""
-        return module_lib.fingerprint(self.file.parent)
+        """Returns a digest of the module and of what it may import or read from beside it; see `fingerprint.of_folder`."""
+        if self.folder is None:
+            return fingerprint.of_module(self.name, self.file)
+        return fingerprint.of_folder(self.folder, excluding=self.data)
 
 
 def find(spec: PipelineSpec) -> Module:
@@ -58,13 +61,10 @@ def find(spec: PipelineSpec) -> Module:
         name, folder = spec.module, None
         if name == "__main__" or not all(part.isidentifier() for part in name.split(".")):
             raise ConfigurationError(f"module: {name!r} is not the name of a module; for a file, write its path with .py")
-        try:
-            found = find_spec(name)
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(f"module: {name!r} is not installed ({error})") from error
-        if found is None or not found.origin:
+        found = module_lib.locate(name)
+        if found is None:
             raise ConfigurationError(f"module: {name!r} is not installed; for a file, write its path with .py")
-        file = Path(found.origin)
+        file = found
     names = _read_names(file, siblings=folder is not None)
     train = module_lib.training_function(names, str(file))
     if train == "run_fn":
@@ -78,7 +78,14 @@ def find(spec: PipelineSpec) -> Module:
         raise ConfigurationError("trainer.parameters: how long to train is not said; write train_steps or epochs")
     if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
-    return Module(name, file, folder, train)
+    return Module(name, file, folder, train, _data(spec))
+
+
+def _data(spec: PipelineSpec) -> tuple[Path, ...]:
+    """Returns where local data and results of a pipeline are."""
+    source = None if spec.data.example_gen else spec.data.source[1]
+    places = (source, spec.data.schema_file, spec.push and spec.push.directory, spec.targets.local.root)
+    return tuple(Path(place).expanduser() for place in places if place and "://" not in place)
 
 
 def _read_names(file: Path, siblings: bool) -> set[str]:
@@ -91,7 +98,7 @@ def _read_names(file: Path, siblings: bool) -> set[str]:
         raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
     try:
         files.read_bytes(file, MAX_BYTES)
-        for sibling in module_lib.python_files(file.parent) if siblings else ():
+        for sibling in fingerprint.python_files(file.parent) if siblings else ():
             files.check_readable(sibling, MAX_BYTES)
         return module_lib.top_level_names(file)
     except files.FileError as error:

@@ -1,15 +1,16 @@
 """The user's module: found, imported, and called with what it needs to know."""
 
 import ast
-import hashlib
 import importlib
-import os
+import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfx_distribute.trainer_module import user_exit
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import UserModule
 
@@ -54,6 +55,8 @@ def load(module: UserModule) -> Callable[..., Any]:
     name, _, function = module.function.rpartition(".")
     try:
         loaded = importlib.import_module(name)
+    except SystemExit as error:
+        raise ConfigurationError(f"module: {name!r} does not import: {user_exit.describe(error)}") from error
     except Exception as error:
         raise ConfigurationError(f"module: {name!r} does not import: {type(error).__name__}: {error}") from error
     try:
@@ -67,6 +70,44 @@ def load_callbacks(module: UserModule, context: ModelContext) -> list[Any]:
     loaded = sys.modules[module.function.rpartition(".")[0]]
     make = getattr(loaded, "callbacks", None)
     return list(make(context)) if callable(make) else []
+
+
+def locate(name: str) -> Path | None:
+    """Returns the file of an installed module without importing it, nor the packages that it is in; None if there is none.
+
+    A package that changes its own `__path__` when it is imported is not followed.
+    """
+    places = list(sys.path)
+    parts = name.split(".")
+    for number in range(1, len(parts)):
+        found = _find_spec(".".join(parts[:number]), places)
+        if found is None or found.submodule_search_locations is None:
+            return None
+        places = list(found.submodule_search_locations)
+    found = _find_spec(name, places)
+    return Path(found.origin) if found and found.has_location and found.origin else None
+
+
+def _find_spec(name: str, places: list[str]) -> ModuleSpec | None:
+    """Finds a module in folders, or by finders such as those of editable installs."""
+    for finder in sys.meta_path:
+        found = _find_in(name, places) if finder is PathFinder else finder.find_spec(name, places)
+        if found is not None:
+            return found
+    return None
+
+
+def _find_in(name: str, places: list[str]) -> ModuleSpec | None:
+    """Does what PathFinder does, which takes the parent of a namespace package from sys.modules."""
+    namespace = ModuleSpec(name, None, is_package=True)
+    namespace.submodule_search_locations = []
+    for place in places:
+        importer = pkgutil.get_importer(place)
+        found = importer.find_spec(name) if importer else None
+        if found is not None and found.loader is not None:
+            return found
+        namespace.submodule_search_locations += found.submodule_search_locations or [] if found else []
+    return namespace if namespace.submodule_search_locations else None
 
 
 def top_level_names(path: str | Path) -> set[str]:
@@ -91,24 +132,6 @@ def top_level_names(path: str | Path) -> set[str]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names.update(target.id for target in targets if isinstance(target, ast.Name))
     return names
-
-
-def fingerprint(place: Path) -> str:
-    """A digest of a Python file; of a folder, of all Python files in it and below, which one of them may import."""
-    if place.is_file():
-        return hashlib.sha256(place.read_bytes()).hexdigest()
-    digest = hashlib.sha256()
-    for file in sorted(python_files(place)):
-        digest.update(str(file.relative_to(place)).encode() + b"\0" + fingerprint(file).encode())
-    return digest.hexdigest()
-
-
-def python_files(folder: Path) -> Iterator[Path]:
-    """Yields the Python files in a folder and below that can be imported."""
-    for parent, folders, files in os.walk(folder):
-        # Environments, caches and checkouts of other things are not what a module imports from beside it.
-        folders[:] = [name for name in folders if not name.startswith((".", "__")) and name != "site-packages"]
-        yield from (Path(parent) / name for name in files if name.endswith(".py") and not name.startswith("."))
 
 
 def training_function(names: set[str], where: str) -> str:

@@ -19,6 +19,7 @@ from tfx_distribute.trainer_module import (
     peers,
     preemption,
     run_fn,
+    user_exit,
     watchdog,
 )
 from tfx_distribute.trainer_module import strategy as strategy_lib
@@ -60,6 +61,8 @@ def main(job_file: str) -> int:
             raise ConfigurationError(f"--job: there is no {job_file}")
         run(TrainingJob.from_json(text))
     except BaseException as error:  # a module that calls sys.exit() has not trained either
+        if isinstance(error, SystemExit):
+            error = TrainingError(f"module: {user_exit.describe(error)}")
         error = peers.lost(error) or as_shortage_error(error) or error
         code = _exit_code(error)
         _tell(error, exit_codes.is_final(code))

@@ -7,9 +7,11 @@ backend leaves out, fails at an output that the backend adds, and reads s3:// an
 import argparse
 import json
 import sys
+import traceback
 
 from absl import logging
 
+from tfx_distribute.trainer_module import user_exit
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
 
@@ -50,6 +52,10 @@ def main(argv: list[str] | None = None) -> int:
             step.execute(known.class_path, known.executor_input, known.component, paths, beam_args)
     except TfxDistributeError as error:
         print(error, file=sys.stderr)
+        return 1
+    except SystemExit as error:  # of user code, which Kubeflow Pipelines would take for success
+        traceback.print_exception(error)
+        print(user_exit.describe(error), file=sys.stderr)
         return 1
     return 0
 

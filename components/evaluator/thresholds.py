@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics.metric_types import MetricKey as Key
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, validation_result_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 
-Key = tfma.metrics.MetricKey
 SliceKey = tuple[Any, ...]
 NOT_FINITE = "The metric is missing or not finite."  # message of a failure
 _OVERALL: SliceKey = ()
@@ -40,9 +40,6 @@ class _Slice:
 
     candidate: dict[Key, float] = field(default_factory=dict)
     baseline: dict[Key, float] = field(default_factory=dict)
-
-    def is_comparable(self, key: Key) -> bool:
-        return math.isfinite(self.baseline.get(key, math.nan))
 
 
 def judge(
@@ -72,15 +69,11 @@ def judge(
         if not found.HasField("cross_slice_key")
     }
     of_pairs = [found for found in validation.metric_validations_per_slice if found.HasField("cross_slice_key")]
-    compared = {key for key, limits in wanted.items() for _, limit in limits if _is_change(limit)} if has_baseline else set()
-    unusable = {
-        name: [key for key in compared if _applies(wanted[key], name) and not found.is_comparable(key)]
-        for name, found in slices.items()
-    }
-    ignored = {name for name in slices if unusable[name] or unusable[_OVERALL]}
+    unusable = _unusable(wanted, slices) if has_baseline else {}
     judged, not_finite = {}, []
     for name, found in slices.items():
-        kept = [failure for failure in failures.get(name, ()) if not _is_excused(failure, found, name in ignored)]
+        ignored = name in unusable or _OVERALL in unusable
+        kept = [failure for failure in failures.get(name, ()) if not _is_excused(failure, found, ignored)]
         for key, limits in wanted.items():
             if _applies(limits, name) and not math.isfinite(found.candidate.get(key, math.nan)):
                 not_finite.append(_where(key, name))
@@ -99,10 +92,12 @@ def judge(
         or validation.missing_slices
         or validation.missing_cross_slices
         or validation.missing_thresholds
+        # Refused for another reason, such as that there are no examples.
+        or (not validation.validation_ok and not validation.metric_validations_per_slice)
     )
     # Not all slices, where the baseline is not used on any.
-    reported = {_OVERALL: unusable[_OVERALL]} if unusable[_OVERALL] else unusable
-    texts = [_where(key, name) for name, keys in reported.items() for key in sorted(keys)]
+    reported = {_OVERALL: unusable[_OVERALL]} if _OVERALL in unusable else unusable
+    texts = [_where(key, name) for name, keys in reported.items() for key in keys]
     return Verdict(corrected, tuple(not_finite), ", ".join(texts))
 
 
@@ -130,7 +125,9 @@ def _slices(
 ) -> dict[SliceKey, _Slice]:
     updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=has_baseline, rubber_stamp=True)
     baselines = {spec.name for spec in updated.model_specs if spec.is_baseline}
-    slices: dict[SliceKey, _Slice] = {_OVERALL: _Slice()}  # which has no metrics where there are no examples
+    slices: dict[SliceKey, _Slice] = {}
+    if not config.slicing_specs or tfma.SlicingSpec() in config.slicing_specs:
+        slices[_OVERALL] = _Slice()  # which has no metrics where there are no examples
     for of_slice in metrics:
         if of_slice.HasField("cross_slice_key"):
             continue
@@ -142,6 +139,23 @@ def _slices(
             model = found.baseline if key.model_name in baselines else found.candidate
             model[_bare(key)] = _number(metric.value)
     return slices
+
+
+def _unusable(wanted: dict[Key, list[tuple[Any, Any]]], slices: dict[SliceKey, _Slice]) -> dict[SliceKey, list[Key]]:
+    """Slice -> metrics that are to be compared there with the baseline's, which is not finite; without empty ones."""
+    compared = {
+        key: [(where, limit) for where, limit in limits if isinstance(limit, config_pb2.GenericChangeThreshold)]
+        for key, limits in sorted(wanted.items())
+    }
+    found = {
+        name: [
+            key
+            for key, limits in compared.items()
+            if _applies(limits, name) and not math.isfinite(of_slice.baseline.get(key, math.nan))
+        ]
+        for name, of_slice in slices.items()
+    }
+    return {name: keys for name, keys in found.items() if keys}
 
 
 def _number(value: metrics_for_slice_pb2.MetricValue) -> float:
@@ -174,13 +188,11 @@ def _not_finite(key: Key, limits: Iterable[Any], found: _Slice) -> Iterable[Any]
     for limit in limits:
         failure = validation_result_pb2.ValidationFailure(metric_key=key.to_proto(), message=NOT_FINITE)
         failure.metric_value.double_value.value = found.candidate.get(key, math.nan)
-        kind = failure.metric_threshold.change_threshold if _is_change(limit) else failure.metric_threshold.value_threshold
-        kind.CopyFrom(limit)
+        if isinstance(limit, config_pb2.GenericChangeThreshold):
+            failure.metric_threshold.change_threshold.CopyFrom(limit)
+        else:
+            failure.metric_threshold.value_threshold.CopyFrom(limit)
         yield failure
-
-
-def _is_change(limit: Any) -> bool:
-    return isinstance(limit, config_pb2.GenericChangeThreshold)
 
 
 def _applies(limits: Iterable[tuple[Any, Any]], name: SliceKey) -> bool:

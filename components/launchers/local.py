@@ -107,7 +107,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         while True:
             try:
                 _train(job, job_file, log_dir, temporary, server, restarts)
-                return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
+                return _result(job, log_dir)
             except LostError as lost:
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.told(lost.failure)) from lost
@@ -128,6 +128,17 @@ def _write_private(path: Path, text: str) -> None:
         raise TrainingError(
             f"{path} cannot be written ({error.strerror}), and training needs it; free some space there, or set TMPDIR to "
             "another folder"
+        ) from error
+
+
+def _result(job: TrainingJob, log_dir: Path) -> TrainingResult:
+    """Returns the chief's report of a training whose processes have all ended with exit code 0."""
+    try:
+        return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise TrainingError(
+            f"training process {CHIEF_TASK} ended with exit code 0 before the model was trained; os._exit() in the module "
+            f"or in a library does that. All it printed is in {log_dir / CHIEF_TASK.file_name}.log"
         ) from error
 
 

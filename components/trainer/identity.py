@@ -13,8 +13,7 @@ import tensorflow as tf
 from absl import logging
 from tfx import types
 
-from tfx_distribute.trainer_module import files, manifest
-from tfx_distribute.trainer_module import module as module_lib
+from tfx_distribute.trainer_module import files, fingerprint, manifest
 from tfx_distribute.trainer_module.checkpoint import STATE_FILE
 from tfx_distribute.trainer_module.job import Data, TrainingJob
 
@@ -57,6 +56,7 @@ def parts(
         "data": _fingerprint({"read": read, "shards": shards}),
         "hparams": _fingerprint(dict(job.hparams)),
         "parameters": _fingerprint({**schedule, **order}),
+        "environment": _fingerprint(fingerprint.environment()),
     }
 
 
@@ -81,13 +81,13 @@ def _tell_of_others(root: str, identity: Mapping[str, str]) -> None:
 
 
 def _module_files(job: TrainingJob) -> list[str]:
-    """Fingerprints of the user's Python files: those beside the module, as TFX packages them; or an installed package's."""
+    """Fingerprints of the user's files: those beside the module, as TFX packages them; or an installed package's."""
     places = list(job.module.search_path)
     if not places:
         package = importlib.util.find_spec(job.module.function.partition(".")[0])
         if package:
             places = list(package.submodule_search_locations or filter(None, [package.origin]))
-    return [module_lib.fingerprint(Path(place)) for place in places]
+    return [fingerprint.of_folder(path) if path.is_dir() else fingerprint.of_file(path) for path in map(Path, places)]
 
 
 def _checksums(artifact: types.Artifact) -> Any:

@@ -108,30 +108,43 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         deployment = runner_utils.extract_local_deployment_config(pipeline)
         store = deployment.metadata_connection_config
         connection = metadata.Metadata(getattr(store, store.WhichOneof("connection_config")))
+        with connection as opened:
+            results.mark_removed_pushes(opened.store)
         for node in (node.pipeline_node for node in pipeline.nodes):
             name = node.node_info.id
             self._listener(NodeStarted(name))
             began = time.monotonic()
             try:
                 with _without_watchers():
-                    execution = launcher.Launcher(
-                        pipeline_node=node,
-                        mlmd_connection=connection,
-                        pipeline_info=pipeline.pipeline_info,
-                        pipeline_runtime_spec=pipeline.runtime_spec,
-                        executor_spec=runner_utils.extract_executor_spec(deployment, name),
-                        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
-                    ).launch()
-            except Exception as error:
+                    execution, cached = _launch(node, pipeline, deployment, connection)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # sys.exit(0) in user code too: the node has not done its work
                 logging.exception("%s failed", name)
                 raise NodeError(name) from error
-            cached = False
-            if execution is not None and execution.execution_id is not None:
-                self.executions[name] = execution.execution_id
-                with connection as opened:
-                    (stored,) = opened.store.get_executions_by_id([execution.execution_id])
-                cached = stored.last_known_state == metadata_store_pb2.Execution.CACHED
+            if execution is not None:
+                self.executions[name] = execution
             self._listener(NodeEnded(name, time.monotonic() - began, cached))
+
+
+def _launch(
+    node: pipeline_pb2.PipelineNode, pipeline: pipeline_pb2.Pipeline, deployment: Any, connection: metadata.Metadata
+) -> tuple[int | None, bool]:
+    """Runs a node. Returns the id of its execution, and True if its outputs are those of an earlier one."""
+    name = node.node_info.id
+    execution = launcher.Launcher(
+        pipeline_node=node,
+        mlmd_connection=connection,
+        pipeline_info=pipeline.pipeline_info,
+        pipeline_runtime_spec=pipeline.runtime_spec,
+        executor_spec=runner_utils.extract_executor_spec(deployment, name),
+        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+    ).launch()
+    if execution is None or execution.execution_id is None:
+        return None, False
+    with connection as opened:
+        (stored,) = opened.store.get_executions_by_id([execution.execution_id])
+    return execution.execution_id, stored.last_known_state == metadata_store_pb2.Execution.CACHED
 
 
 def run(

@@ -86,7 +86,7 @@ def compile_pipeline(
         job = compiling.compiled(pipeline, target.image, schema_2_1=False)
     # Nobody looks whether what these read has changed.
     queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
-    spec = ir.uncached(job["pipelineSpec"], queries)
+    spec = ir.with_guarded_entrypoint(ir.uncached(job["pipelineSpec"], queries))
     resources = {
         name: _resources(component, nodes, name in in_step)
         for name, component in by_name.items()

@@ -144,6 +144,18 @@ def test_no_examples_meet_no_threshold(metric):
     assert failed_on(verdict) == [""]
 
 
+@pytest.mark.parametrize(("values", "ok"), [({}, False), ({SMALL: 0.5}, True), ({SMALL: NAN}, False)])
+def test_evaluation_of_slices_alone(values, ok):
+    wanted = config(UPPER)
+    del wanted.slicing_specs[0]
+    of_slices = [
+        writer.convert_slice_metrics_to_proto((key, {tfma.metrics.MetricKey(LOSS): value}), ())
+        for key, value in values.items()
+    ]
+    validation = tfma.ValidationResult(validation_ok=bool(values))  # as TFMA says of no examples
+    assert thresholds.judge(wanted, of_slices, validation, has_baseline=False).validation.validation_ok is ok
+
+
 def test_threshold_on_one_slice_concerns_no_other():
     limit = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(upper_bound={"value": 1.0}))
     only = tfma.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "4"})], threshold=limit)

@@ -1,3 +1,4 @@
+import importlib.metadata
 import json
 import logging
 from dataclasses import replace
@@ -51,6 +52,17 @@ def test_each_part_is_known_to_have_changed(job, tmp_path):
     assert changed(parts, identity.parts(job, job.data, [], "told")) == ["module"]
     (tmp_path / "code" / "helper.py").write_text("b = 1")
     assert changed(parts, identity.parts(job, job.data, [])) == ["module"]
+
+
+def test_other_packages_and_files_beside_the_module_are_known(job, tmp_path, monkeypatch):
+    parts = identity.parts(job, job.data, [])
+    (tmp_path / "code" / "vocabulary.txt").write_text("a\n")
+    beside = identity.parts(job, job.data, [])
+    assert changed(parts, beside) == ["module"]
+    version = importlib.metadata.version
+    newer = lambda name: f"{version(name)}.1" if name == "tensorflow" else version(name)  # noqa: E731
+    monkeypatch.setattr(importlib.metadata, "version", newer)
+    assert changed(beside, identity.parts(job, job.data, [])) == ["environment"]
 
 
 def test_machines_and_speed_are_no_part_of_it(job):

@@ -78,6 +78,20 @@ def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("leave", "message"),
+    [
+        ("sys.exit(0)", r"^module: sys.exit\(0\) was called in .*leaver.py, line 3$"),
+        ("os._exit(0)", r"^training process chief ended with exit code 0 before the model was trained; os._exit\(\)"),
+    ],
+)
+def test_process_that_leaves_without_a_model_has_failed(cluster, tmp_path, leave, message):
+    (tmp_path / "leaver.py").write_text(f"import os, sys\ndef build_model(context):\n    {leave}\n")
+    with pytest.raises(TrainingError, match=message):
+        cluster.train(module=UserModule("leaver.build_model", (str(tmp_path),)))
+
+
+@pytest.mark.e2e
 def test_no_process_survives_a_launcher_that_is_killed(cluster, tmp_path):
     """The launcher gets SIGKILL: it can do nothing any more, and yet all its processes end."""
     (tmp_path / "job.json").write_text(cluster.job.to_json())

@@ -1,5 +1,6 @@
 """Bad input at the command line: one clear message, an exit code that is not zero, and nothing is lost."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -240,7 +241,6 @@ def test_port_that_is_taken(project, command):
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, command, number, code):
     import os
-    import re
     import signal
     import subprocess
     import sys
@@ -286,3 +286,26 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
         assert "60000 steps" in again
         (states,) = project.glob("runs/*/artifacts/Trainer/.checkpoints")
         assert list(states.iterdir()) == []
+
+
+@pytest.mark.e2e
+def test_transform_that_exits_has_failed(project, command):
+    (project / "model.py").write_text(MODEL + "\ndef preprocessing_fn(inputs):\n    import sys\n\n    sys.exit(0)\n")
+    (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
+    run = command("run", project / "pipeline.yaml")
+    assert run.code == 1
+    assert "✗ Transform" in run.output
+    assert f"sys.exit(0) was called in {project}/model.py, line 12" in run.output
+
+
+@pytest.mark.e2e
+def test_model_that_is_not_a_number_is_never_pushed(project, command):
+    """Though it has nothing to be compared with, as the first one, and no bound to meet."""
+    evaluate = "evaluate: {metrics: {MeanSquaredError: {change: {absolute: 0.1, higher_is_better: false}}}}\npush: {}\n"
+    (project / "pipeline.yaml").write_text(PIPELINE + evaluate)
+    broken = 'Dense(1, "linear", False, tf.keras.initializers.Constant(float("nan")))'
+    (project / "model.py").write_text(MODEL.replace("Dense(1)", broken))
+    bad = command("run", project / "pipeline.yaml")
+    assert bad.code == 3, bad.output
+    assert re.search(r"^MeanSquaredError +nan  change \+0.1  not met: the value is not finite$", bad.output, re.MULTILINE)
+    assert not (project / "runs" / "mine" / "serving").exists()

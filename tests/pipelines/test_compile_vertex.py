@@ -288,3 +288,9 @@ def test_options_that_do_not_go_together(words, message, taxi_file):
     result = CliRunner().invoke(main, ["submit", str(taxi_file), "--target", "vertex", *words])
     assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
     assert message in result.output
+
+
+def test_each_component_fails_where_user_code_exits(package):
+    executors = package.job["pipelineSpec"]["deploymentSpec"]["executors"].values()
+    commands = [executor["container"]["command"] for executor in executors if "container" in executor]
+    assert commands == [["python", "-m", "tfx_distribute.components.container.vertex"]] * len(commands)

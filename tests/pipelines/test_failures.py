@@ -9,7 +9,7 @@ HERE = Path(__file__).parent
 def raised(function) -> BaseException:
     try:
         function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return error
     raise AssertionError("nothing was raised")
 
@@ -33,6 +33,14 @@ def test_a_message_for_people_is_given_as_it_is():
             raise ConfigurationError("base_port: is taken; write another") from error
 
     assert explain(raised(wrong), HERE) == "base_port: is taken; write another"
+
+
+def test_exit_is_named_with_the_users_line():
+    import sys
+
+    lines = explain(raised(lambda: sys.exit(0)), HERE).splitlines()
+    assert lines[0].startswith(f"sys.exit(0) was called in {__file__}, line ")
+    assert lines[-1] == "    lines = explain(raised(lambda: sys.exit(0)), HERE).splitlines()"
 
 
 def test_long_messages_are_cut():

@@ -1,6 +1,8 @@
 """A specification -> the TFX pipeline, for each kind of data and with each part left out."""
 
+import importlib.metadata
 import json
+import re
 
 import pytest
 from tfx.components.example_gen.component import FileBasedExampleGen
@@ -71,21 +73,61 @@ def test_trainer_parameters_are_pipeline_parameters(spec):
         assert (parameter.name, parameter.ptype, parameter.default) == (name, type(value), value)
 
 
+def changed(spec: PipelineSpec, change) -> set[str]:
+    """Components whose cache keys are others after a change."""
+
+    def keys() -> dict[str, str]:
+        return {node.id: str(sorted(node.exec_properties.items(), key=str)) for node in build(spec).components}
+
+    def without_addresses(keys: dict[str, str]) -> dict[str, str]:
+        return {name: re.sub(r" at 0x[0-9a-f]+", "", key) for name, key in keys.items()}
+
+    before = without_addresses(keys())
+    assert without_addresses(keys()) == before
+    change()
+    after = without_addresses(keys())
+    return {name for name in before if before[name] != after[name]}
+
+
 def test_changed_module_is_another_cache_key(spec, tmp_path):
     """TFX's cache sees the names of functions only; the fingerprint tells it of their content."""
     with_transform = spec.model_copy(update={"transform": Transform()})
+    assert changed(with_transform, lambda: (tmp_path / "helper.py").write_text("x = 1\n")) == {"Transform", "Trainer"}
+    assert changed(with_transform, lambda: (tmp_path / "words.txt").write_text("a\n")) == {"Transform", "Trainer"}
+    assert changed(with_transform, lambda: (tmp_path / "data.csv").write_text("x,y\n2,3\n")) == set(), "its driver looks"
 
-    def keys() -> tuple[str, str]:
-        pipeline = build(with_transform)
-        properties = [node(pipeline, name).exec_properties for name in ("Transform", "Trainer")]
-        return properties[0]["custom_config"], properties[1]["module_fingerprint"]
 
-    before = keys()
-    assert keys() == before
-    (tmp_path / "helper.py").write_text("x = 1\n")
-    after = keys()
-    assert before[0] != after[0]
-    assert before[1] != after[1]
+def test_edited_schema_file_is_another_cache_key(spec, tmp_path):
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text('feature { name: "x" type: FLOAT }')
+    curated = spec.model_copy(update={"data": Data(csv=spec.data.csv, schema_file=str(schema)), "transform": Transform()})
+    assert changed(curated, lambda: schema.write_text('feature { name: "x" type: INT }')) == {"ImportSchemaGen"}
+
+
+def test_code_and_files_of_an_example_gen_are_part_of_its_cache_key(spec, tmp_path, monkeypatch):
+    (tmp_path / "code").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    (tmp_path / "query.sql").write_text("select 1")
+    (tmp_path / "code" / "own_names.py").write_text("NAME = 'x'\n")
+    (tmp_path / "code" / "own_source.py").write_text(
+        "import own_names\nfrom tfx.components.example_gen.csv_example_gen.component import CsvExampleGen\n"
+        "def make(query, output_config):\n    return CsvExampleGen(input_base=query, output_config=output_config)\n"
+    )
+    (tmp_path / "code" / "model.py").write_text((tmp_path / "own.py").read_text())
+    data = Data(example_gen="own_source.make", example_gen_args={"query": str(tmp_path / "query.sql")})
+    own = spec.model_copy(update={"data": data, "module": str(tmp_path / "code" / "model.py")})
+    assert changed(own, lambda: (tmp_path / "query.sql").write_text("select 2")) == {"CsvExampleGen"}
+    names = tmp_path / "code" / "own_names.py"
+    assert changed(own, lambda: names.write_text("NAME = 'y'\n")) == {"CsvExampleGen", "Trainer"}
+    model = tmp_path / "code" / "model.py"
+    assert changed(own, lambda: model.write_text(model.read_text() + "#")) == {"Trainer"}
+
+
+def test_other_packages_are_other_cache_keys_of_all_components(spec, monkeypatch):
+    components = {node.id for node in build(spec).components}
+    version = importlib.metadata.version
+    newer = lambda name: f"{version(name)}.1" if name == "tensorflow" else version(name)  # noqa: E731
+    assert changed(spec, lambda: monkeypatch.setattr(importlib.metadata, "version", newer)) == components
 
 
 @pytest.mark.parametrize(("source", "expected"), [("tfrecord", "ImportExampleGen"), ("parquet", "ParquetExampleGen")])

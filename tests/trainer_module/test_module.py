@@ -39,6 +39,14 @@ def test_module_that_does_not_import_is_named_with_its_error(tmp_path):
         module.load(write(tmp_path, own_model="import nothere"))
 
 
+@pytest.mark.parametrize("call", ["sys.exit(0)", "sys.exit()", "raise SystemExit(0)"])
+def test_module_that_exits_has_not_been_imported(tmp_path, call):
+    with pytest.raises(
+        ConfigurationError, match=r"'own_model' does not import: sys.exit\(0?\) was called in .*own_model.py, line 2"
+    ):
+        module.load(write(tmp_path, own_model=f"import sys\n{call}"))
+
+
 def test_missing_function_is_named_with_its_file(tmp_path):
     with pytest.raises(ConfigurationError, match=r"'own_model' \(.*own_model.py\) has no function 'build_model'"):
         module.load(write(tmp_path, own_model="def build(c): pass"))
@@ -69,3 +77,38 @@ def test_which_function_trains(names, function):
 def test_module_that_cannot_train_is_refused():
     with pytest.raises(ConfigurationError, match=r"m.py has neither build_model\(context\).* nor TFX's run_fn"):
         module.training_function({"preprocessing_fn"}, "m.py")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Packages whose import would be noticed."""
+    files = ("package/__init__.py", "package/models/__init__.py", "package/models/digits.py", "space/inner/model.py")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("import sys\nprint('imported')\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("package", "package/__init__.py"),
+        ("package.models", "package/models/__init__.py"),
+        ("package.models.digits", "package/models/digits.py"),
+        ("space.inner.model", "space/inner/model.py"),
+        ("package.models.nothere", None),
+        ("package.nothere.digits", None),
+        ("package.models.digits.inside", None),
+        ("nothere.model", None),
+        ("space", None),
+        ("sys", None),
+    ],
+)
+def test_installed_module_is_found_without_an_import(installed, capsys, name, file):
+    assert module.locate(name) == (file and installed / file)
+    assert capsys.readouterr().out == ""
+
+
+def test_editable_install_is_found():
+    assert module.locate("tfx_distribute.trainer_module.module") == Path(module.__file__)

@@ -1,0 +1,47 @@
+"""`python -m tfx_distribute.components.container.vertex`: one step on Vertex AI, by TFX's own entrypoint.
+
+TFX's entrypoint ends as user code ends: `sys.exit(0)` in a `preprocessing_fn` would make a step succeed without outputs.
+"""
+
+import argparse
+import sys
+import traceback
+
+from absl import app
+from absl.flags import argparse_flags
+from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
+
+from tfx_distribute.trainer_module import user_exit
+
+Arguments = tuple[argparse.Namespace, list[str]]
+
+
+def main(arguments: Arguments) -> int:
+    """Runs the step.
+
+    Args:
+      arguments: The flags of TFX's entrypoint, and options of Beam.
+
+    Returns:
+      The exit code: 1 where user code has called `sys.exit()`. Errors are raised.
+    """
+    try:
+        kubeflow_v2_run_executor.main(arguments)
+    except SystemExit as error:
+        traceback.print_exception(error)
+        print(user_exit.describe(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse(argv: list[str]) -> Arguments:
+    parser = argparse_flags.ArgumentParser(prog="python -m tfx_distribute.components.container.vertex")
+    parser.add_argument("--executor_class_path", required=True)
+    parser.add_argument("--json_serialized_invocation_args", required=True)
+    parser.add_argument("--json_serialized_inputs_spec_args")
+    arguments: Arguments = parser.parse_known_args(argv[1:])
+    return arguments
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=_parse)

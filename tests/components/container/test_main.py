@@ -1,0 +1,30 @@
+"""Exit codes of a pipeline's step in its container."""
+
+import argparse
+import json
+
+import leaving
+import pytest
+
+from tfx_distribute.components.container import __main__ as kubeflow
+from tfx_distribute.components.container import vertex
+
+
+def run_on_kubeflow(name: str, executor_input: str) -> int:
+    return kubeflow.main(["execute", "--class", f"leaving.{name}", "--executor-input", executor_input, "--component", "{}"])
+
+
+def run_on_vertex(name: str, executor_input: str) -> int:
+    given = {"executor_class_path": f"leaving.{name}", "json_serialized_invocation_args": executor_input}
+    return vertex.main((argparse.Namespace(**given, json_serialized_inputs_spec_args=None), []))
+
+
+@pytest.mark.parametrize("run", [run_on_kubeflow, run_on_vertex])
+def test_step_has_succeeded_only_if_its_executor_has_returned(run, tmp_path, capsys):
+    output = tmp_path / "executor_output.json"
+    executor_input = json.dumps({"inputs": {}, "outputs": {"outputFile": str(output)}})
+    assert run("Executor", executor_input) == 1
+    assert not output.exists()
+    assert f"sys.exit(0) was called in {leaving.__file__}, line 12" in capsys.readouterr().err
+    assert run("WorkingExecutor", executor_input) == 0
+    assert output.exists()

@@ -10,7 +10,7 @@ import time
 import pytest
 from running import children, is_running, listening, wait_until
 
-from tfx_distribute.components.launchers import local, processes
+from tfx_distribute.components.launchers import fork_server, local, processes
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import Distribution, Recovery, Schedule, UserModule
@@ -140,6 +140,26 @@ def test_cluster_listens_on_loopback_only(cluster, strategy):
     assert len(seen) == {"multi_worker_mirrored": 2, "parameter_server": 4}[strategy]
     loopback = ("0100007F", "0000000000000000FFFF00000100007F")  # 127.0.0.1, and the same mapped into IPv6
     assert {address.partition(":")[0] for address in seen} <= set(loopback)
+
+
+@pytest.mark.e2e
+def test_fork_server_that_is_stopped_is_given_up(tmp_path, cluster, monkeypatch):
+    monkeypatch.setattr(fork_server, "ANSWER_TIMEOUT", 5.0)
+    with ForkServer(tmp_path / "log") as server:
+        server.wait_ready()
+        cluster.server = server
+        training = []
+
+        def stop_server(task, progress):
+            if progress.step and not training:
+                training.extend(children(server.pid))
+                os.kill(server.pid, signal.SIGSTOP)
+
+        began = time.monotonic()
+        with pytest.raises(TrainingError, match=rf"training processes \(pid {server.pid}\) did not answer for 5 s"):
+            cluster.train(schedule=LONG, on_progress=stop_server)
+        assert time.monotonic() - began < 60
+        wait_until(lambda: not any(map(is_running, training)))
 
 
 @pytest.mark.e2e

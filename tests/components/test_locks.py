@@ -112,7 +112,7 @@ def test_saved_state_in_use_is_refused_and_removed_once_there_is_a_model(tmp_pat
     assert not folder.exists()
 
 
-def test_second_run_in_the_same_folder_is_refused_at_once(tmp_path, hold):
+def test_second_run_in_the_same_folder_is_refused_at_once(tmp_path, hold, capfd):
     process = hold(tmp_path / "root")
     began = time.monotonic()
     example = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "digits", "pipeline.yaml")
@@ -121,4 +121,4 @@ def test_second_run_in_the_same_folder_is_refused_at_once(tmp_path, hold):
     log = next((tmp_path / "root").glob("logs/*"))
     assert [file.name for file in log.iterdir()] == ["run.log"], "nothing was started"
     assert time.monotonic() - began < 30
-    assert f"in use by process {process.pid}" in done.output
+    assert f"in use by process {process.pid}" in capfd.readouterr().out

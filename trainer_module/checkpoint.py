@@ -26,8 +26,8 @@ from tfx_distribute.trainer_module.trainable import Trainable
 
 STATE_FILE = "state.json"
 PREFIX = "step-"
-# The first save by time comes this soon, the next ones after twice as long each, up to `save_checkpoints_secs`: a training
-# that is struck in its first minute has something to continue from, too.
+# Where saves are a matter of time alone, the first comes this soon, the next ones after twice as long each, up to
+# `save_checkpoints_secs`: a training that is struck in its first minute has something to continue from, too.
 FIRST_SAVE_SECONDS = 5.0
 MAX_SAVING_SHARE = 0.1  # of the time until then that a save may take for the next one to come sooner
 _PLAIN = (bool, int, float, str, type(None))
@@ -82,7 +82,8 @@ class Checkpoints:
         self._made_with = dict(made_with)
         self._is_chief = is_chief
         self._saved_step, self._saved_at = 0, time.monotonic()
-        self._interval = min(FIRST_SAVE_SECONDS, recovery.save_checkpoints_secs)
+        seconds = recovery.save_checkpoints_secs
+        self._interval = seconds if recovery.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
         self._kept = ""  # what the files of the last whole state begin with
         self.remark = ""
 

@@ -41,16 +41,18 @@ def as_shortage_error(error: BaseException) -> TrainingError | None:
     if isinstance(error, TfxDistributeError):
         return None
     code = error.errno if isinstance(error, OSError) else None
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    if code in (errno.ENOSPC, errno.EDQUOT) or _any_in(text, "No space left on device", "No usable temporary directory"):
-        return TrainingError(f"no space is left on the disk: {text}; free some, then run the same command again")
-    if code in (errno.EMFILE, errno.ENFILE) or "Too many open files" in text:
-        return TrainingError(f"too many open files: {text}; raise the limit, for instance with `ulimit -n 4096`")
+    lines = [line.strip() for line in str(error).splitlines()]
+
+    def says(*codes: int, text: str) -> str | None:
+        """Returns the line that says so, without what TensorFlow's graph adds to it."""
+        return next((line for line in lines if text in line), lines[0] if lines and code in codes else None)
+
+    for text in ("No space left on device", "No usable temporary directory", "Disk quota exceeded"):
+        if line := says(errno.ENOSPC, errno.EDQUOT, text=text):
+            return TrainingError(f"no space is left on the disk: {line}; free some, then run the same command again")
+    if line := says(errno.EMFILE, errno.ENFILE, text="Too many open files"):
+        return TrainingError(f"too many open files: {line}; raise the limit, for instance with `ulimit -n 4096`")
     return None
-
-
-def _any_in(text: str, *parts: str) -> bool:
-    return any(part in text for part in parts)
 
 
 @contextlib.contextmanager

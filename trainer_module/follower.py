@@ -15,6 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import exit_codes, files, preemption
+from tfx_distribute.trainer_module.clock import RunningClock
 from tfx_distribute.trainer_module.failure import ERROR_FILE, Failure
 
 FOLLOWED_FILE = "TFX_DISTRIBUTE_FOLLOWED"  # environment variable: what the follower renews; unset: nobody follows
@@ -45,16 +46,18 @@ def watch() -> None:
 
 
 def _watch(path: str, leave: Callable[[], None]) -> None:
-    sign, seen = None, time.monotonic()
-    while time.monotonic() - seen < ABANDONED_SECONDS:
+    poll = min(RENEW_SECONDS, ABANDONED_SECONDS / 10)
+    clock = RunningClock(longest_gap=2 * poll)  # while this process is suspended, it misses what its follower renews
+    sign, seen = None, 0.0
+    while clock.seconds() - seen < ABANDONED_SECONDS:
         try:
             found = files.read(path)
         except (OSError, tf.errors.OpError):  # a storage that does not answer now
             found = None
         # What changes counts, not the time in it: clocks differ.
         if found is not None and found != sign:
-            sign, seen = found, time.monotonic()
-        time.sleep(min(RENEW_SECONDS, ABANDONED_SECONDS / 10))
+            sign, seen = found, clock.seconds()
+        time.sleep(poll)
     leave()
 
 

@@ -20,6 +20,7 @@ launcher asked for it or is no more, every process that was started is killed an
 
 import contextlib
 import ctypes
+import glob
 import io
 import json
 import os
@@ -32,7 +33,7 @@ from typing import Any
 
 from tfx_distribute.trainer_module import exposure
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 class _Server:
@@ -53,6 +54,8 @@ class _Server:
         selector = selectors.DefaultSelector()
         selector.register(0, selectors.EVENT_READ)
         selector.register(reader, selectors.EVENT_READ)
+        if sys.platform == "linux":  # what a training process leaves behind becomes a child of this one
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._answer({"ready": os.getpid(), "exposure": exposure.find().value})
         pending = b""
         while True:
@@ -89,13 +92,17 @@ class _Server:
             if ended:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # what the process itself may have started
-                self._answer({"ended": self._tasks.pop(pid), "pid": pid, "status": os.waitstatus_to_exitcode(status)})
+                task = self._tasks.pop(pid)
+                if not self._tasks:
+                    _kill_orphans()
+                self._answer({"ended": task, "pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _end_all(self) -> None:
         for pid in self._tasks:
             _kill_group(pid, signal.SIGKILL)
         for pid in self._tasks:
             os.waitpid(pid, 0)
+        _kill_orphans()
 
     def _answer(self, answer: dict[str, Any]) -> None:
         self._answers.write(json.dumps(answer) + "\n")
@@ -134,6 +141,26 @@ def _become(request: dict[str, Any], answers: int) -> None:
         sys.stderr.flush()
         # Without Python's and TensorFlow's exit handlers: they belong to the server, and all work is done.
         os._exit(status)
+
+
+def _kill_orphans() -> None:
+    """Kills what training processes that have all ended left behind in sessions of its own."""
+    while orphans := _children():
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in orphans:  # its own children are then children of this process
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    """Returns the process ids of this process's children; none where the kernel does not tell."""
+    found: list[int] = []
+    for file in glob.glob("/proc/self/task/*/children"):
+        with contextlib.suppress(OSError), open(file, encoding="ascii") as children:
+            found += map(int, children.read().split())
+    return found
 
 
 class _BestEffort(io.FileIO):

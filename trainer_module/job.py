@@ -4,8 +4,9 @@ The document is the same for every process of a cluster; who a process is comes 
 Trainer component writes and what `python -m tfx_distribute.trainer_module --job FILE` reads, whatever the launcher.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
@@ -241,8 +242,12 @@ class TrainingJob:
     run_fn: RunFn | None = None
 
     def to_json(self) -> str:
-        """The document."""
-        return _JOB.dump_json(self, indent=1).decode()
+        """Returns the document.
+
+        Hyperparameters may be infinite or NaN. The document then has the constants `Infinity`, `-Infinity` and `NaN`, as
+        Python's own `json` writes and reads them; pydantic would write null.
+        """
+        return json.dumps(asdict(self), indent=1)
 
     @staticmethod
     def from_json(text: str | bytes) -> "TrainingJob":

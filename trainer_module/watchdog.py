@@ -69,7 +69,7 @@ def _position(frame: FrameType | None) -> tuple[bool, str]:
     in_tensorflow: bool | None = None
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package not in sys.stdlib_module_names or package == "__main__":
+        if package not in sys.stdlib_module_names and package != "__main__":  # which is ours
             if in_tensorflow is None:
                 in_tensorflow = package in _TENSORFLOW
             if package not in (*_TENSORFLOW, "tfx_distribute"):

@@ -32,8 +32,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.progress import LOCAL_HEARTBEATS, Progress
 
-# Heartbeats that a process may miss before it is ended, while others give them. Where all miss them, it may be the machine
-# that paused, and TensorFlow gives up as late.
+# Heartbeats that a process may miss, while others give them, before it is ended. Where all miss them, the machine may have
+# been paused: that is waited for until TensorFlow, too, gives up.
 MISSED_HEARTBEATS = 3
 
 

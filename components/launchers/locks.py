@@ -19,6 +19,18 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
 
+_held: set[int] = set()  # descriptors of the files of locks that this process holds
+
+
+def _release_in_fork() -> None:
+    """A fork shares the lock, and would keep it when it outlives its parent."""
+    for file in _held:
+        os.close(file)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_release_in_fork)
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -59,10 +71,15 @@ def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
       ...     run()
     """
     file = _acquire(folder, what, advice)
+    if file is None:
+        yield
+        return
+    _held.add(file)
     try:
         yield
     finally:
-        if file is not None:
+        if file in _held:
+            _held.remove(file)
             path = os.path.join(folder, LOCK_FILE)
             if _is_at(path, file):  # else it was removed with its folder, and a file there now is another's
                 with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.components.launchers.out_of_memory import OomKills
 from tfx_distribute.components.launchers.silence import SilenceMonitor
 from tfx_distribute.trainer_module import exit_codes, failure
 from tfx_distribute.trainer_module.clock import RunningClock
@@ -72,6 +73,7 @@ class Process:
       status: Exit code, or minus the number of the signal that ended it; None while it runs.
       hung: Whether it was ended since it gave no sign of life.
       progress: Its last report; None before the first.
+      oom_kills: The kernel's count of processes killed for want of memory, once it has started.
     """
 
     task: Task
@@ -84,6 +86,7 @@ class Process:
     status: int | None = None
     hung: bool = False
     progress: Progress | None = None
+    oom_kills: OomKills | None = None
     _read: int = field(default=0)
 
     @property
@@ -133,13 +136,18 @@ class Process:
         """Why it failed, with the end of what it printed where it died."""
         assert self.status is not None
         final = exit_codes.is_final(self.status)
-        out_of_memory = self.status == exit_codes.OUT_OF_MEMORY
+        killed_for_memory = (
+            self.status == -signal.SIGKILL and not self.hung and self.oom_kills is not None and self.oom_kills.any_since()
+        )
+        out_of_memory = self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory
         told = failure.Failure.read(str(self._error))
         if told and told.expected:
             return Failure(told.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
         if self.hung:
             how = "it gave no sign of life"
+        elif killed_for_memory:
+            how = "killed by the kernel: out of memory"
         lines = self.log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines() if self.log.exists() else []
         message = "\n".join(
             [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
@@ -274,6 +282,6 @@ class Processes:
             answer = self._server.next_answer(POLL_SECONDS)
             for process in self._all:
                 if process.task.file_name == answer.get("started"):
-                    process.pid = answer["pid"]
+                    process.pid, process.oom_kills = answer["pid"], OomKills.of(answer["pid"])
                 elif process.pid and process.pid == answer.get("pid"):
                     process.status = answer["status"]

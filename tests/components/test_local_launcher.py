@@ -6,11 +6,12 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from running import children, is_running, listening, wait_until
 
-from tfx_distribute.components.launchers import local, processes
+from tfx_distribute.components.launchers import fork_server, local, processes
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import Distribution, Recovery, Schedule, UserModule
@@ -154,6 +155,110 @@ def test_cluster_listens_on_loopback_only(cluster, strategy):
     assert len(seen) == {"multi_worker_mirrored": 2, "parameter_server": 4}[strategy]
     loopback = ("0100007F", "0000000000000000FFFF00000100007F")  # 127.0.0.1, and the same mapped into IPv6
     assert {address.partition(":")[0] for address in seen} <= set(loopback)
+
+
+LEAVES = """
+import multiprocessing, os, subprocess, threading, time
+from model import build_model as build_digits
+
+def build_model(context):
+    threading.Thread(target=time.sleep, args=(10**6,)).start()
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(10**6,)).start()
+    subprocess.Popen(["sleep", context.hparams["mark"]], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(10**6)
+    return build_digits(context)
+"""
+
+
+@pytest.mark.e2e
+def test_what_a_module_starts_ends_with_training(cluster, tmp_path):
+    """A thread that never ends, a pool, a child, and children in sessions of their own."""
+    (tmp_path / "own_leaves.py").write_text(LEAVES)
+    module = UserModule("own_leaves.build_model", (str(tmp_path), *cluster.job.module.search_path))
+    mark = f"{10**6}.{os.getpid()}"
+    seen = []
+
+    def look(task, progress):
+        if progress.step:
+            seen.extend(sleeping(mark))
+
+    cluster.train(
+        schedule=Schedule(64, epochs=1), module=module, hparams={**cluster.job.hparams, "mark": mark}, on_progress=look
+    )
+    assert seen, "it was there"
+    assert sleeping(mark) == []
+    assert children(cluster.server.pid) == []
+
+
+def sleeping(mark):
+    rows = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S607
+    return [row for row in rows if row.endswith(f"sleep {mark}")]
+
+
+HOGS = """
+from model import build_model as build_digits
+
+def build_model(context):
+    hoard = [b"x" * (50 << 20) for _ in range(40)]
+    return build_digits(context)
+"""
+
+
+@pytest.fixture
+def small_memory(tmp_path):
+    """A function that moves a process, with what it starts, into a cgroup of 800 MiB."""
+    version_1, version_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    is_1 = version_1.is_dir()
+    group = (version_1 if is_1 else version_2) / f"tfx-distribute-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if is_1 else "memory.max")).write_text(str(800 << 20))
+    except OSError as error:
+        if group.is_dir():
+            group.rmdir()
+        pytest.skip(f"this machine allows no cgroup: {error}")
+    yield lambda pid: (group / "cgroup.procs").write_text(str(pid))
+    wait_until(lambda: not (group / "cgroup.procs").read_text().split())
+    group.rmdir()
+
+
+@pytest.mark.e2e
+def test_kill_for_want_of_memory_is_said(cluster, tmp_path, small_memory):
+    """Once more, and then no more, as where TensorFlow itself runs out of memory."""
+    (tmp_path / "own_hogs.py").write_text(HOGS)
+    module = UserModule("own_hogs.build_model", (str(tmp_path), *cluster.job.module.search_path))
+    with ForkServer(tmp_path / "log") as server:
+        server.wait_ready()
+        small_memory(server.pid)
+        cluster.server = server
+        with pytest.raises(
+            TrainingError, match=r"(?s)killed by the kernel: out of memory.*out of memory at the same training"
+        ):
+            cluster.train(module=module)
+    restarts = [progress.message for _, progress in cluster.reports if "restart" in progress.message]
+    assert len(restarts) == 1
+
+
+@pytest.mark.e2e
+def test_fork_server_that_is_stopped_is_given_up(tmp_path, cluster, monkeypatch):
+    monkeypatch.setattr(fork_server, "ANSWER_TIMEOUT", 5.0)
+    with ForkServer(tmp_path / "log") as server:
+        server.wait_ready()
+        cluster.server = server
+        training = []
+
+        def stop_server(task, progress):
+            if progress.step and not training:
+                training.extend(children(server.pid))
+                os.kill(server.pid, signal.SIGSTOP)
+
+        began = time.monotonic()
+        with pytest.raises(TrainingError, match=rf"training processes \(pid {server.pid}\) did not answer for 5 s"):
+            cluster.train(schedule=LONG, on_progress=stop_server)
+        assert time.monotonic() - began < 60
+        wait_until(lambda: not any(map(is_running, training)))
 
 
 @pytest.mark.e2e

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import proto_utils
 
 from tfx_distribute.components.trainer import request
+from tfx_distribute.pipelines import graph, loader
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import Data, Distribution, Outputs, Schedule, Split, TrainingJob, UserModule
 
@@ -83,6 +85,22 @@ def test_functions_may_be_called_anything(inputs, outputs):
 def test_strategy_that_is_left_open_is_settled_here(inputs, outputs):
     job = request.training_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
     assert job.distribution == Distribution("multi_worker_mirrored", num_workers=2)
+
+
+def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, tmp_path):
+    """Those of the file and those of `-p`, by way of the one pipeline parameter that holds them."""
+    (tmp_path / "pipeline.yaml").write_text(
+        "{name: mine, module: m.py, data: {csv: data}, trainer: {label: digit, parameters: {epochs: 1}, hparams: {"
+        "a: .nan, b: 1.0, c: -0.0, d: 1208925819614629174706176, e: true, f: '1e5', g: .nan, h: 1.0e+400}}}"
+    )
+    spec = loader.override(
+        loader.load(tmp_path / "pipeline.yaml"), loader.parse_parameters(["b=-.inf", "e=false", "f='007'", "g=1e-3"])
+    )
+    properties = {**PROPERTIES, "hparams": graph.parameter_values(spec)["hparams"]}
+    job = request.training_job(inputs, outputs, properties, "/work")
+    arrived = TrainingJob.from_json(job.to_json()).hparams
+    expected = {"a": nan, "b": -inf, "c": -0.0, "d": 2**80, "e": False, "f": "007", "g": 0.001, "h": inf}
+    assert repr(arrived) == repr(expected)
 
 
 def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):

@@ -8,6 +8,8 @@ from tfx_distribute.trainer_module.progress import Progress
 DIED = Failure("training process worker 0 failed (killed by SIGKILL)\n  its last line", final=False)
 NO_MEMORY = Failure("training process chief failed (exit code 137)", final=False, out_of_memory=True)
 
+STUCK = Failure("worker 0 made no progress for 3600 s in build_model", final=False, stuck=True)
+
 
 @pytest.fixture
 def waits(monkeypatch):
@@ -42,6 +44,15 @@ def test_waits_longer_and_longer_while_nothing_comes_of_it(waits):
     restarts.listen(CHIEF_TASK, Progress("train", step=11))
     assert restarts.allow(DIED)
     assert len(waits) == 6, "at once, after some progress"
+
+
+def test_process_that_is_stuck_at_the_same_step_again(waits):
+    restarts = restarts_lib.Restarts(20, lambda task, progress: None)
+    assert restarts.allow(STUCK)
+    restarts.listen(CHIEF_TASK, Progress("train", step=10))
+    assert restarts.allow(STUCK), "another step"
+    assert not restarts.allow(STUCK)
+    assert restarts.told(STUCK) == f"{STUCK.message}\nIt made no progress at the same training step again"
 
 
 def test_want_of_memory_is_tried_once_at_a_step(waits):

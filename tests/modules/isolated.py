@@ -1,10 +1,12 @@
 """Trains in a network and a file system of its own, which it spoils on the way; prints what came of it, as JSON.
 
-unshare --user --map-root-user --net --mount python isolated.py cut|full|read-only|unguarded FOLDER
+unshare --user --map-root-user --net --mount python isolated.py cut|full|read-only|temporary|unguarded FOLDER
 """
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from training import digits_cluster, write_digits
 
 from tfx_distribute.components import launchers
 from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import Recovery, Schedule
 
 
@@ -29,20 +32,32 @@ def mount(*arguments: str) -> None:
 
 
 class Spoil:
-    """Cuts the network, or write-protects the checkpoints, past a training step; mends the network once that is noticed."""
+    """Cuts the network, or write-protects the checkpoints, past a training step; mends the network once that is noticed.
 
-    def __init__(self, how: str, checkpoints: str):
-        self._how, self._checkpoints, self._done = how, checkpoints, False
+    The temporary folder, which logs and reports go to, is full as soon as the processes have started.
+    """
+
+    def __init__(self, how: str, checkpoints: str, temporary: Path):
+        self._how, self._checkpoints, self._temporary, self._done = how, checkpoints, temporary, False
 
     def __call__(self, task, progress) -> None:
         if self._how == "cut" and progress.message and "restart" in progress.message:
             loopback("up")
+        elif self._how == "temporary":
+            fill(self._temporary)
         elif progress.step > 150 and not progress.message and not self._done:
             self._done = True
             if self._how == "cut":
                 loopback("down")
             elif self._how == "read-only":
                 mount("-o", "remount,ro", self._checkpoints)
+
+
+def fill(folder: Path) -> None:
+    """Leaves no space in a folder."""
+    with contextlib.suppress(OSError), open(folder / "full", "ab", buffering=0) as file:
+        while True:
+            file.write(b"x" * 1024)
 
 
 def main(how: str, folder: Path) -> None:
@@ -59,7 +74,21 @@ def main(how: str, folder: Path) -> None:
         mount("-t", "tmpfs", "-o", "size=200k" if how == "full" else "size=10m", "tmpfs", checkpoints)
         recovery = Recovery(save_checkpoints_secs=0, save_checkpoints_steps=100, heartbeat_timeout_secs=3)
         strategy = STRATEGIES["multi_worker_mirrored"]
-        result = cluster.train(strategy, Schedule(32, epochs=20), Spoil(how, checkpoints), recovery=recovery)
+        temporary = folder / "temporary"
+        temporary.mkdir()
+        refused = ""
+        if how == "temporary":
+            mount("-t", "tmpfs", "-o", "size=400k", "tmpfs", str(temporary))
+            cluster.folder = temporary  # of the job document, the reports and the logs
+        result = cluster.train(strategy, Schedule(32, epochs=20), Spoil(how, checkpoints, temporary), recovery=recovery)
+        free = shutil.disk_usage(temporary).free
+        if how == "temporary":
+            try:
+                (temporary / "job.json").unlink()
+                fill(temporary)
+                cluster.train(strategy)
+            except TrainingError as error:
+                refused = str(error)
         state = json.loads((Path(checkpoints) / "state.json").read_text())
     print(
         json.dumps(
@@ -67,6 +96,8 @@ def main(how: str, folder: Path) -> None:
                 "train_steps": result.train_steps,
                 "messages": messages(cluster),
                 "continued": continued(cluster),
+                "free": free,
+                "refused": refused,
                 "saved": state["position"]["step"],
                 "files": sorted(path.name for path in Path(checkpoints).iterdir()),
             }

@@ -209,6 +209,27 @@ def test_when_it_is_time(tmp_path, monkeypatch):
     assert not no_folder().due(1)
 
 
+def test_the_first_saves_come_sooner(tmp_path, monkeypatch):
+    """After 5 s, then after twice as long each; not while a save takes more than a tenth of the time until then."""
+    now, slow = [100.0], [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    saved = checkpoints(tmp_path, trained(), save_checkpoints_secs=60)
+    write = tf.train.Checkpoint.write
+
+    def write_slowly(checkpoint, path):
+        now[0] += slow[0]
+        return write(checkpoint, path)
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
+    for number, (seconds, takes) in enumerate([(5, 0), (10, 0), (20, 5), (50, 0), (60, 0), (60, 0)], 1):
+        now[0] += seconds - 1
+        assert not saved.due(number), number
+        now[0] += 1
+        assert saved.due(number), number
+        slow[0] = takes
+        saved.save(Position(0, number, number))
+
+
 def no_folder():
     return Checkpoints("", Recovery(save_checkpoints_steps=1), MADE_WITH, True, trained(), [])
 

@@ -1,11 +1,15 @@
 """Processes of real clusters die, hang, or are told to leave: no more is lost than a save interval, nothing stays behind."""
 
 import json
+import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +20,7 @@ from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, m
 from running import children
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job import Recovery, Schedule
+from tfx_distribute.trainer_module.job import Recovery, Schedule, UserModule
 
 pytestmark = pytest.mark.e2e
 
@@ -97,8 +101,8 @@ def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
     ("strategy", "task", "told"),
     [
         ("default", "chief-0", "training process chief failed (it gave no sign of life)"),
-        ("multi_worker_mirrored", "chief-0", "worker 0 has lost chief"),
-        ("multi_worker_mirrored", "worker-0", "chief has lost worker 0"),
+        ("multi_worker_mirrored", "chief-0", "training process chief failed (it gave no sign of life)"),
+        ("multi_worker_mirrored", "worker-0", "training process worker 0 failed (it gave no sign of life)"),
     ],
 )
 def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
@@ -107,6 +111,60 @@ def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
     assert any(told in message for message in messages(faulty)), messages(faulty)
     assert continued(faulty) == [30]
     assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+class Suspend:
+    """Stops all training processes for a while, past each of some training steps; every other time the launcher too."""
+
+    def __init__(self, cluster, seconds, steps):
+        self._cluster, self._seconds, self._steps, self._wakers = cluster, seconds, list(steps), []
+        self.times = 0
+
+    def __call__(self, task, progress):
+        if not self._steps or progress.step < self._steps[0] or (self._wakers and self._wakers[-1].is_alive()):
+            return
+        self._steps.pop(0)
+        self.times += 1
+        pids = children(self._cluster.server.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        self._wakers.append(threading.Thread(target=self._wake, args=(pids,)))
+        self._wakers[-1].start()
+        if self.times % 2 == 0:
+            self._wakers[-1].join(60)
+
+    def _wake(self, pids):
+        time.sleep(self._seconds)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_processes_that_were_suspended_together_go_on(faulty):
+    """With heartbeats every two seconds, one that hangs is given up after six."""
+    suspend = Suspend(faulty, 10, steps=(100, 250))
+    changes = {**LONG, "recovery": Recovery(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
+    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **changes, on_progress=suspend)
+    assert suspend.times == 2
+    assert messages(faulty) == []
+    assert result.train_steps == 20 * 22
+
+
+@pytest.mark.parametrize(
+    ("strategy", "task", "stuck_in", "where"),
+    [
+        ("multi_worker_mirrored", "worker-0", "build_model", r"worker 0\b.* in build_model \(stuck.py, line 18\)"),
+        ("default", "chief-0", "step", r"chief\b.* in training step 1\b"),
+    ],
+)
+def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_in, where):
+    """It gives signs of life all the time, and its peers wait for it."""
+    module = UserModule("stuck.build_model", faulty.job.module.search_path)
+    hparams = {**faulty.job.hparams, "stuck_task": task, "stuck_in": stuck_in}
+    recovery = Recovery(progress_timeout_secs=6, max_restarts=0)
+    with pytest.raises(TrainingError, match=f"{where}; if it needs more time, write a larger progress_timeout_secs"):
+        faulty.train(STRATEGIES[strategy], module=module, hparams=hparams, recovery=recovery)
+    (waiting, *_) = messages(faulty)
+    assert re.search(f"waiting for {where} for [345] s", waiting)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -256,3 +314,12 @@ def test_training_says_when_strangers_could_take_it_over(isolated, tmp_path):
     assert warning.startswith("WARNING: Whoever reaches this machine over the network can take over this training")
     assert f"could not be loaded: see {tmp_path / 'log'}" in warning
     assert "cannot be preloaded" in (tmp_path / "log").read_text()
+
+
+def test_temporary_folder_that_takes_no_more(isolated):
+    """Nothing of reports and logs can be written from the start of training on."""
+    found = isolated("temporary")
+    assert found["train_steps"] == 20 * 22
+    assert found["saved"] == 400
+    assert found["free"] == 0
+    assert re.search(r"job.json cannot be written \(No space left on device\)", found["refused"])

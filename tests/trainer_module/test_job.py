@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
@@ -28,6 +29,20 @@ JOB = TrainingJob(
 
 def test_the_document_says_the_same_again():
     assert TrainingJob.from_json(JOB.to_json()) == JOB
+
+
+def test_hyperparameters_travel_as_they_are():
+    """Numbers that JSON has no word for, too; compared as text, since NaN is not equal to itself and -0.0 is to 0."""
+    hparams = {
+        **{str(number): number for number in (math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e22, 2**80, -1)},
+        **{f"text {text}": text for text in ("nan", ".inf", "1e5", "true", "null", "007", "\u2028")},
+        "flag": True,
+        "nothing": None,
+        "list": [math.nan, {"deep": math.inf}],
+    }
+    job = TrainingJob.from_json(replace(JOB, hparams=hparams, run_fn=RunFn("{}", {}, hparams)).to_json())
+    assert job.run_fn is not None
+    assert repr(job.hparams) == repr(job.run_fn.hyperparameters) == repr(hparams)
 
 
 def test_what_is_no_job_document_is_refused():

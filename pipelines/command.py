@@ -19,6 +19,8 @@ NOT_BLESSED = 3
 INTERRUPTED = 130  # as shells have it: 128 and the signal
 BROKEN_PIPE = 141
 
+# Whether it can be read is found out by reading it.
+PIPELINE = click.argument("pipeline", type=click.Path(readable=False))
 PARAMETER = click.option(
     "-p",
     "--parameter",

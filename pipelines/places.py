@@ -1,7 +1,7 @@
 """Where a run on this machine keeps its things."""
 
-import os
 import re
+import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -87,13 +87,13 @@ def make_folders(places: LocalPlaces) -> None:
             raise ConfigurationError(f"cannot make the folder {folder}: {error.strerror}; write another --root") from error
     for folder in (places.logs, places.artifacts, places.serving):
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        if not existing.is_dir():
-            raise ConfigurationError(f"cannot make the folder {folder}: {existing} is a file; {_OTHER}")
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise ConfigurationError(f"cannot write to the folder {existing}; {_OTHER}")
-
-
-_OTHER = "write another --root, or another push.directory"
+        try:
+            with tempfile.TemporaryFile(dir=existing):
+                pass
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write to {existing}: {error.strerror}; write another --root, or another push.directory"
+            ) from error
 
 
 def _resolve(what: str, path: str) -> Path:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
 KIB, MIB = 1 << 10, 1 << 20
 
 _KINDS = (
@@ -20,7 +22,7 @@ _KINDS = (
 )
 
 
-class FileError(ValueError):
+class FileError(ConfigurationError):
     """A path cannot be resolved, or a file cannot be read; the message names it and the reason."""
 
 

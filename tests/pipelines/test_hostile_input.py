@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from tfx_distribute.pipelines.cli import main
 
-SECONDS = 15.0  # that a row may take, on a machine that does much else
+SECONDS = 20.0  # that a row may take, on a machine that does much else
 
 PIPELINE = """\
 name: mine
@@ -78,7 +78,7 @@ YAML_ROWS = [
     ("half a character", PIPELINE.replace("mine", '"\\uD800"'), "line 1: '\\ud800' holds a character that is not allowed"),
     ("deep lists", "name: " + "[" * 10_000, "line 1: is nested more than 50 levels deep"),
     ("deep mappings", "name: " + "{a: " * 10_000, "line 1: is nested more than 50 levels deep"),
-    ("deep blocks", "\n".join(" " * depth + "a:" for depth in range(600)), "line 51: is nested more than 50 levels deep"),
+    ("deep blocks", "\n".join(" " * depth + "a:" for depth in range(300)), "line 51: is nested more than 50 levels deep"),
     ("billion laughs", LAUGHS + PIPELINE, "has more than 100,000 values, counting what aliases repeat"),
     ("recursive alias", "name: &a [*a]\n", "line 1: is nested more than 50 levels deep, counting what aliases repeat"),
     ("recursive merge", "name: &a\n  <<: *a\n", "line 2: <<: merges a mapping into itself"),
@@ -108,8 +108,8 @@ YAML_ROWS = [
     ("!!binary", hparams("!!binary aGFsbG8="), "line 7: not valid YAML: the tag !!binary is not allowed"),
     ("!!set", hparams("!!set {a}"), "line 7: not valid YAML: the tag !!set is not allowed"),
     ("!own", hparams("!own x"), "line 7: not valid YAML: the tag !own is not allowed"),
-    ("list as hparam", hparams("[1]"), "line 7: trainer.hparams.rate"),
-    ("null as hparam", hparams("null"), "line 7: trainer.hparams.rate"),
+    ("list as hparam", hparams("[1]"), "line 7: trainer.hparams.rate: [1] is not allowed; write a number, text, true"),
+    ("null as hparam", hparams("null"), "line 7: trainer.hparams.rate: None is not allowed; write a number, text, true"),
     ("null as data", PIPELINE.replace("{csv: data}", "null"), "line 3: data: None is not allowed"),
     *(
         (
@@ -117,12 +117,12 @@ YAML_ROWS = [
             parameters(f"epochs: 1, {name}: {2**63}"),
             f"line 6: trainer.parameters.{name}: is beyond 64",
         )
-        for name in ("per_replica_batch_size", "num_workers", "eval_steps", "save_checkpoints_steps", "max_restarts")
+        for name in ("per_replica_batch_size", "cycle_length", "eval_steps", "save_checkpoints_steps", "max_restarts")
     ),
     (
-        "shards beyond 64 bits",
+        "too many shards",
         PIPELINE + f"shards: {{num_shards: {2**64}}}\n",
-        "line 8: shards.num_shards: is beyond 64 bits",
+        "line 8: shards.num_shards: 18446744073709551616 is not allowed",
     ),
     ("split beyond 31 bits", PIPELINE.replace("csv: data", f"csv: data, splits: {{train: {2**31}}}"), "data.splits.train"),
     ("infinite norm", parameters("epochs: 1, global_clipnorm: .inf"), "input should be a finite number"),
@@ -182,10 +182,10 @@ def test_pipeline_files(project, text, message):
         (PIPELINE.encode("utf-16"), "pipeline.yaml: not a text file in UTF-8 (invalid start byte at byte 0)"),
         (PIPELINE.replace("abc", "ä").encode("latin-1"), "pipeline.yaml: not a text file in UTF-8"),
         (b"\x80" * 100, "pipeline.yaml: not a text file in UTF-8"),
-        (b"#" * (50 << 20), "pipeline.yaml: is larger than 256 KiB"),
-        (b"- a\n" * (1 << 16), "pipeline.yaml: a pipeline is a mapping"),  # as large as it may be
+        (b"#" * (50 << 20), "pipeline.yaml: is larger than 128 KiB"),
+        (b"- a\n" * (1 << 15), "pipeline.yaml: a pipeline is a mapping"),  # as large as it may be
     ],
-    ids=["utf-16", "latin-1", "binary", "50 MB comment", "65,536 items"],
+    ids=["utf-16", "latin-1", "binary", "50 MB comment", "32,768 items"],
 )
 def test_contents_of_pipeline_files(project, content, message):
     (project / "pipeline.yaml").write_bytes(content)
@@ -283,9 +283,12 @@ PARAMETER_ROWS = [
     ("num_workers=0x_", "'0x_' is not a valid int"),
     ("num_workers=null", "-p num_workers=null: write -p name=value"),
     ("num_workers=2024-13-45", "num_workers: '2024-13-45' is not allowed"),
-    (f"num_workers={2**63}", "num_workers: is beyond 64 bits; write at most 9223372036854775807"),
+    (f"train_steps={2**63}", "train_steps: is beyond 64 bits; write at most 9223372036854775807"),
+    ("num_workers=1001", "num_workers: 1001 is not allowed: input should be less than or equal to 1000"),
+    ("num_parameter_servers=1001", "num_parameter_servers: 1001 is not allowed"),
+    ("accelerator_count=10001", "accelerator_count: 10001 is not allowed"),
     ("num_workers=" + "9" * 5000, "is not a valid int"),
-    (f"num_shards={2**63}", "num_shards: is beyond 64 bits"),
+    (f"num_shards={2**63}", "num_shards: 9223372036854775808 is not allowed: input should be less than or equal to 100000"),
     ("num_workers=zwölf", "-p num_workers=zwölf: num_workers: 'zwölf' is not allowed"),
     ("num_workers=\udce4", "-p 'num_workers=\\udce4': is not valid text in the encoding of the terminal"),
     ("num_workers=1\n2", "-p 'num_workers=1\\n2': num_workers: '1\\n2' is not allowed"),

@@ -27,7 +27,7 @@ PARAMETER = click.option(
     "given",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Value of a pipeline parameter or hyperparameter. May be repeated.",
+    help="Value of a pipeline parameter or hyperparameter. May be repeated; the last value of a name counts.",
 )
 
 

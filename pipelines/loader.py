@@ -44,18 +44,16 @@ def load(path: str | Path) -> PipelineSpec:
 
 
 def parse_parameters(given: Iterable[str]) -> dict[str, Scalar]:
-    """Reads `name=value` words, the values as YAML reads them.
+    """Reads `name=value` words, the values as YAML reads them. The last value of a name counts.
 
     Raises:
-      ConfigurationError: A word is not of that form, its value is a list, a mapping or null, or a name is given twice.
+      ConfigurationError: A word is not of that form, or its value is a list, a mapping or null.
     """
     parameters: dict[str, Scalar] = {}
     for word in given:
         name, separator, text = word.partition("=")
         if not (name and separator):
             raise ConfigurationError(f"{_word(word)}: write -p name=value")
-        if name in parameters:
-            raise ConfigurationError(f"{_word(word)}: {shorten(name)} is given twice; write it once")
         try:
             parameters[name] = yaml_text.parse_scalar(text)
         except ValueError as error:

@@ -312,8 +312,9 @@ def test_parameters(project, word, message):
     refused(message, "-p", word)
 
 
-def test_a_parameter_given_twice(project):
-    refused("-p epochs=2: epochs is given twice; write it once", "-p", "epochs=1", "-p", "epochs=2")
+def test_the_last_value_of_a_parameter_counts(project):
+    refused("-p epochs=x: epochs: 'x' is not allowed", "-p", "epochs=1", "-p", "epochs=x")
+    assert CliRunner().invoke(main, ["validate", "pipeline.yaml", "-p", "epochs=x", "-p", "epochs=1"]).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tfx_distribute.pipelines.command import (
     INVALID,
     NOT_BLESSED,
     PARAMETER,
+    PIPELINE,
     load,
     local_places,
     refuse,
@@ -29,7 +30,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("pipeline", type=click.Path())
+@PIPELINE
 @PARAMETER
 def validate(pipeline: str, given: tuple[str, ...]) -> None:
     """Checks a pipeline file, its module and its local data, without running anything."""
@@ -39,7 +40,7 @@ def validate(pipeline: str, given: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.argument("pipeline", type=click.Path())
+@PIPELINE
 @PARAMETER
 @click.option(
     "--target", type=click.Choice(["local", "kubeflow", "vertex"]), default="local", show_default=True, help="Where it is."
@@ -83,7 +84,7 @@ def schema() -> None:
 
 
 @main.command()
-@click.argument("pipeline", type=click.Path())
+@PIPELINE
 @PARAMETER
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever an earlier run has.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.command import FAILED, INTERRUPTED, PARAMETER, load, quiet, refuse
+from tfx_distribute.pipelines.command import FAILED, INTERRUPTED, PARAMETER, PIPELINE, load, quiet, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ REGION = click.option("--region", help="Vertex AI: Google Cloud region; default 
 
 
 @click.command("compile")
-@click.argument("pipeline", type=click.Path())
+@PIPELINE
 @TARGET
 @PARAMETER
 @PROJECT
@@ -52,7 +52,7 @@ def compile_(
 
 
 @click.command()
-@click.argument("pipeline", type=click.Path())
+@PIPELINE
 @TARGET
 @PARAMETER
 @click.option("--service-account", help="Service account of the run; default that of the target.")

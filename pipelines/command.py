@@ -19,13 +19,15 @@ NOT_BLESSED = 3
 INTERRUPTED = 130  # as shells have it: 128 and the signal
 BROKEN_PIPE = 141
 
+# Whether it can be read is found out by reading it.
+PIPELINE = click.argument("pipeline", type=click.Path(readable=False))
 PARAMETER = click.option(
     "-p",
     "--parameter",
     "given",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Value of a pipeline parameter or hyperparameter. May be repeated.",
+    help="Value of a pipeline parameter or hyperparameter. May be repeated; the last value of a name counts.",
 )
 
 

@@ -2,10 +2,14 @@
 
 import contextlib
 import os
+import re
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -18,7 +22,7 @@ _KINDS = (
 )
 
 
-class FileError(ValueError):
+class FileError(ConfigurationError):
     """A path cannot be resolved, or a file cannot be read; the message names it and the reason."""
 
 
@@ -30,8 +34,8 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
       base: Folder that a relative path starts from.
 
     Raises:
-      FileError: The path is empty, has a NUL byte, is too long, follows links in a circle, or starts from a home folder or a
-        working folder that does not exist.
+      FileError: The path is empty, has a NUL byte, is not in UTF-8, is too long, follows links in a circle, or starts from a
+        home folder or a working folder that does not exist.
     """
     if not str(path):
         raise FileError("the path is empty")
@@ -39,7 +43,9 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
         resolved = (Path(base) / Path(path).expanduser()).resolve()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             resolved.lstat()
-        return resolved
+        if _is_unicode(str(resolved)):
+            return resolved
+        reason = "has characters that TensorFlow would read in another encoding; rename it, or set PYTHONUTF8=1"
     except RuntimeError as error:  # of expanduser(), and of resolve() for a loop
         reason = "follows symbolic links in a circle" if "loop" in str(error) else "there is no such home folder"
     except ValueError:
@@ -49,6 +55,11 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
     except OSError as error:
         reason = str(error.strerror)
     raise FileError(f"{shorten(str(path))!r}: {reason}")
+
+
+def _is_unicode(path: str) -> bool:
+    """Returns whether Python, which decodes paths by its locale, has the same idea of one as UTF-8 has."""
+    return path.isascii() or (sys.getfilesystemencoding() == "utf-8" and not re.search("[\ud800-\udfff]", path))
 
 
 def read_bytes(path: str | Path, max_bytes: int) -> bytes:

@@ -16,7 +16,7 @@ from tfx_distribute.pipelines.spec import BASE_DIR, Parameters, PipelineSpec, Sh
 from tfx_distribute.pipelines.yaml_text import Location
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-MAX_BYTES = 256 * files.KIB
+MAX_BYTES = 128 * files.KIB
 
 
 def load(path: str | Path) -> PipelineSpec:
@@ -31,8 +31,6 @@ def load(path: str | Path) -> PipelineSpec:
         document = yaml_text.parse(files.read_text(path, MAX_BYTES))
     except yaml_text.TextError as error:
         raise ConfigurationError(f"{path}, line {error.line}: {error}") from error
-    except files.FileError as error:
-        raise ConfigurationError(str(error)) from error
     if not isinstance(document.value, dict):
         raise ConfigurationError(f"{path}: a pipeline is a mapping with the keys {', '.join(PipelineSpec.model_fields)}")
     try:
@@ -46,18 +44,16 @@ def load(path: str | Path) -> PipelineSpec:
 
 
 def parse_parameters(given: Iterable[str]) -> dict[str, Scalar]:
-    """Reads `name=value` words, the values as YAML reads them.
+    """Reads `name=value` words, the values as YAML reads them. The last value of a name counts.
 
     Raises:
-      ConfigurationError: A word is not of that form, its value is a list, a mapping or null, or a name is given twice.
+      ConfigurationError: A word is not of that form, or its value is a list, a mapping or null.
     """
     parameters: dict[str, Scalar] = {}
     for word in given:
         name, separator, text = word.partition("=")
         if not (name and separator):
             raise ConfigurationError(f"{_word(word)}: write -p name=value")
-        if name in parameters:
-            raise ConfigurationError(f"{_word(word)}: {shorten(name)} is given twice; write it once")
         try:
             parameters[name] = yaml_text.parse_scalar(text)
         except ValueError as error:

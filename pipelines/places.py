@@ -1,7 +1,7 @@
 """Where a run on this machine keeps its things."""
 
-import os
 import re
+import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -65,10 +65,11 @@ class LocalPlaces:
             raise ConfigurationError(f"cannot create {folder}: {error.strerror}; {_OTHER}") from error
         for folder in (self.logs, self.artifacts, self.serving):
             existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-            if not existing.is_dir():
-                raise ConfigurationError(f"cannot create the folder {folder}: {existing} is a file; {_OTHER}")
-            if not os.access(existing, os.W_OK | os.X_OK):
-                raise ConfigurationError(f"cannot write to the folder {existing}; {_OTHER}")
+            try:
+                with tempfile.TemporaryFile(dir=existing):
+                    pass
+            except OSError as error:
+                raise ConfigurationError(f"cannot write to {existing}: {error.strerror}; {_OTHER}") from error
 
 
 def local_places(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> LocalPlaces:

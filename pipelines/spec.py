@@ -31,6 +31,8 @@ from tfx_distribute.trainer_module.job import Distribution, Reading, Recovery, S
 
 _Kind = TypeVar("_Kind", Distribution, Schedule, Reading, Recovery)
 
+_MAX_PROCESSES = 1_000  # of a role: far beyond any cluster of tf.distribute, whose documents grow with its square
+
 BASE_DIR = "base_dir"  # key of the validation context: the folder that input paths are relative to
 
 
@@ -52,6 +54,13 @@ def _input_path(value: str, info: ValidationInfo) -> str:
 
 
 InputPath = Annotated[str, AfterValidator(_input_path)]
+
+
+def _check_scalar(value: Any) -> Any:
+    """Refuses what is not a scalar, in one message and not in one for each kind of scalar."""
+    if not isinstance(value, Scalar):
+        raise ValueError(f"{files.shorten(repr(value))} is not allowed; write a number, text, true or false")
+    return value
 
 
 class Data(Model):
@@ -106,7 +115,7 @@ class Shards(Model):
 
     PARAMETERS: ClassVar[tuple[str, ...]] = ("num_shards",)  # that can be given anew with `-p`
 
-    num_shards: Annotated[int, BeforeValidator(lambda value: 0 if value == "auto" else value), Field(ge=0)] = 0
+    num_shards: Annotated[int, BeforeValidator(lambda value: 0 if value == "auto" else value), Field(ge=0, le=100_000)] = 0
     """Shards of each split; a pipeline parameter. `auto` or 0 for as many as suit the training processes and the data."""
     compression: Literal["none", "gzip"] | None = None
     """Whether shards are gzipped: smaller, and slower to read. Default `none`; for a `run_fn`, which may expect what TFX's
@@ -120,15 +129,15 @@ class Parameters(Model):
 
     strategy: str = Field(Distribution.strategy, json_schema_extra={"enum": list(compatibility.NAMES)})
     """The `tf.distribute` strategy."""
-    num_workers: int = Field(Distribution.num_workers, ge=1)
+    num_workers: int = Field(Distribution.num_workers, ge=1, le=_MAX_PROCESSES)
     """Training processes, the chief included; under `parameter_server`, workers beside the chief, which coordinates."""
-    num_parameter_servers: int = Field(Distribution.num_parameter_servers, ge=0)
+    num_parameter_servers: int = Field(Distribution.num_parameter_servers, ge=0, le=_MAX_PROCESSES)
     """Parameter servers; 0 for one where the strategy needs one."""
     accelerator_type: str = Field(
         Distribution.accelerator_type, json_schema_extra={"enum": list(compatibility.ACCELERATORS)}
     )
     """Kind of device to train on; `auto` takes the GPUs that a process sees, or else its CPU."""
-    accelerator_count: int = Field(Distribution.accelerator_count, ge=0)
+    accelerator_count: int = Field(Distribution.accelerator_count, ge=0, le=10_000)
     """Devices per training process; 0 takes all. On a CPU, that many logical devices."""
     all_reduce: str = Field(Distribution.all_reduce, json_schema_extra={"enum": list(compatibility.ALL_REDUCE)})
     """How replicas sum their gradients; `auto` leaves it to TensorFlow."""
@@ -239,7 +248,7 @@ class Trainer(Model):
     leave it out where all count alike."""
     parameters: Parameters = Parameters()
     """Pipeline parameters and their defaults."""
-    hparams: dict[str, Scalar] = Field(default_factory=dict)
+    hparams: dict[str, Annotated[Scalar, BeforeValidator(_check_scalar)]] = Field(default_factory=dict)
     """The module's own hyperparameters, in `context.hparams`; each can be given anew with `-p name=value`."""
     custom_config: dict[str, Any] = Field(default_factory=dict)
     """For a `run_fn`: passed on in `fn_args.custom_config`."""

@@ -97,13 +97,16 @@ def _read_names(file: Path, siblings: bool) -> set[str]:
     if file.suffix != ".py":
         raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
     try:
-        files.read_bytes(file, MAX_BYTES)
+        files.check_readable(file, MAX_BYTES)
         for sibling in fingerprint.python_files(file.parent) if siblings else ():
             files.check_readable(sibling, MAX_BYTES)
-        return module_lib.top_level_names(file)
     except files.FileError as error:
         raise ConfigurationError(f"module: cannot read {error}") from error
-    except (ValueError, RecursionError, MemoryError) as error:
+    try:
+        return module_lib.top_level_names(file)
+    except ConfigurationError:
+        raise
+    except (ValueError, RecursionError, MemoryError) as error:  # of NUL bytes and of deep nesting
         raise ConfigurationError(f"module: {file} is not Python source: {error}") from error
 
 

@@ -248,9 +248,12 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
 
     (project / "pipeline.yaml").write_text(PIPELINE.replace("epochs: 1", "train_steps: 60000"))
     arguments = [sys.executable, "-m", "tfx_distribute.pipelines", "run", str(project / "pipeline.yaml")]
+    temporary = project / "tmp"
+    temporary.mkdir()
     with subprocess.Popen(
         arguments,
         cwd=project,
+        env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -279,6 +282,7 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
     saved = re.search(r"saved after training step (\d+)", rest)[1]
     assert "Interrupted. The same command goes on after the last node that was done and the last saved step." in rest
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    assert list(temporary.iterdir()) == []
     if number == "SIGINT":
         again = subprocess.run(arguments, cwd=project, capture_output=True, text=True, check=False, timeout=250).stdout
         assert "StatisticsGen           cached" in again

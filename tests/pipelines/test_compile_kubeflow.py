@@ -1,15 +1,19 @@
 """What compiles for Kubeflow Pipelines, read as its backend reads it."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from tfx_distribute.pipelines import graph, loader, nodes, user_module
+from tfx_distribute.pipelines.cli import main
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LEGAL = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")  # Argo's tasks and templates
@@ -213,6 +217,20 @@ def test_the_same_again_is_the_same(taxi, taxi_file, command, tmp_path):
     assert done.code == 0, done.output
     assert (tmp_path / "again.yaml").read_text() == taxi.to_text()
     assert done.output.splitlines()[-1] == f"{tmp_path}/again.yaml: taxi, 12 steps"
+
+
+def test_what_is_not_a_file_is_written_to_and_never_replaced(taxi, taxi_file, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as threads:
+        read = threads.submit(pipe.read_text)
+        done = CliRunner().invoke(main, ["compile", str(taxi_file), "--target", "kubeflow", "-o", str(pipe)])
+        if done.exit_code:
+            pipe.write_text("")  # its reader waits for a writer
+        assert (done.exit_code, pipe.is_fifo()) == (0, True), done.output
+        assert read.result(timeout=60) == taxi.to_text()
+    done = CliRunner().invoke(main, ["compile", str(taxi_file), "--target", "kubeflow", "-o", "-"])
+    assert (done.exit_code, done.stdout) == (0, taxi.to_text())
 
 
 def test_a_pipeline_of_tfx_written_by_hand():

@@ -124,3 +124,21 @@ def test_noise_goes_to_the_log(tmp_path):
         assert sorted(log.read_text().splitlines()) == ["c++ noise", "python noise"]
         assert seen in done.stdout
         assert ("c++ noise" in done.stdout) == (mode == "verbose")
+
+
+def test_a_run_goes_on_when_its_output_cannot_be_written(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        for number, output in enumerate((writer, full)):
+            log = tmp_path / f"{number}.log"
+            code = NOISE.replace('print("afterwards")', 'os.write(2, b"afterwards")')
+            done = subprocess.run(
+                [sys.executable, "-c", code, log, "verbose"], stdout=output, stderr=subprocess.PIPE, timeout=60, check=False
+            )
+            assert (done.returncode, done.stderr) == (0, b"afterwards")
+            assert sorted(log.read_text().splitlines()) == ["c++ noise", "python noise"]
+    finally:
+        os.close(writer)
+        os.close(full)

@@ -91,7 +91,8 @@ def test_any_bytes_are_a_configuration_error(tmp_path_factory, content):
 
 
 names = st.from_regex(r"[a-z_]{1,10}", fullmatch=True)
-text_values = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=50)
+# PyYAML itself does not write all line breaks and control characters so that it can read them.
+text_values = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="\ufeff"), max_size=50)
 scalars = st.one_of(
     st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), text_values
 )
@@ -116,7 +117,7 @@ def test_values_survive_the_command_line(name, value):
 @given(st.lists(st.text(max_size=40), max_size=4))
 def test_any_word_is_a_parameter_or_a_configuration_error(words):
     with contextlib.suppress(ConfigurationError):
-        assert len(loader.parse_parameters(words)) == len(words)
+        assert set(loader.parse_parameters(words)) == {word.partition("=")[0] for word in words}
 
 
 json_values = st.recursive(

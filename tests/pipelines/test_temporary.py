@@ -35,10 +35,14 @@ def test_folder_is_that_of_this_process_and_of_its_children(system):
 
 
 def test_folder_goes_with_a_run_that_fails(system):
-    with pytest.raises(KeyboardInterrupt), temporary.run_folder() as folder:
-        (folder / "sub").mkdir()
-        (folder / "sub" / "file").touch()
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with temporary.run_folder() as folder:
+            (folder / "sub").mkdir()
+            (folder / "sub" / "file").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(system.iterdir()) == []
 
 

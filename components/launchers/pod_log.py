@@ -114,12 +114,13 @@ class PodLog:
         except (ValueError, TypeError):
             return line
         now = time.monotonic()
-        if progress.phase == "train" and not progress.message and now - self._shown < SHOWN_SECONDS:
+        stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
+        if progress.phase == "train" and not (progress.message or stall) and now - self._shown < SHOWN_SECONDS:
             return ""
         self._shown = now
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in (progress.metrics or {}).items())
         where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
-        return "; ".join(filter(None, (progress.phase, where, metrics, progress.message)))
+        return "; ".join(filter(None, (progress.phase, where, metrics, stall, progress.message)))
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterable[str]:

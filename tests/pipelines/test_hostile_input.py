@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from tfx_distribute.pipelines.cli import main
 
-SECONDS = 20.0  # that a row may take, on a machine that does much else
+SECONDS = 10.0  # of a processor that a row may take
+
+pytestmark = pytest.mark.timeout(120)  # of a row that waits for something
 
 PIPELINE = """\
 name: mine
@@ -36,9 +38,9 @@ def project(tmp_path, monkeypatch) -> Path:
 
 def refused(message: str, *arguments: str, command: str = "validate") -> str:
     """Checks that a command refuses in time, with exit code 2 and one message that is fit to read; returns it."""
-    began = time.monotonic()
+    began = time.process_time()
     result = CliRunner().invoke(main, [command, "pipeline.yaml", *arguments])
-    seconds = time.monotonic() - began
+    seconds = time.process_time() - began
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 2, result.output
     assert message in result.output

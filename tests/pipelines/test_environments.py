@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,6 @@ def shell(folder: Path, script: str, seconds: float, **environment: str) -> "sub
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_user_without_a_name_and_a_home_folder(project):
-    open_to_all(project)
     done = shell(project, f"{AS_NOBODY} $CLI validate pipeline.yaml", seconds=60)
     assert (done.returncode, "valid" in done.stdout) == (0, True), done.stdout
     done = shell(project, f"{AS_NOBODY} $CLI run pipeline.yaml", seconds=60)
@@ -117,11 +117,16 @@ def test_user_without_a_name_and_a_home_folder(project):
     assert "Permission denied; write another --root" in done.stdout
 
 
-def open_to_all(folder: Path) -> None:
-    """Lets any user pass through the folders that pytest makes for its own alone."""
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that any user can look into, unlike those of pytest."""
+    folder = Path(tempfile.mkdtemp(prefix="strange-"))
     for parent in (folder, *folder.parents):
         if not parent.stat().st_mode & 0o001:
             parent.chmod(0o711)
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 TRAINS = """\
@@ -136,16 +141,16 @@ def build_model(context):
 
 
 @pytest.mark.e2e
-def test_run_in_strange_surroundings(tmp_path):
+def test_run_in_strange_surroundings(public_folder):
     """A user without a name or a locale, folders with odd names, closed input, a reader of the output that leaves."""
-    folder = tmp_path / "a [b]*? ä\n\\"
-    root = tmp_path / "o ä 'x\",;:%#{}$&()~!@^=+|<>"
-    temporary = Path(tempfile.mkdtemp(prefix="strange-"))
-    for made in (folder / "data", root):
-        made.mkdir(parents=True)
+    folder = public_folder / "a [b]*? ä\n\\"
+    root = public_folder / "o ä 'x\",;:%#{}$&()~!@^=+|<>"
+    temporary = public_folder / "tmp"
+    for made in (folder, root, temporary):
+        made.mkdir()
     (folder / "model.py").write_text(TRAINS)
     # The data are elsewhere: file-based ExampleGens take the path for a pattern.
-    (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
+    (public_folder / "data.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
     (folder / "schema [1].pbtxt").write_text(
         "".join(
             f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}\n'
@@ -159,21 +164,17 @@ def test_run_in_strange_surroundings(tmp_path):
     user = ""
     if os.geteuid() == 0:
         user = AS_NOBODY
-        open_to_all(tmp_path)
         for given in (folder, root, temporary):
             os.chown(given, 12345, 12345)
-    try:
-        done = shell(
-            folder,
-            f'set -o pipefail; {user} env LC_ALL=C COLUMNS=1 $CLI run -v pipeline.yaml --root "$ROOT" <&- 2>&1 | head -1',
-            seconds=280,
-            ROOT=str(root),
-            TMPDIR=str(temporary),
-        )
-        (log,) = root.glob("logs/*/run.log")
-        assert done.returncode == 0, log.read_text()[-3000:]
-        assert len(done.stdout.splitlines()) == 1, "the rest had no reader"
-        assert len(list((folder / "push [1]*").rglob("saved_model.pb"))) == 1
-        assert list(temporary.iterdir()) == []
-    finally:
-        shutil.rmtree(temporary)
+    done = shell(
+        folder,
+        f'set -o pipefail; {user} env LC_ALL=C COLUMNS=1 $CLI run -v pipeline.yaml --root "$ROOT" <&- 2>&1 | head -1',
+        seconds=280,
+        ROOT=str(root),
+        TMPDIR=str(temporary),
+    )
+    (log,) = root.glob("logs/*/run.log")
+    assert done.returncode == 0, log.read_text()[-3000:]
+    assert len(done.stdout.splitlines()) == 1, "the rest had no reader"
+    assert len(list((folder / "push [1]*").rglob("saved_model.pb"))) == 1
+    assert list(temporary.iterdir()) == []

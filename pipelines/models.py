@@ -1,10 +1,22 @@
 """What all models of a pipeline file have in common."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
+
+from tfx_distribute.pipelines.files import shorten
 
 Scalar = bool | int | float | str
+
+
+def _check_scalar(value: Any) -> Any:
+    """Refuses what is not a scalar in one message; pydantic would have one for each kind of scalar."""
+    if not isinstance(value, Scalar):
+        raise ValueError(f"{shorten(repr(value))} is not allowed; write a number, text, true or false")
+    return value
+
+
+ScalarValue = Annotated[Scalar, BeforeValidator(_check_scalar)]
 
 _MAX_INT = 2**63 - 1  # of ML Metadata and of protocol buffers
 

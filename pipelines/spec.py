@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, Valida
 
 from tfx_distribute.pipelines import files
 from tfx_distribute.pipelines.beam import Beam
-from tfx_distribute.pipelines.models import Model, Scalar
+from tfx_distribute.pipelines.models import Model, Scalar, ScalarValue
 from tfx_distribute.pipelines.nodes import Node
 from tfx_distribute.pipelines.targets import Targets
 from tfx_distribute.trainer_module import compatibility
@@ -54,13 +54,6 @@ def _input_path(value: str, info: ValidationInfo) -> str:
 
 
 InputPath = Annotated[str, AfterValidator(_input_path)]
-
-
-def _check_scalar(value: Any) -> Any:
-    """Refuses what is not a scalar, in one message and not in one for each kind of scalar."""
-    if not isinstance(value, Scalar):
-        raise ValueError(f"{files.shorten(repr(value))} is not allowed; write a number, text, true or false")
-    return value
 
 
 class Data(Model):
@@ -248,7 +241,7 @@ class Trainer(Model):
     leave it out where all count alike."""
     parameters: Parameters = Parameters()
     """Pipeline parameters and their defaults."""
-    hparams: dict[str, Annotated[Scalar, BeforeValidator(_check_scalar)]] = Field(default_factory=dict)
+    hparams: dict[str, ScalarValue] = Field(default_factory=dict)
     """The module's own hyperparameters, in `context.hparams`; each can be given anew with `-p name=value`."""
     custom_config: dict[str, Any] = Field(default_factory=dict)
     """For a `run_fn`: passed on in `fn_args.custom_config`."""

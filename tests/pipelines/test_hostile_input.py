@@ -1,21 +1,18 @@
 """Hostile input at the command line: a table of inputs, each with its message and exit code. A finding is one more row."""
 
 import os
-import shutil
 import socket
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from tfx_distribute.pipelines.cli import main
 
-SECONDS = 20.0  # that a row may take, on a machine that does much else
+SECONDS = 10.0  # of a processor that a row may take
+
+pytestmark = pytest.mark.timeout(120)  # of a row that waits for something
 
 PIPELINE = """\
 name: mine
@@ -41,9 +38,9 @@ def project(tmp_path, monkeypatch) -> Path:
 
 def refused(message: str, *arguments: str, command: str = "validate") -> str:
     """Checks that a command refuses in time, with exit code 2 and one message that is fit to read; returns it."""
-    began = time.monotonic()
+    began = time.process_time()
     result = CliRunner().invoke(main, [command, "pipeline.yaml", *arguments])
-    seconds = time.monotonic() - began
+    seconds = time.process_time() - began
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 2, result.output
     assert message in result.output
@@ -345,179 +342,3 @@ def test_merged_keys_keep_their_lines(project):
     text = PIPELINE.replace("data: {csv: data}", "data: &data\n  csv: data\n  splits: {train: 0}")
     (project / "pipeline.yaml").write_text(text.replace("data: &data", "data: &data\n  <<: {parquet: x}"))
     assert "line 4: data: write exactly one of" in refused("") or "line 6: data.splits.train" in refused("")
-
-
-def option_rows() -> list[tuple[str, tuple[str, ...], str, object]]:
-    """Every option of every command in each of its forms: command, words, the name and the value that they stand for."""
-    rows: list[tuple[str, tuple[str, ...], str, object]] = []
-    for command, option in ((name, option) for name in main.commands for option in main.commands[name].params):
-        if not isinstance(option, click.Option):
-            continue
-        for form in option.opts:
-            if option.is_flag:
-                rows.append((command, (form,), option.name, True))
-                continue
-            word = option.type.choices[0] if isinstance(option.type, click.Choice) else "7"
-            value = option.type.convert(word, option, None)
-            joined = f"{form}={word}" if form.startswith("--") else f"{form}{word}"
-            for words in ((form, word), (joined,)):
-                rows.append((command, words, option.name, (value,) if option.multiple else value))
-    return rows
-
-
-@pytest.mark.parametrize(("name", "words", "option", "value"), option_rows(), ids=str)
-def test_each_option_goes_before_and_after_the_pipeline(name, words, option, value):
-    command = main.commands[name]
-    required = ["--target", "vertex"] if name in ("compile", "submit") and option != "target" else []
-    pipeline = ["pipeline.yaml"] if any(isinstance(param, click.Argument) for param in command.params) else []
-    before = command.make_context(name, [*required, *words, *pipeline]).params
-    assert before == command.make_context(name, [*pipeline, *words, *required]).params
-    assert before[option] == value
-
-
-# A user who has neither a name nor a home folder, and may read what root may; and root without its right to everything.
-AS_NOBODY = (
-    "setpriv --reuid 12345 --regid 12345 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search "
-    "env -u HOME -u USER -u LOGNAME"
-)
-AS_PLAIN_USER = "setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search" * (
-    os.geteuid() == 0
-)
-IN_ASCII = "env LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
-
-ENVIRONMENT_ROWS = [  # what the shell is given, the exit code, the message
-    ("$CLI validate pipeline.yaml <&- >&- 2>&-", 0, ""),
-    ("$CLI validate nothing.yaml <&- >&- 2>&-", 2, ""),
-    ("$CLI plan pipeline.yaml >/dev/full", 2, "Error: cannot write to standard output: No space left on device"),
-    ("$CLI --help >/dev/full", 2, "Error: cannot write to standard output: No space left on device"),
-    ("set -o pipefail; $CLI schema | true", 141, ""),
-    ("set -o pipefail; $CLI run --help | true", 141, ""),
-    ("$CLI validate nothing.yaml 2>/dev/full", 2, ""),
-    ("cd gone; rmdir ../gone; $CLI validate ../pipeline.yaml", 2, "the working folder does not exist any more"),
-    (
-        "cd gone; rmdir ../gone; $CLI run --root $PWD/../r ${PWD%gone}pipeline.yaml",
-        2,
-        "the working folder does not exist any",
-    ),
-    (f"{IN_ASCII} $CLI validate größe.yaml", 2, "has characters that TensorFlow would read in another encoding; rename it"),
-    ("$CLI validate $'gr\\xf6sse.yaml'", 2, "has characters that TensorFlow would read in another encoding; rename it"),
-    ("env LC_ALL=C $CLI validate größe.yaml", 0, "größe.yaml: valid"),
-    (f"{IN_ASCII} $CLI validate ascii.yaml", 0, "valid (mine: build_model of"),
-    (f"{IN_ASCII} $CLI validate pipeline.yaml -p text=ä", 2, "is not valid text in the encoding of the terminal"),
-    (f"{IN_ASCII} $CLI plan ascii.yaml", 0, "chief"),
-    ("env -u HOME TERM=dumb COLUMNS=1 TMPDIR=/nowhere PYTHONPATH=:/nowhere:$'a\\nb' $CLI plan pipeline.yaml", 0, "chief"),
-    ("ulimit -n 24; $CLI run pipeline.yaml", 2, "a process may open 24 files here, and a run needs 256; raise the limit"),
-    ("ulimit -n 24; $CLI validate pipeline.yaml", 0, "valid"),
-    (f"chmod 0 pipeline.yaml; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "pipeline.yaml: Permission denied"),
-    (f"chmod 0 model.py; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "model.py: Permission denied"),
-    (f"touch b.py; chmod 0 b.py; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "b.py: Permission denied"),
-    (f"chmod 500 .; {AS_PLAIN_USER} $CLI run pipeline.yaml", 2, "runs/mine: Permission denied; write another --root"),
-    (f"chmod 500 .; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 0, "valid"),
-    (f"umask 777; {AS_PLAIN_USER} $CLI run pipeline.yaml", 2, "Permission denied; write another --root"),
-    ("touch file; $CLI run pipeline.yaml --root file", 2, "Directory 'file' is a file"),
-    ("touch file; $CLI run pipeline.yaml --root file/x", 2, "file/x: Not a directory; write another --root"),
-    ("touch file; $CLI run pushed.yaml", 2, "file: Not a directory; write another --root, or another push.directory"),
-    ("$CLI run pipeline.yaml --root 'a*'", 2, "a*' has the character '*', which TFX and Beam read as part of a pattern"),
-    ("$CLI run pipeline.yaml --root ''", 2, "--root: the path is empty"),
-]
-
-
-@pytest.mark.parametrize(("script", "code", "message"), ENVIRONMENT_ROWS, ids=[row[0] for row in ENVIRONMENT_ROWS])
-def test_environments(project, script, code, message):
-    (project / "gone").mkdir()
-    for name in ("größe.yaml", "ascii.yaml"):
-        if name in script:
-            (project / name).write_text(PIPELINE.replace("abc", "größer →"), encoding="utf-8")
-    if "pushed" in script:
-        (project / "pushed.yaml").write_text(PIPELINE + "push: {directory: file/serving}\n")
-    done = shell(project, script, seconds=60)
-    assert done.returncode == code, done.stdout
-    assert message in done.stdout
-    assert "Traceback" not in done.stdout
-    assert "Exception" not in done.stdout
-
-
-def shell(folder: Path, script: str, seconds: float, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        ["bash", "-c", script],  # noqa: S607
-        cwd=folder,
-        env={**os.environ, "CLI": f"{sys.executable} -m tfx_distribute.pipelines", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=seconds,
-        check=False,
-    )
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_user_without_a_name_and_a_home_folder(project):
-    open_to_all(project)
-    done = shell(project, f"{AS_NOBODY} $CLI validate pipeline.yaml", seconds=60)
-    assert (done.returncode, "valid" in done.stdout) == (0, True), done.stdout
-    done = shell(project, f"{AS_NOBODY} $CLI run pipeline.yaml", seconds=60)
-    assert done.returncode == 2
-    assert "Permission denied; write another --root" in done.stdout
-
-
-def open_to_all(folder: Path) -> None:
-    """Lets any user pass through the folders that pytest makes for its own alone."""
-    for parent in (folder, *folder.parents):
-        if not parent.stat().st_mode & 0o001:
-            parent.chmod(0o711)
-
-
-TRAINS = """\
-import tensorflow as tf
-
-def build_model(context):
-    x = tf.keras.Input((1,), name="x")
-    model = tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(x))
-    model.compile("sgd", "mse")
-    return model
-"""
-
-
-@pytest.mark.e2e
-def test_run_in_strange_surroundings(tmp_path):
-    """A user without a name or a locale, folders with odd names, closed input, a reader of the output that leaves."""
-    folder = tmp_path / "a [b]*? ä\n\\"
-    root = tmp_path / "o ä 'x\",;:%#{}$&()~!@^=+|<>"
-    temporary = Path(tempfile.mkdtemp(prefix="strange-"))
-    for made in (folder / "data", root):
-        made.mkdir(parents=True)
-    (folder / "model.py").write_text(TRAINS)
-    # The data are elsewhere: file-based ExampleGens take the path for a pattern.
-    (tmp_path / "data.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
-    (folder / "schema [1].pbtxt").write_text(
-        "".join(
-            f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}\n'
-            for name in "xy"
-        )
-    )
-    (folder / "pipeline.yaml").write_text(
-        PIPELINE.replace("csv: data", "csv: ../data.csv, schema_file: 'schema [1].pbtxt'").replace("abc", "größe")
-        + "push: {directory: 'push [1]*'}\n"
-    )
-    user = ""
-    if os.geteuid() == 0:
-        user = AS_NOBODY
-        open_to_all(tmp_path)
-        for given in (folder, root, temporary):
-            os.chown(given, 12345, 12345)
-    try:
-        done = shell(
-            folder,
-            f'set -o pipefail; {user} env LC_ALL=C COLUMNS=1 $CLI run -v pipeline.yaml --root "$ROOT" <&- 2>&1 | head -1',
-            seconds=280,
-            ROOT=str(root),
-            TMPDIR=str(temporary),
-        )
-        (log,) = root.glob("logs/*/run.log")
-        assert done.returncode == 0, log.read_text()[-3000:]
-        assert len(done.stdout.splitlines()) == 1, "the rest had no reader"
-        assert len(list((folder / "push [1]*").rglob("saved_model.pb"))) == 1
-        assert list(temporary.iterdir()) == []
-    finally:
-        shutil.rmtree(temporary)

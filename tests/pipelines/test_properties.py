@@ -14,7 +14,7 @@ from tfx_distribute.pipelines import loader, yaml_text
 from tfx_distribute.pipelines.spec import BASE_DIR, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-SECONDS = 10.0  # that one text may take, on a machine that does much else
+SECONDS = 10.0  # of a processor that one text may take
 
 PIPELINE = """\
 name: mine
@@ -51,19 +51,19 @@ mutated = st.builds(
     st.integers(0, 30),
     yaml_like,
 )
-many = settings(max_examples=100, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=100, database=None, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def problems(text: str, path) -> list[str]:
     """The lines of what the loader says of a text; none if it is a pipeline."""
     path.write_text(text, encoding="utf-8", newline="")
-    began = time.monotonic()
+    began = time.process_time()
     try:
         loader.load(path)
     except ConfigurationError as error:
         return str(error).splitlines()
     finally:
-        assert time.monotonic() - began < SECONDS
+        assert time.process_time() - began < SECONDS
     return []
 
 

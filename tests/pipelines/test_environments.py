@@ -1,0 +1,180 @@
+"""Hostile surroundings: a table of what the shell is given, with its exit code and message. A finding is one more row."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PIPELINE = """\
+name: mine
+module: model.py
+data: {csv: data}
+trainer:
+  label: y
+  parameters: {epochs: 1, per_replica_batch_size: 2}
+  hparams: {rate: 0.1, text: abc}
+"""
+MODEL = "def build_model(context): ...\n"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("x,y\n1,2\n2,4\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# A user who has neither a name nor a home folder, and may read what root may; and root without its right to everything.
+AS_NOBODY = (
+    "setpriv --reuid 12345 --regid 12345 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search "
+    "env -u HOME -u USER -u LOGNAME"
+)
+AS_PLAIN_USER = "setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search" * (
+    os.geteuid() == 0
+)
+IN_ASCII = "env LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
+
+ENVIRONMENT_ROWS = [  # what the shell is given, the exit code, the message
+    ("$CLI validate pipeline.yaml <&- >&- 2>&-", 0, ""),
+    ("$CLI validate nothing.yaml <&- >&- 2>&-", 2, ""),
+    ("$CLI plan pipeline.yaml >/dev/full", 2, "Error: cannot write to standard output: No space left on device"),
+    ("$CLI --help >/dev/full", 2, "Error: cannot write to standard output: No space left on device"),
+    ("set -o pipefail; $CLI schema | true", 141, ""),
+    ("set -o pipefail; $CLI run --help | true", 141, ""),
+    ("$CLI validate nothing.yaml 2>/dev/full", 2, ""),
+    ("cd gone; rmdir ../gone; $CLI validate ../pipeline.yaml", 2, "the working folder does not exist any more"),
+    (
+        "cd gone; rmdir ../gone; $CLI run --root $PWD/../r ${PWD%gone}pipeline.yaml",
+        2,
+        "the working folder does not exist any",
+    ),
+    (f"{IN_ASCII} $CLI validate größe.yaml", 2, "has characters that TensorFlow would read in another encoding; rename it"),
+    ("$CLI validate $'gr\\xf6sse.yaml'", 2, "has characters that TensorFlow would read in another encoding; rename it"),
+    ("env LC_ALL=C $CLI validate größe.yaml", 0, "größe.yaml: valid"),
+    (f"{IN_ASCII} $CLI validate ascii.yaml", 0, "valid (mine: build_model of"),
+    (f"{IN_ASCII} $CLI validate pipeline.yaml -p text=ä", 2, "is not valid text in the encoding of the terminal"),
+    (f"{IN_ASCII} $CLI plan ascii.yaml", 0, "chief"),
+    ("env -u HOME TERM=dumb COLUMNS=1 TMPDIR=/nowhere PYTHONPATH=:/nowhere:$'a\\nb' $CLI plan pipeline.yaml", 0, "chief"),
+    ("ulimit -n 24; $CLI run pipeline.yaml", 2, "a process may open 24 files here, and a run needs 256; raise the limit"),
+    ("ulimit -n 24; $CLI validate pipeline.yaml", 0, "valid"),
+    (f"chmod 0 pipeline.yaml; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "pipeline.yaml: Permission denied"),
+    (f"chmod 0 model.py; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "model.py: Permission denied"),
+    (f"touch b.py; chmod 0 b.py; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "b.py: Permission denied"),
+    (f"chmod 500 .; {AS_PLAIN_USER} $CLI run pipeline.yaml", 2, "runs/mine: Permission denied; write another --root"),
+    (f"chmod 500 .; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 0, "valid"),
+    (f"umask 777; {AS_PLAIN_USER} $CLI run pipeline.yaml", 2, "Permission denied; write another --root"),
+    ("touch file; $CLI run pipeline.yaml --root file", 2, "Directory 'file' is a file"),
+    ("touch file; $CLI run pipeline.yaml --root file/x", 2, "file/x: Not a directory; write another --root"),
+    ("touch file; $CLI run pushed.yaml", 2, "file: Not a directory; write another --root, or another push.directory"),
+    ("$CLI run pipeline.yaml --root 'a*'", 2, "a*' has the character '*', which TFX and Beam read as part of a pattern"),
+    ("$CLI run pipeline.yaml --root ''", 2, "--root: the path is empty"),
+]
+
+
+@pytest.mark.parametrize(("script", "code", "message"), ENVIRONMENT_ROWS, ids=[row[0] for row in ENVIRONMENT_ROWS])
+def test_environments(project, script, code, message):
+    (project / "gone").mkdir()
+    for name in ("größe.yaml", "ascii.yaml"):
+        if name in script:
+            (project / name).write_text(PIPELINE.replace("abc", "größer →"), encoding="utf-8")
+    if "pushed" in script:
+        (project / "pushed.yaml").write_text(PIPELINE + "push: {directory: file/serving}\n")
+    done = shell(project, script, seconds=60)
+    assert done.returncode == code, done.stdout
+    assert message in done.stdout
+    assert "Traceback" not in done.stdout
+    assert "Exception" not in done.stdout
+
+
+def shell(folder: Path, script: str, seconds: float, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["bash", "-c", script],  # noqa: S607
+        cwd=folder,
+        env={**os.environ, "CLI": f"{sys.executable} -m tfx_distribute.pipelines", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_user_without_a_name_and_a_home_folder(project):
+    done = shell(project, f"{AS_NOBODY} $CLI validate pipeline.yaml", seconds=60)
+    assert (done.returncode, "valid" in done.stdout) == (0, True), done.stdout
+    done = shell(project, f"{AS_NOBODY} $CLI run pipeline.yaml", seconds=60)
+    assert done.returncode == 2
+    assert "Permission denied; write another --root" in done.stdout
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that any user can look into, unlike those of pytest."""
+    folder = Path(tempfile.mkdtemp(prefix="strange-"))
+    for parent in (folder, *folder.parents):
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(0o711)
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+TRAINS = """\
+import tensorflow as tf
+
+def build_model(context):
+    x = tf.keras.Input((1,), name="x")
+    model = tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse")
+    return model
+"""
+
+
+@pytest.mark.e2e
+def test_run_in_strange_surroundings(public_folder):
+    """A user without a name or a locale, folders with odd names, closed input, a reader of the output that leaves."""
+    folder = public_folder / "a [b]*? ä\n\\"
+    root = public_folder / "o ä 'x\",;:%#{}$&()~!@^=+|<>"
+    temporary = public_folder / "tmp"
+    for made in (folder, root, temporary):
+        made.mkdir()
+    (folder / "model.py").write_text(TRAINS)
+    # The data are elsewhere: file-based ExampleGens take the path for a pattern.
+    (public_folder / "data.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
+    (folder / "schema [1].pbtxt").write_text(
+        "".join(
+            f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}\n'
+            for name in "xy"
+        )
+    )
+    (folder / "pipeline.yaml").write_text(
+        PIPELINE.replace("csv: data", "csv: ../data.csv, schema_file: 'schema [1].pbtxt'").replace("abc", "größe")
+        + "push: {directory: 'push [1]*'}\n"
+    )
+    user = ""
+    if os.geteuid() == 0:
+        user = AS_NOBODY
+        for given in (folder, root, temporary):
+            os.chown(given, 12345, 12345)
+    done = shell(
+        folder,
+        f'set -o pipefail; {user} env LC_ALL=C COLUMNS=1 $CLI run -v pipeline.yaml --root "$ROOT" <&- 2>&1 | head -1',
+        seconds=280,
+        ROOT=str(root),
+        TMPDIR=str(temporary),
+    )
+    (log,) = root.glob("logs/*/run.log")
+    assert done.returncode == 0, log.read_text()[-3000:]
+    assert len(done.stdout.splitlines()) == 1, "the rest had no reader"
+    assert len(list((folder / "push [1]*").rglob("saved_model.pb"))) == 1
+    assert list(temporary.iterdir()) == []

@@ -159,6 +159,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
     ):
         super().__init__(services.control, services.data, state, provision_info)
         self._descriptor = services.descriptor
+        self._is_closing = False
         self.control_conn = services.control.get_conn_by_worker_id(self.worker_id)
         self.data_conn = services.data.get_conn_by_worker_id(self.worker_id)
 
@@ -180,7 +181,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
     def _watch(self) -> None:
         """Fails what waits for the process when it ends before its time; Beam would wait without end."""
         status = self._process.wait()
-        if status:
+        if status or not self._is_closing:  # code of a step may end the process with 0 too
             self.control_conn.abort(RuntimeError(f"{self.worker_id}, a process of Beam's, ended with status {status}"))
 
     def stop_worker(self) -> None:
@@ -191,6 +192,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
         self._watcher.join()
 
     def close(self) -> None:
+        self._is_closing = True
         self.control_conn.close()
         self.data_conn.close()
         super().close()

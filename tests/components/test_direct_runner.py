@@ -53,14 +53,15 @@ def test_two_processes_of_which_nothing_listens_on_a_port(tmp_path, monkeypatch)
 
 
 @pytest.mark.timeout(120)
-def test_a_worker_that_dies_fails_the_pipeline():
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_worker_that_dies_fails_the_pipeline(status):
     """Beam alone would wait for it without end."""
 
     def die(element: int) -> None:
-        os._exit(7)
+        os._exit(status)
 
     with (
-        pytest.raises(RuntimeError, match=r"worker_\d+, a process of Beam's, ended with status 7"),
+        pytest.raises(RuntimeError, match=rf"worker_\d+, a process of Beam's, ended with status {status}"),
         beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
     ):
         _ = pipeline | beam.Create([1]) | beam.Map(die)

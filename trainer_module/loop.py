@@ -99,7 +99,7 @@ def train(
         checkpoints = Checkpoints(
             job.outputs.checkpoint_dir, job.recovery, _made_with(job, plan), is_chief, trained, own_callbacks
         )
-        begin = checkpoints.restore()
+        begin = checkpoints.find()
         if steps.agree(begin.step) != [begin.step]:
             raise ConfigurationError(
                 f"checkpoint_dir: not all processes find the same saved state in {job.outputs.checkpoint_dir}; write a "
@@ -111,11 +111,10 @@ def train(
         metrics: dict[str, float] = {}
         for epoch in range(begin.epoch, plan.epochs):
             first = begin.step_of_epoch if epoch == begin.epoch else 0
-            if not first:
-                trained.reset_metrics()
+            trained.reset_metrics()
             callbacks.on_epoch_begin(epoch)
-            if first:
-                checkpoints.remind()
+            if epoch == begin.epoch:
+                checkpoints.restore()
             epochs.run(epoch, first, plan.steps_per_epoch)
             metrics = as_floats(steps.metrics())
             if handover:
@@ -131,6 +130,7 @@ def train(
             counter.report_if_due(metrics)
             if steps.agree(trained.model.stop_training)[0] > 0:
                 break
+        optimize.finalize(trained.optimizer, trained.model.trainable_variables)
         profiler.stop()
         seconds = time.monotonic() - start
         if handover:

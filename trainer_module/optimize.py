@@ -50,3 +50,10 @@ def gradients(optimizer: Any, loss: Callable[[], tf.Tensor], variables: Sequence
     if hasattr(optimizer, "get_unscaled_gradients"):
         found = optimizer.get_unscaled_gradients(found)
     return tf.cast(value, tf.float32), found
+
+
+def finalize(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Gives variables the values that are kept after training, such as their moving averages."""
+    inner = unwrapped(optimizer)
+    if hasattr(inner, "finalize_variable_values"):
+        inner.finalize_variable_values(variables)

@@ -455,14 +455,14 @@ def profile_window(schedule: Schedule) -> tuple[int, int] | None:
     return first, last
 
 
-def learning_rate_factor(scaling: str, num_replicas: int) -> float:
-    """What a learning rate is multiplied by.
+def learning_rate_factor(scaling: str, num_batches: int) -> float:
+    """Returns what a learning rate is multiplied by.
 
     Args:
       scaling: One of `LEARNING_RATE_SCALINGS`.
-      num_replicas: Replicas that train in step.
+      num_batches: Batches of one training step: replicas that train in step, times `gradient_accumulation_steps`.
     """
-    return {"none": 1.0, "linear": float(num_replicas), "sqrt": math.sqrt(num_replicas)}[scaling]
+    return {"none": 1.0, "linear": float(num_batches), "sqrt": math.sqrt(num_batches)}[scaling]
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

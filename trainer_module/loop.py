@@ -88,7 +88,8 @@ def train(
     handover = Handover(trained.model, run_dir, is_chief) if job.distribution.num_evaluators else None
     start = time.monotonic()
     with strategy.scope(), counter.tells_where(), feed.explained(), preemption.saves_first():
-        by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, plan.num_replicas)
+        batches = plan.num_replicas * schedule.gradient_accumulation_steps
+        by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, batches)
         before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, not row.parameter_servers)
         if schedule.global_clipnorm and is_keras_3() and plan.num_replicas > 1:
             raise ConfigurationError(compatibility.CLIP_KERAS_3)

@@ -411,9 +411,6 @@ def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedul
             f"keras_version: strategy {row.name!r} cannot train Keras 3 models: {row.not_keras_3}; write keras_version=2, "
             f"or a strategy of {', '.join(able)}"
         )
-    several = max(distribution.num_workers, distribution.accelerator_count, len(device_names(distribution))) > 1
-    if schedule.global_clipnorm and schedule.keras_version == 3 and several:
-        raise ConfigurationError(CLIP_KERAS_3)
     if schedule.jit_compile and row.not_jit_compile:
         raise ConfigurationError(
             f"jit_compile: strategy {row.name!r} cannot compile its steps: {row.not_jit_compile}; write jit_compile=false"
@@ -425,12 +422,6 @@ def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedul
         )
     if schedule.profile_steps:
         profile_window(schedule)
-
-
-CLIP_KERAS_3 = (
-    "global_clipnorm: Keras 3 clips the gradients of each replica before they are summed, so that the model would depend on "
-    "the number of replicas; write keras_version=2, or global_clipnorm=0"
-)
 
 
 def profile_window(schedule: Schedule) -> tuple[int, int] | None:

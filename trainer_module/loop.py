@@ -26,7 +26,7 @@ from tfx_distribute.trainer_module.plan import Plan, make_plan
 from tfx_distribute.trainer_module.profiler import Profiler
 from tfx_distribute.trainer_module.progress import Reporter
 from tfx_distribute.trainer_module.steps import Steps
-from tfx_distribute.trainer_module.trainable import as_floats, is_keras_3
+from tfx_distribute.trainer_module.trainable import as_floats
 
 
 def train(
@@ -91,8 +91,6 @@ def train(
         batches = plan.num_replicas * schedule.gradient_accumulation_steps
         by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, batches)
         before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, not row.parameter_servers)
-        if schedule.global_clipnorm and is_keras_3() and plan.num_replicas > 1:
-            raise ConfigurationError(compatibility.CLIP_KERAS_3)
         optimize.clip(trained.optimizer, schedule.global_clipnorm)
         steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
         trained.model.stop_training = False
@@ -121,12 +119,8 @@ def train(
             if handover:
                 handover.save(epoch)
             elif feed.has_evaluation:
-                callbacks.on_test_begin()
                 trained.reset_metrics()
-                steps.evaluate()
-                evaluated = as_floats(steps.metrics(evaluated=True))
-                callbacks.on_test_end(evaluated)
-                metrics |= _named_val(evaluated)
+                metrics |= _named_val(epochs.evaluate())
             callbacks.on_epoch_end(epoch, metrics)
             counter.report_if_due(metrics)
             if steps.agree(trained.model.stop_training)[0] > 0:

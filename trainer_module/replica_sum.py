@@ -16,7 +16,7 @@ import tensorflow as tf
 DENSE_BYTES = 4 << 20  # a table up to this size is summed whole: that costs little more than a few rounds
 ROUND_BYTES = 1 << 20  # of each replica's rows
 
-Gradient = tf.Tensor | tf.IndexedSlices
+Gradient = Any  # a tf.Tensor or tf.IndexedSlices
 
 
 def sum_over_replicas(gradients: Sequence[Gradient]) -> list[Gradient]:

@@ -168,7 +168,8 @@ class CompiledModel(Trainable):
             prediction = self.model(features, training=False)
             if self.model.compiled_loss is not None:
                 self.model.compiled_loss.build(prediction)
-            self.model.compiled_metrics.build(prediction, label)
+            metrics = self.model.compiled_metrics
+            metrics.build(prediction, metrics._conform_to_outputs(prediction, label))  # one label for several outputs
 
         tf.function(build).get_concrete_function(*batch[:2])
         if self.model.compiled_loss is not None:
@@ -199,7 +200,8 @@ class CompiledKeras3Model(CompiledModel):
             self.model._symbolic_build(data_batch=batch)
             return
         # Keras's own way takes dense features only.
-        predict = tf.function(lambda features: self.model(features, training=False)).get_concrete_function(batch[0])
+        features = {name: batch[0][name] for name in input_names(self.model, set(batch[0]))}
+        predict = tf.function(lambda inputs: self.model(inputs, training=False)).get_concrete_function(features)
         size = int(tf.nest.flatten(batch[1])[0].shape[0])
         prediction = tf.nest.map_structure(
             lambda output: tf.zeros([size, *output.shape[1:]], output.dtype), predict.structured_outputs

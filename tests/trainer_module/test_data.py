@@ -232,12 +232,10 @@ def test_examples_of_an_evaluation_are_spread_over_its_batches(numbers):
 
 @pytest.mark.parametrize("readers", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 2, 32])
-def test_no_replica_evaluates_an_empty_batch(numbers, batch, readers):
+def test_no_replica_evaluates_an_empty_batch(batch, readers):
     """Whatever is left over when the split is divided, by 6 replicas on 1, 2 or 3 processes."""
     for examples in range(6, 40):
-        data = numbers(examples)
-        evaluated = data_lib.Feed(data, Features(data), Schedule(batch), Reading(), None, readers, 1)
-        steps = evaluated.eval_steps(6)
+        steps = data_lib.eval_steps(Split((), examples), 6, batch)
         sizes = [
             int(size)
             for index in range(readers)
@@ -247,11 +245,9 @@ def test_no_replica_evaluates_an_empty_batch(numbers, batch, readers):
         assert 0 < min(sizes) <= max(sizes) <= batch + (batch == 1)
 
 
-def test_eval_split_that_is_smaller_than_the_replicas_is_refused(numbers):
-    data = numbers(3)
-    evaluated = data_lib.Feed(data, Features(data), Schedule(4), Reading(), None, 1, 1)
+def test_eval_split_that_is_smaller_than_the_replicas_is_refused():
     with pytest.raises(ConfigurationError, match="^eval split: 4 replicas evaluate, but it has 3 examples; hold out at"):
-        evaluated.eval_steps(4)
+        data_lib.eval_steps(Split((), 3), 4, 4)
 
 
 @pytest.mark.parametrize("shards", [0, 4])

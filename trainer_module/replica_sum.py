@@ -35,7 +35,8 @@ def sum_over_replicas(gradients: Sequence[Gradient]) -> list[Gradient]:
     reduced = [index for index in range(len(gradients)) if index not in gathered]
     sums: dict[int, Gradient] = {}
     if reduced:
-        parts = [_dense_unless_central(replica.strategy, gradients[index]) for index in reduced]
+        # tf.identity: what comes out of a loop over accumulated batches is on no device, and the sum would go nowhere.
+        parts = [tf.identity(_dense_unless_central(replica.strategy, gradients[index])) for index in reduced]
         sums.update(zip(reduced, replica.all_reduce(tf.distribute.ReduceOp.SUM, parts), strict=True))
     for index in gathered:
         sums[index] = replica.merge_call(_gather_rows, args=(without_duplicates(gradients[index]),))

@@ -209,6 +209,8 @@ class CompiledKeras3Model(CompiledModel):
         for part in (self.model._compile_loss, self.model._compile_metrics):
             if part is not None and not part.built:
                 part.build(batch[1], prediction)
+        if not self.optimizer.built:
+            self.optimizer.build(self.model.trainable_variables)
 
     @override
     def _loss_metric(self) -> tf.keras.metrics.Metric | None:

@@ -55,6 +55,38 @@ def embedding_masked(context):
     return _compiled(tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(mean)))
 
 
+class _Rows(tf.keras.layers.Layer):
+    """Looks rows of a table up, or multiplies it by ones and zeros, which has a dense gradient."""
+
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def build(self, shape):
+        self.table = self.add_weight(name="table", shape=(20, 4), initializer="ones")
+
+    def call(self, ids):
+        table = tf.convert_to_tensor(self.table) if self.dense else self.table
+        if self.dense:
+            return tf.matmul(tf.one_hot(ids, 20), table)
+        return tf.nn.embedding_lookup(getattr(table, "value", table) if _keras_3 else table, ids)
+
+
+def _adam_on_rows(dense):
+    ids = tf.keras.Input((3,), name="ids", dtype="int64")
+    rows = tf.keras.layers.Flatten()(_Rows(dense)(ids))
+    model = tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(rows))
+    return _compiled(model, tf.keras.optimizers.Adam(0.01))
+
+
+def adam_with_repeated_rows(context):
+    return _adam_on_rows(dense=False)
+
+
+def adam_on_a_dense_table(context):
+    return _adam_on_rows(dense=True)
+
+
 class _Table(tf.keras.Model):
     """The mean row of a variable number of ids."""
 
@@ -277,6 +309,7 @@ REFERENCES = {  # the model for `fit`, where that is another
     "task": "dense",  # `fit` knows no task, no clipping by the loop, and accumulates in its own way
     "task_with_loss_object": "dense",
     "clipped": "global_clipnorm",
+    "adam_with_repeated_rows": "adam_on_a_dense_table",  # which Keras 3 gets wrong under `fit`
     "accumulated": "dense",
     "accumulated_sum": "sum_loss",
     "accumulated_rows": "embedding_sparse",

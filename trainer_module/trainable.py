@@ -69,9 +69,10 @@ class CompiledModel(Trainable):
         self.model = model
         self.optimizer = model.optimizer
         kind, keras_model = type(model), tf.keras.Model
+        own_train, own_test = kind.train_step is not keras_model.train_step, kind.test_step is not keras_model.test_step
         own_metrics = kind.compute_metrics is not keras_model.compute_metrics
-        self.steps_alone = kind.train_step is not keras_model.train_step or own_metrics
-        self._tests_alone = kind.test_step is not keras_model.test_step or own_metrics
+        self.steps_alone, self._tests_alone = own_train or own_metrics, own_test or own_metrics
+        self._reads_all = own_train or own_test  # as far as can be told; Keras's own steps read the model's inputs
         self._own_loss = kind.compute_loss is not keras_model.compute_loss
         # What the module's own steps log, in training and in evaluation; and means of what Keras keeps no metric for.
         self._logged: dict[bool, list[str]] = {False: [], True: []}
@@ -93,8 +94,7 @@ class CompiledModel(Trainable):
 
     @override
     def reads(self, available: set[str]) -> set[str]:
-        own = self.steps_alone or self._tests_alone
-        return available if own else input_names(self.model, available)
+        return available if self._reads_all else input_names(self.model, available)
 
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:

@@ -15,9 +15,6 @@ WEIGHTS_WITHIN, LOGS_WITHIN = 2e-5, 2e-4
 STRATEGIES = ("default", "mirrored", "multi_worker_mirrored")
 HOW = ("many", "resumed")
 
-# Reasons why a cell cannot be; the message is what training under it says.
-REFUSED: dict[tuple[int, str, str], str] = {}
-
 
 @functools.cache
 def kinds() -> list[str]:
@@ -37,22 +34,18 @@ def outcomes(folder: Path, keras_version: int, strategies: tuple[str, ...], name
     return json.loads(out.read_text())
 
 
-def check(outcome: dict, refusal: str = "") -> None:
-    if refusal:
-        assert refusal in outcome["error"]
-        return
+def check(outcome: dict) -> None:
     assert not outcome["error"]
     assert outcome["weights"] <= WEIGHTS_WITHIN
     assert outcome["logs"] <= LOGS_WITHIN
     assert not outcome["trace"]
 
 
-@pytest.mark.parametrize("keras_version", [2, 3])
-def test_some_kinds_of_model_train_as_under_fit(tmp_path, keras_version):
+@pytest.mark.parametrize(("keras_version", "kind"), [(2, "embedding_sparse"), (3, "loss_scale_overflow")])
+def test_one_kind_of_model_trains_as_under_fit(tmp_path, keras_version, kind):
     """Weights, logs and calls of callbacks; also where training was interrupted in the middle of an epoch."""
-    some = ["embedding_sparse", "use_ema", "loss_scale_overflow"]
-    seen = outcomes(tmp_path, keras_version, ("default", "mirrored"), some, seconds=280)
-    assert len(seen) == 2 * len(some) * len(HOW)
+    seen = outcomes(tmp_path, keras_version, ("mirrored",), [kind], seconds=280)
+    assert set(seen) == {f"{kind}/mirrored/{how}" for how in HOW}
     for outcome in seen.values():
         check(outcome)
 
@@ -71,4 +64,4 @@ def all_outcomes(tmp_path_factory):
 @pytest.mark.parametrize("kind", kinds())
 @pytest.mark.parametrize("keras_version", [2, 3])
 def test_every_kind_of_model_trains_as_under_fit(all_outcomes, keras_version, kind, strategy, how):
-    check(all_outcomes(keras_version)[f"{kind}/{strategy}/{how}"], REFUSED.get((keras_version, kind, strategy), ""))
+    check(all_outcomes(keras_version)[f"{kind}/{strategy}/{how}"])

@@ -192,8 +192,10 @@ def differences(expected, seen, kind: str, how: str) -> Outcome:
     (wanted, calls, wanted_logs), (weights, heard, seen_logs) = expected, seen
     if [w.shape for w in wanted] != [w.shape for w in weights]:
         return Outcome(error=f"{[w.shape for w in weights]} are the weights, not {[w.shape for w in wanted]}")
+    if not all(np.isfinite(w).all() for w in (*wanted, *weights)):
+        return Outcome(error="weights that are not finite")
     largest = max(float(np.max(np.abs(w))) for w in wanted)
-    apart = max(float(np.max(np.abs(a - b))) if np.isfinite(b).all() else 1e9 for a, b in zip(wanted, weights, strict=True))
+    apart = max(float(np.max(np.abs(a - b))) for a, b in zip(wanted, weights, strict=True))
     logs = 0.0
     for epoch, values in seen_logs.items():
         for name, value in values.items():

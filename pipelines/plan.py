@@ -149,7 +149,10 @@ def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunP
         per_replica_batch_size=parameters.per_replica_batch_size,
         gradient_accumulation_steps=parameters.gradient_accumulation_steps,
         global_batch_size=None if by_itself else batch,
-        learning_rate_factor=replicas and compatibility.learning_rate_factor(parameters.learning_rate_scaling, replicas),
+        learning_rate_factor=replicas
+        and compatibility.learning_rate_factor(
+            parameters.learning_rate_scaling, replicas * parameters.gradient_accumulation_steps
+        ),
         warmup_steps=parameters.warmup_steps,
         data=data,
         steps_per_epoch=steps_per_epoch,

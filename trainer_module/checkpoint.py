@@ -77,6 +77,7 @@ class Checkpoints:
         self._trained = trained
         self._callbacks = _named(callbacks)
         self._at_first: dict[str, dict[str, Any]] = {}
+        self._document: dict[str, Any] = {}  # of the state that was found
         self._found: dict[str, dict[str, Any]] = {}
         self._recovery = recovery
         self._made_with = dict(made_with)
@@ -87,19 +88,17 @@ class Checkpoints:
         self._kept = ""  # what the files of the last whole state begin with
         self.remark = ""
 
-    def restore(self) -> Position:
-        """Takes up the saved state.
+    def find(self) -> Position:
+        """Looks for a saved state that this training can continue from.
 
-        To be called in the strategy's scope, when all variables are made; after `on_train_begin`: callbacks forget in it.
+        To be called after `on_train_begin`, where callbacks set themselves back.
 
         Returns:
           Where it was saved; the very beginning where there is none, or none that goes with this run: see `remark`.
-
-        Raises:
-          TrainingError: The state cannot be read.
         """
         self._saved_at = time.monotonic()
         self._at_first = {key: copy.deepcopy(dict(_remembered(callback))) for key, callback in self._callbacks.items()}
+        self._document = {}
         text = files.read(f"{self._folder}/{STATE_FILE}") if self._folder else None
         if text is None:
             return Position()
@@ -110,7 +109,21 @@ class Checkpoints:
             changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
             self.remark = f"starts afresh: the saved state was made with {'; '.join(changed)}"
             return Position()
-        path = f"{self._folder}/{document['checkpoint']}"
+        self._document = document
+        return Position(**document["position"])
+
+    def restore(self) -> None:
+        """Restores the state that was found, if any: variables, and what callbacks remember.
+
+        To be called in the strategy's scope, when all variables are made; after the `on_epoch_begin` of the epoch in which
+        the state was saved. The saved state already contains what that hook did, such as a change of the learning rate.
+
+        Raises:
+          TrainingError: The state cannot be read.
+        """
+        if not self._document:
+            return
+        path = f"{self._folder}/{self._document['checkpoint']}"
         try:
             self._checkpoint().read(path).assert_existing_objects_matched()
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
@@ -120,17 +133,11 @@ class Checkpoints:
                 f"the saved state {path} cannot be taken up ({str(error).strip().splitlines()[0]}); remove the folder "
                 f"{self._folder} to start afresh"
             ) from error
-        self._found = {key: _joined(plain, arrays) for key, plain in document["callbacks"].items()}
-        self.remind()
-        position = Position(**document["position"])
-        self._saved_step = position.step
-        return position
-
-    def remind(self) -> None:
-        """Has callbacks remember what they did when the state was saved; again after an `on_epoch_begin` in mid-epoch."""
+        self._found = {key: _joined(plain, arrays) for key, plain in self._document["callbacks"].items()}
         for key, values in self._found.items():
             for name, value in values.items() if key in self._callbacks else ():
                 setattr(self._callbacks[key], name, value)
+        self._saved_step = self._document["position"]["step"]
 
     def due(self, step: int) -> bool:
         """Whether it is time to save."""

@@ -412,9 +412,6 @@ def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedul
             f"keras_version: strategy {row.name!r} cannot train Keras 3 models: {row.not_keras_3}; write keras_version=2, "
             f"or a strategy of {', '.join(able)}"
         )
-    several = max(distribution.num_workers, distribution.accelerator_count, len(device_names(distribution))) > 1
-    if schedule.global_clipnorm and schedule.keras_version == 3 and several:
-        raise ConfigurationError(CLIP_KERAS_3)
     if schedule.jit_compile and row.not_jit_compile:
         raise ConfigurationError(
             f"jit_compile: strategy {row.name!r} cannot compile its steps: {row.not_jit_compile}; write jit_compile=false"
@@ -426,12 +423,6 @@ def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedul
         )
     if schedule.profile_steps:
         profile_window(schedule)
-
-
-CLIP_KERAS_3 = (
-    "global_clipnorm: Keras 3 clips the gradients of each replica before they are summed, so that the model would depend on "
-    "the number of replicas; write keras_version=2, or global_clipnorm=0"
-)
 
 
 def profile_window(schedule: Schedule) -> tuple[int, int] | None:
@@ -456,14 +447,14 @@ def profile_window(schedule: Schedule) -> tuple[int, int] | None:
     return first, last
 
 
-def learning_rate_factor(scaling: str, num_replicas: int) -> float:
-    """What a learning rate is multiplied by.
+def learning_rate_factor(scaling: str, num_batches: int) -> float:
+    """Returns what a learning rate is multiplied by.
 
     Args:
       scaling: One of `LEARNING_RATE_SCALINGS`.
-      num_replicas: Replicas that train in step.
+      num_batches: Batches of one training step: replicas that train in step, times `gradient_accumulation_steps`.
     """
-    return {"none": 1.0, "linear": float(num_replicas), "sqrt": math.sqrt(num_replicas)}[scaling]
+    return {"none": 1.0, "linear": float(num_batches), "sqrt": math.sqrt(num_batches)}[scaling]
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

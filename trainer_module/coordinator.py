@@ -45,7 +45,8 @@ class CoordinatorSteps(Steps):
         return float(losses[-1].fetch())
 
     @override
-    def evaluate(self) -> None:
+    def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
+        del callbacks  # workers evaluate parts at the same time: there is no order of batches, nor has `fit` one here
         parts = CALLS_PER_WORKER * self._num_workers
         for part in range(parts):
             self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), parts))

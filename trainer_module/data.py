@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module import diagnosis
 from tfx_distribute.trainer_module import reading as reading_lib
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.features import Features
 from tfx_distribute.trainer_module.job import Data, Reading, Schedule, Split
 from tfx_distribute.trainer_module.plan import Plan
@@ -103,35 +104,33 @@ class Feed:
         return self._parsed(batches(sizes, first_step * self.batches), share)
 
     def eval_steps(self, num_replicas: int) -> int:
-        """Steps of one evaluation, of a global batch each: the whole split, or as many as the schedule says."""
+        """Returns the steps of one evaluation, of a global batch each: the whole split, or as many as the schedule says.
+
+        Raises:
+          ConfigurationError: Some replica would have no example.
+        """
         assert self.data.eval is not None
-        batch = self.schedule.per_replica_batch_size
-        whole = eval_steps(self.data.eval, self.readers, num_replicas // self.readers, batch)
+        whole = eval_steps(self.data.eval, num_replicas, self.schedule.per_replica_batch_size)
         return min(self.schedule.eval_steps or whole, whole)
 
     def evaluation(self, context: tf.distribute.InputContext, num_replicas: int) -> tf.data.Dataset:
         """This process's share of the eval split, each example once, in `eval_steps` steps; and again without end.
 
-        The last step's examples are spread over the replicas. Where they are fewer than those, or other processes have one
-        more, batches are empty: they weigh nothing in a metric of Keras's, and let all processes take the same number of
-        steps.
+        As in training, steps differ by one example at most, and so do the batches of a step: none is empty, which a model
+        need not be able to compute.
         """
         split, reader, readers = self.data.eval, context.input_pipeline_id, context.num_input_pipelines
         assert split is not None
-        batch, replicas = self.schedule.per_replica_batch_size, num_replicas // self.readers
-        records = reading_lib.in_order(split, reader, readers, self.reading)
-        own = reading_lib.examples_of(split.num_examples, reader, readers)
-        whole = own - own % (replicas * batch)
-        last = max(1, math.ceil((own - whole) / replicas))
-        nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string)).repeat()
-        return self._parsed(
-            records.take(whole)
-            .batch(batch)
-            .concatenate(records.skip(whole).batch(last))
-            .concatenate(nothing)
-            .take(self.eval_steps(num_replicas) * replicas)
-            .repeat()
+        batch, batches, steps = (
+            self.schedule.per_replica_batch_size,
+            num_replicas // self.readers,
+            self.eval_steps(num_replicas),
         )
+        records = reading_lib.in_order(split, reader, readers, self.reading).batch(batch)
+        if steps < eval_steps(split, num_replicas, batch):
+            return self._parsed(records.take(steps * batches).repeat())
+        sizes = reading_lib.step_sizes(split.num_examples, steps, reader, readers, batches)
+        return self._parsed(records.rebatch(sizes).repeat())
 
     def of_global_batch(self, num_replicas: int) -> "Feed":
         """The same, but for one reader that divides batches among replicas by itself."""
@@ -187,7 +186,16 @@ class Feed:
         return parsed.prefetch(self.reading.prefetch_buffer_size or tf.data.AUTOTUNE)
 
 
-def eval_steps(split: Split, num_pipelines: int, replicas_per_pipeline: int, per_replica_batch_size: int) -> int:
-    """Steps in which every example of the split is seen once."""
-    own = reading_lib.examples_of(split.num_examples, 0, num_pipelines)
-    return math.ceil(own / (replicas_per_pipeline * per_replica_batch_size))
+def eval_steps(split: Split, num_replicas: int, per_replica_batch_size: int) -> int:
+    """Returns the steps in which every example of the split is seen once, and every replica has some in each.
+
+    Raises:
+      ConfigurationError: There are fewer examples than replicas.
+    """
+    if split.num_examples < num_replicas:
+        raise ConfigurationError(
+            f"eval split: {num_replicas} replicas evaluate, but it has {split.num_examples} examples; hold out at least "
+            f"{num_replicas}"
+        )
+    # With batches of one example, the last step may have fewer examples than replicas: the others take one more.
+    return min(math.ceil(split.num_examples / (num_replicas * per_replica_batch_size)), split.num_examples // num_replicas)

@@ -13,6 +13,7 @@ from tfx_distribute.trainer_module.plan import Plan
 from tfx_distribute.trainer_module.profiler import Profiler
 from tfx_distribute.trainer_module.progress import Progress, Reporter
 from tfx_distribute.trainer_module.steps import Steps
+from tfx_distribute.trainer_module.trainable import as_floats
 
 CALL_SECONDS = 0.5  # how long one TensorFlow call of many steps aims to take: as often as progress is shown
 
@@ -60,7 +61,7 @@ class Epochs:
           PreemptedError: A process was told to leave; the state is saved.
         """
         # Whether some callback, of whichever process, wants to hear of each batch; as in `fit`, of each execution.
-        hooks = self._steps.agree(_wants_batches(self._callbacks))[0] > 0
+        hooks = self._steps.agree(_wants_batches(self._callbacks, "train"))[0] > 0
         each = self._each or 1
         stretch = each  # steps until the processes agree again on what to do
         done = first
@@ -93,6 +94,15 @@ class Epochs:
             self._counter.enter_step()
             stretch = each if hooks else max(each, int(agreed))
 
+    def evaluate(self) -> dict[str, float]:
+        """Evaluates on the eval split, as `evaluate` does within `fit`; returns the metrics."""
+        hooks = self._steps.agree(_wants_batches(self._callbacks, "test"))[0] > 0
+        self._callbacks.on_test_begin()
+        self._steps.evaluate(self._callbacks if hooks else None)
+        metrics = as_floats(self._steps.metrics(evaluated=True))
+        self._callbacks.on_test_end(metrics)
+        return metrics
+
     def _call(self, done: int, most: int, hooks: bool) -> int:
         """One TensorFlow call, of at most so many steps; returns how many it was."""
         self._profiler.start_if_due(self._counter.step)
@@ -107,12 +117,14 @@ class Epochs:
         return count
 
 
-def _wants_batches(callbacks: tf.keras.callbacks.CallbackList) -> bool:
-    """Whether some callback has something to do before or after a batch."""
-    keras_2_knows: bool | None = getattr(callbacks, "_should_call_train_batch_hooks", None)
+def _wants_batches(callbacks: tf.keras.callbacks.CallbackList, mode: str) -> bool:
+    """Returns whether some callback has hooks for each batch; `mode` is `train` or `test`."""
+    keras_2_knows: bool | None = getattr(callbacks, f"_should_call_{mode}_batch_hooks", None)
     if keras_2_knows is not None:
         return keras_2_knows
-    hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+    hooks = [f"on_{mode}_batch_begin", f"on_{mode}_batch_end"]
+    if mode == "train":
+        hooks += ["on_batch_begin", "on_batch_end"]
     return any(
         # A LambdaCallback has functions of its own in their place.
         getattr(getattr(callback, hook), "__func__", None) is not getattr(tf.keras.callbacks.Callback, hook)

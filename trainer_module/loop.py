@@ -26,7 +26,7 @@ from tfx_distribute.trainer_module.plan import Plan, make_plan
 from tfx_distribute.trainer_module.profiler import Profiler
 from tfx_distribute.trainer_module.progress import Reporter
 from tfx_distribute.trainer_module.steps import Steps
-from tfx_distribute.trainer_module.trainable import as_floats, is_keras_3
+from tfx_distribute.trainer_module.trainable import as_floats
 
 
 def train(
@@ -90,10 +90,9 @@ def train(
     handover = Handover(trained.model, run_dir, is_chief) if job.distribution.num_evaluators else None
     start = time.monotonic()
     with strategy.scope(), counter.tells_where(), feed.explained(), preemption.saves_first():
-        by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, plan.num_replicas)
+        batches = plan.num_replicas * schedule.gradient_accumulation_steps
+        by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, batches)
         before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, not row.parameter_servers)
-        if schedule.global_clipnorm and is_keras_3() and plan.num_replicas > 1:
-            raise ConfigurationError(compatibility.CLIP_KERAS_3)
         optimize.clip(trained.optimizer, schedule.global_clipnorm)
         steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
         trained.model.stop_training = False
@@ -103,7 +102,7 @@ def train(
         checkpoints = Checkpoints(
             job.outputs.checkpoint_dir, job.recovery, _made_with(job, plan), is_chief, trained, own_callbacks
         )
-        begin = checkpoints.restore()
+        begin = checkpoints.find()
         if steps.agree(begin.step) != [begin.step]:
             raise ConfigurationError(
                 f"checkpoint_dir: not all processes find the same saved state in {job.outputs.checkpoint_dir}; write a "
@@ -116,12 +115,11 @@ def train(
         files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
             first = begin.step_of_epoch if epoch == begin.epoch else 0
-            if not first:
-                trained.reset_metrics()
+            trained.reset_metrics()
             reporter.enter(f"on_epoch_begin of epoch {epoch + 1}")
             callbacks.on_epoch_begin(epoch)
-            if first:
-                checkpoints.remind()
+            if epoch == begin.epoch:
+                checkpoints.restore()
             epochs.run(epoch, first, plan.steps_per_epoch)
             metrics = as_floats(steps.metrics())
             if handover:
@@ -129,17 +127,14 @@ def train(
             elif feed.has_evaluation:
                 files.choose_temporary_folder()
                 reporter.enter(f"the evaluation after epoch {epoch + 1}")
-                callbacks.on_test_begin()
                 trained.reset_metrics()
-                steps.evaluate()
-                evaluated = as_floats(steps.metrics(evaluated=True))
-                callbacks.on_test_end(evaluated)
-                metrics |= _named_val(evaluated)
+                metrics |= _named_val(epochs.evaluate())
             reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
             callbacks.on_epoch_end(epoch, metrics)
             counter.report_if_due(metrics)
             if steps.agree(trained.model.stop_training)[0] > 0:
                 break
+        optimize.finalize(trained.optimizer, trained.model.trainable_variables)
         profiler.stop()
         seconds = time.monotonic() - start
         if handover:

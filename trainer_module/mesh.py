@@ -21,7 +21,7 @@ from tfx_distribute.trainer_module.data import Feed
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Distribution, Schedule
 from tfx_distribute.trainer_module.steps import Steps
-from tfx_distribute.trainer_module.trainable import Trainable
+from tfx_distribute.trainer_module.trainable import Trainable, as_floats
 
 
 class MeshStrategy:
@@ -126,9 +126,14 @@ class MeshSteps(Steps):
         return float(_value(loss))
 
     @override
-    def evaluate(self) -> None:
-        for batch in self._feed.evaluation_part(0, 1, self._feed.schedule.per_replica_batch_size):
+    def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
+        batches = self._feed.evaluation_part(0, 1, self._feed.schedule.per_replica_batch_size)
+        for number, batch in enumerate(batches):
+            if callbacks:
+                callbacks.on_test_batch_begin(number)
             self._eval_step_function(self._spread(batch))
+            if callbacks:
+                callbacks.on_test_batch_end(number, as_floats(self.metrics(evaluated=True)))
 
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
@@ -155,8 +160,10 @@ class MeshSteps(Steps):
         norm = math.sqrt(sum(squares))
         return tf.constant(self._global_clipnorm / max(norm, self._global_clipnorm))
 
-    def _gradients(self, batch: Any, share: tf.Tensor | float = 1.0) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = super()._gradients(batch, share)  # the loss is that of the global batch
+    def _gradients(
+        self, batch: Any, share: tf.Tensor | float = 1.0, number: tf.Tensor | int = 0
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = super()._gradients(batch, share, number)  # the loss is that of the global batch
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]  # an embedding's is a list of rows
 
     def _spread(self, batch: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.replica_sum import sum_over_replicas, without_duplicates
 
 
 def clip(optimizer: Any, global_norm: float) -> None:
@@ -50,3 +51,30 @@ def gradients(optimizer: Any, loss: Callable[[], tf.Tensor], variables: Sequence
     if hasattr(optimizer, "get_unscaled_gradients"):
         found = optimizer.get_unscaled_gradients(found)
     return tf.cast(value, tf.float32), found
+
+
+def leave_sum_to_apply(optimizer: Any) -> None:
+    """Keeps a Keras 3 optimizer from summing gradients over replicas, which `apply` does before; Keras 2 can be asked to."""
+    inner = unwrapped(optimizer)
+    if hasattr(inner, "_all_reduce_sum_gradients"):
+        inner._all_reduce_sum_gradients = lambda pairs: pairs
+
+
+def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Sums gradients over replicas and applies them. To be called in a replica context.
+
+    Whether they are finite, and how they are clipped, is decided on the sums.
+    """
+    sums = sum_over_replicas(gradients)
+    if hasattr(unwrapped(optimizer), "_all_reduce_sum_gradients"):
+        # Keras 3 squares rows one by one, also where several belong to the same row of the table. Keras 2 adds them up.
+        optimizer.apply_gradients(zip(map(without_duplicates, sums), variables, strict=True))
+    else:
+        optimizer.apply_gradients(zip(sums, variables, strict=True), experimental_aggregate_gradients=False)
+
+
+def finalize(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Gives variables the values that are kept after training, such as their moving averages."""
+    inner = unwrapped(optimizer)
+    if hasattr(inner, "finalize_variable_values"):
+        inner.finalize_variable_values(variables)

@@ -5,16 +5,17 @@ part of the graph, and metrics are read when somebody wants them. `coordinator` 
 servers and for DTensor.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import optimize
+from tfx_distribute.trainer_module import noise, normalisation, optimize
 from tfx_distribute.trainer_module.data import Feed
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import Schedule
-from tfx_distribute.trainer_module.trainable import Trainable, is_keras_3
+from tfx_distribute.trainer_module.trainable import Trainable, as_floats, is_keras_3
 
 Iterator = Any  # tf.data's or tf.distribute's
 
@@ -46,7 +47,7 @@ class Steps:
         self._trainable = trainable
         self._strategy = strategy
         self._before_step = before_step
-        self._accumulated = schedule.gradient_accumulation_steps
+        self._accumulated, self._seed = schedule.gradient_accumulation_steps, schedule.seed
         trainable.prepare(feed.zeros())
         self._variables = trainable.model.trainable_variables
         if not self._variables:
@@ -64,11 +65,14 @@ class Steps:
             )
         if not trainable.steps_alone and hasattr(trainable.optimizer, "build"):
             trainable.optimizer.build(self._variables)
+        if not trainable.steps_alone:
+            optimize.leave_sum_to_apply(trainable.optimizer)
         eagerly = trainable.model.run_eagerly
         self._train_function = self._train if eagerly else tf.function(self._train)
         self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
         # Two, since what there is to tell may differ.
-        self._metrics_function, self._eval_metrics_function = tf.function(trainable.metrics), tf.function(trainable.metrics)
+        self._metrics_function = tf.function(lambda: trainable.metrics())
+        self._eval_metrics_function = tf.function(lambda: trainable.metrics(evaluated=True))
         self._feed = feed
 
     def open(self, first_step: int) -> None:
@@ -93,9 +97,19 @@ class Steps:
             counter.assign_add(num_steps)
         return loss
 
-    def evaluate(self) -> None:
-        """Evaluates on the whole eval split, into the metrics."""
-        self._evaluate_function(self._evaluation, tf.constant(self._eval_steps))
+    def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
+        """Evaluates on the whole eval split, into the metrics.
+
+        Args:
+          callbacks: Callbacks with hooks for each batch of an evaluation; None takes all batches in one TensorFlow call.
+        """
+        if callbacks is None:
+            self._evaluate_function(self._evaluation, tf.constant(self._eval_steps))
+            return
+        for batch in range(self._eval_steps):
+            callbacks.on_test_batch_begin(batch)
+            self._evaluate_function(self._evaluation, tf.constant(1))
+            callbacks.on_test_batch_end(batch, as_floats(self.metrics(evaluated=True)))
 
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
         """The values of the metrics over all replicas. Every process of the cluster has to ask.
@@ -128,9 +142,9 @@ class Steps:
             if self._accumulated == 1:
                 losses = self._strategy.run(self._whole_step, args=next(iterator))
             else:
-                losses, gradients = self._strategy.run(self._first_gradients, args=next(iterator))
-                for _ in tf.range(self._accumulated - 1):
-                    losses, gradients = self._strategy.run(self._more_gradients, args=(*next(iterator), gradients))
+                losses, gradients = self._strategy.run(self._first_gradients, args=(*next(iterator), tf.constant(0)))
+                for number in tf.range(1, self._accumulated):
+                    losses, gradients = self._strategy.run(self._more_gradients, args=(*next(iterator), number, gradients))
                 self._strategy.run(self._apply, args=(gradients,))
         return tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
 
@@ -147,35 +161,47 @@ class Steps:
     def _whole_step(self, batch: Any, share: tf.Tensor) -> tf.Tensor:
         """One training step of one replica."""
         if self._trainable.steps_alone:
-            loss = self._trainable.train_step(*batch)
-        else:
-            loss, gradients = self._compute(batch, share)
-            self._apply(gradients)
+            with noise.of_step(self._seed, self._trainable.optimizer.iterations):
+                return self._trainable.train_step(*batch)
+        loss, gradients = self._compute(batch, share, tf.constant(0))
+        self._apply(gradients)
         return loss
 
-    def _gradients(self, batch: Any, share: tf.Tensor | float) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _gradients(self, batch: Any, share: tf.Tensor | float, number: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The loss of a batch, and its share of the step's gradients, of those variables that it depends on."""
-        loss, gradients = optimize.gradients(
-            self._trainable.optimizer,
-            lambda: self._trainable.train_step(*batch),
-            self._variables,
-            share,
-        )
+
+        def batch_loss() -> tf.Tensor:
+            step = self._trainable.optimizer.iterations
+            with normalisation.share_of_step(share), noise.of_step(self._seed, step, number):
+                return self._trainable.train_step(*batch)
+
+        loss, gradients = optimize.gradients(self._trainable.optimizer, batch_loss, self._variables, share)
         if len(self._trainable.model.trainable_variables) != len(self._variables):
             raise ConfigurationError(
                 "module: train_step made variables that it would not train; make all of the model's in build_model"
             )
         self._with_gradient = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        if not self._with_gradient:
+            raise ConfigurationError(
+                "module: the loss does not depend on any trainable variable, or not in a way that can be differentiated; "
+                "use operations that have a gradient (tf.round, tf.argmax and casts to integers have none)"
+            )
+        without = [self._variables[index] for index, gradient in enumerate(gradients) if gradient is None]
+        if without:
+            names = ", ".join(getattr(variable, "path", variable.name) for variable in without)
+            warnings.warn(f"module: the loss does not depend on {names}, which will not be trained", stacklevel=1)
         return loss, [gradients[index] for index in self._with_gradient]
 
-    def _first_gradients(self, batch: Any, share: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = self._compute(batch, share)
+    def _first_gradients(self, batch: Any, share: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = self._compute(batch, share, number)
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _more_gradients(self, batch: Any, share: tf.Tensor, before: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = self._first_gradients(batch, share)
+    def _more_gradients(
+        self, batch: Any, share: tf.Tensor, number: tf.Tensor, before: list[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = self._first_gradients(batch, share, number)
         return loss, [old + new for old, new in zip(before, gradients, strict=True)]
 
     def _apply(self, gradients: list[tf.Tensor]) -> None:
         variables = [self._variables[index] for index in self._with_gradient]
-        self._trainable.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        optimize.apply(self._trainable.optimizer, gradients, variables)

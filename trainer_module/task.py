@@ -51,7 +51,7 @@ class Task:
         raise NotImplementedError
 
     def eval_step(self, features: Any, label: Any, example_weight: Any = None) -> Any:
-        """Updates the metrics from one replica's batch, which may be empty.
+        """Updates the metrics from one replica's batch.
 
         Args:
           features: As in `train_step`.

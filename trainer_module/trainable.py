@@ -3,11 +3,13 @@
 A compiled model of either generation of Keras and a task with steps of its own differ here and nowhere else.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from typing_extensions import override
 
+from tfx_distribute.trainer_module import normalisation
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.task import Task
 
@@ -44,11 +46,11 @@ class Trainable:
         raise NotImplementedError
 
     def eval_step(self, *batch: Any) -> None:
-        """Updates the metrics from one replica's batch, which may be empty."""
+        """Updates the metrics from one replica's batch."""
         raise NotImplementedError
 
-    def metrics(self) -> dict[str, tf.Tensor]:
-        """Values of the metrics, the loss among them."""
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
+        """Returns the values of the metrics, the loss among them: of training steps, or of an evaluation."""
         raise NotImplementedError
 
     def reset_metrics(self) -> None:
@@ -63,45 +65,45 @@ class Trainable:
 class CompiledModel(Trainable):
     """A compiled Keras 2 model: its losses, regularisers and metrics, or its own `train_step` and `test_step`."""
 
-    _said_loss = False  # whether the step that was traced last, one of the user's own, returned a loss
-
     def __init__(self, model: tf.keras.Model):
         self.model = model
         self.optimizer = model.optimizer
         kind, keras_model = type(model), tf.keras.Model
+        own_train, own_test = kind.train_step is not keras_model.train_step, kind.test_step is not keras_model.test_step
         own_metrics = kind.compute_metrics is not keras_model.compute_metrics
-        self.steps_alone = kind.train_step is not keras_model.train_step or own_metrics
-        self._tests_alone = kind.test_step is not keras_model.test_step or own_metrics
-        self._own_loss = tf.keras.metrics.Mean("loss")  # what steps of the user's own say, where Keras keeps no such metric
+        self.steps_alone, self._tests_alone = own_train or own_metrics, own_test or own_metrics
+        self._reads_all = own_train or own_test  # as far as can be told; Keras's own steps read the model's inputs
+        self._own_loss = kind.compute_loss is not keras_model.compute_loss
+        # What the module's own steps log, in training and in evaluation; and means of what Keras keeps no metric for.
+        self._logged: dict[bool, list[str]] = {False: [], True: []}
+        self._means = {"loss": tf.keras.metrics.Mean("loss")}
+        if not self.steps_alone:
+            normalisation.use_replica_means()
 
     @override
     def prepare(self, batch: Any) -> None:
-        if self.steps_alone or self._tests_alone:
-            super().prepare(batch)
-            return
-
-        def build(features: Any, label: Any) -> None:
-            prediction = self.model(features, training=False)
-            # In the first step is too late: what was saved of metrics is restored before it.
-            if self.model.compiled_loss is not None:
-                self.model.compiled_loss.build(prediction)
-            self.model.compiled_metrics.build(prediction, label)
-
-        tf.function(build).get_concrete_function(*batch[:2])
+        # In the first step is too late: what was saved of metrics is restored before it.
+        self._build(batch)
+        if self.steps_alone:
+            self._trace(self.train_step, batch)
+        if self._tests_alone:
+            self._trace(self.eval_step, batch)
+        logged = {*self._logged[False], *self._logged[True]}
+        for name in sorted(logged - {metric.name for metric in self.model.metrics} - {"loss"}):  # alike in every process
+            self._means[name] = tf.keras.metrics.Mean(name)
 
     @override
     def reads(self, available: set[str]) -> set[str]:
-        own = self.steps_alone or self._tests_alone
-        return available if own else input_names(self.model, available)
+        return available if self._reads_all else input_names(self.model, available)
 
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:
         if self.steps_alone:
-            return self._keep_loss(self.model.train_step(batch), batch)
+            return self._keep_logs(self.model.train_step(batch), batch, evaluated=False)
         # What `tf.keras.Model.train_step` does, but for reading the metrics after it.
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=True)
-        loss = self._loss(x, y, prediction, sample_weight)
+        loss = self._loss(x, y, prediction, sample_weight, training=True)
         if loss is None:
             raise ConfigurationError("module: the model has no loss; write model.compile(loss=...) or use add_loss")
         self._update_metrics(y, prediction, sample_weight)
@@ -110,43 +112,79 @@ class CompiledModel(Trainable):
     @override
     def eval_step(self, *batch: Any) -> None:
         if self._tests_alone:
-            self._keep_loss(self.model.test_step(batch), batch)
+            self._keep_logs(self.model.test_step(batch), batch, evaluated=True)
             return
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=False)
-        self._loss(x, y, prediction, sample_weight)
+        self._loss(x, y, prediction, sample_weight, training=False)
         self._update_metrics(y, prediction, sample_weight)
 
     @override
-    def metrics(self) -> dict[str, tf.Tensor]:
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
         results = dict(self.model.get_metrics_result())
-        if self._said_loss:
-            results["loss"] = self._loss_of_step(results)
-        return results
+        tracker = self._loss_metric()
+        if tracker is None:
+            results["loss"] = self._means["loss"].result()
+        else:  # which steps of the module's own may not update
+            kept = tf.convert_to_tensor(tracker.count) > 0
+            results["loss"] = tf.where(kept, results["loss"], self._means["loss"].result())
+        if not self._logged[evaluated]:
+            return results
+        return {name: results[name] if name in results else self._means[name].result() for name in self._logged[evaluated]}
 
     @override
     def reset_metrics(self) -> None:
         self.model.reset_metrics()
-        self._own_loss.reset_state()
+        for mean in self._means.values():
+            mean.reset_state()
 
     @override
     def state(self) -> dict[str, Any]:
-        return {"model": self.model, "optimizer": self.optimizer, "metrics": [self._own_loss, *self.model.metrics]}
+        metrics = _metric_state([*self._means.values(), *self.model.metrics])
+        return {"model": self.model, "optimizer": self.optimizer, "metrics": metrics}
 
-    def _keep_loss(self, logs: dict[str, Any], batch: Any) -> tf.Tensor:
-        """The loss that a step of the user's own returns; 0 where it returns none."""
-        self._said_loss = "loss" in logs
-        loss = tf.reduce_mean(tf.cast(logs.get("loss", 0.0), tf.float32))
-        self._own_loss.update_state(_or_zero(loss, batch[1]), sample_weight=_size(batch[1]))
-        return loss
+    def _trace(self, step: Callable[..., Any], batch: Any) -> None:
+        """Traces a step of the module's own, to learn what it logs, and to have it make its variables."""
+        strategy = tf.distribute.get_strategy()
+        if self.model.run_eagerly or isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            return  # which cannot be traced here
+        tf.function(lambda: strategy.run(step, args=batch)).get_concrete_function()
 
-    def _loss_of_step(self, results: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Keras's own metric of the loss where the step keeps it, or else what the step returned."""
-        return results.get("loss", self._own_loss.result())
+    def _keep_logs(self, logs: dict[str, Any], batch: Any, evaluated: bool) -> tf.Tensor:
+        """Updates the means of what a step of the module's own logs; returns its loss, 0 where it logs none."""
+        self._logged[evaluated] = list(logs)
+        values = {name: tf.reduce_mean(tf.cast(value, tf.float32)) for name, value in logs.items()}
+        for name in values.keys() & self._means.keys():
+            self._means[name].update_state(values[name], sample_weight=_size(batch[1]))
+        return values.get("loss", tf.constant(0.0))
 
-    def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any) -> tf.Tensor | None:
+    def _build(self, batch: Any) -> None:
+        """Builds the model, its losses and its metrics."""
+        if self.steps_alone:  # which need not use them in Keras's way
+            super().prepare(batch)
+            return
+
+        def build(features: Any, label: Any) -> None:
+            prediction = self.model(features, training=False)
+            if self.model.compiled_loss is not None:
+                self.model.compiled_loss.build(prediction)
+            metrics = self.model.compiled_metrics
+            metrics.build(prediction, metrics._conform_to_outputs(prediction, label))  # one label for several outputs
+
+        tf.function(build).get_concrete_function(*batch[:2])
+        if self.model.compiled_loss is not None:
+            normalisation.use_sums_of_step(self.model.compiled_loss)
+
+    def _loss_metric(self) -> tf.keras.metrics.Metric | None:
+        """Keras's own metric of the loss, if it has one."""
+        metrics = self.model.compiled_loss.metrics if self.model.compiled_loss is not None else []
+        return metrics[0] if metrics else None
+
+    def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor | None:
         loss = self.model.compute_loss(x, y, prediction, sample_weight)
-        return None if loss is None else _of_one_replica(loss)
+        if loss is not None and self._own_loss:
+            self._means["loss"].update_state(normalisation.replica_mean(loss), sample_weight=_size(y))
+        return loss
 
     def _update_metrics(self, y: Any, prediction: Any, sample_weight: Any) -> None:
         self.model.compiled_metrics.update_state(y, prediction, sample_weight)
@@ -156,21 +194,34 @@ class CompiledKeras3Model(CompiledModel):
     """A compiled Keras 3 model."""
 
     @override
-    def prepare(self, batch: Any) -> None:
+    def _build(self, batch: Any) -> None:
         # Losses and metrics are built from the first batch, and cannot be inside a loop of a graph.
-        self.model._symbolic_build(data_batch=batch)
-
-    def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any) -> tf.Tensor:
-        loss = self.model.compute_loss(x=x, y=y, y_pred=prediction, sample_weight=sample_weight)
-        replica_loss = _of_one_replica(loss)
-        # Keras 2 sees to it in compute_loss: the metric called "loss", weighed by the examples.
-        self.model._loss_tracker.update_state(_or_zero(replica_loss, y), sample_weight=_size(y))
-        return replica_loss
+        if not any(isinstance(value, tf.SparseTensor | tf.RaggedTensor) for value in tf.nest.flatten(batch)):
+            self.model._symbolic_build(data_batch=batch)
+            return
+        # Keras's own way takes dense features only.
+        features = {name: batch[0][name] for name in input_names(self.model, set(batch[0]))}
+        predict = tf.function(lambda inputs: self.model(inputs, training=False)).get_concrete_function(features)
+        size = int(tf.nest.flatten(batch[1])[0].shape[0])
+        prediction = tf.nest.map_structure(
+            lambda output: tf.zeros([size, *output.shape[1:]], output.dtype), predict.structured_outputs
+        )
+        for part in (self.model._compile_loss, self.model._compile_metrics):
+            if part is not None and not part.built:
+                part.build(batch[1], prediction)
+        if not self.optimizer.built:
+            self.optimizer.build(self.model.trainable_variables)
 
     @override
-    def _loss_of_step(self, results: dict[str, tf.Tensor]) -> tf.Tensor:
-        kept = tf.convert_to_tensor(self.model._loss_tracker.count) > 0
-        return tf.where(kept, results["loss"], self._own_loss.result())
+    def _loss_metric(self) -> tf.keras.metrics.Metric | None:
+        return self.model._loss_tracker
+
+    @override
+    def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor:
+        loss = self.model._compute_loss(x, y, prediction, sample_weight, training=training)
+        # Keras 2 sees to it in compute_loss: the metric called "loss", weighed by the examples.
+        self.model._loss_tracker.update_state(normalisation.replica_mean(loss), sample_weight=_size(y))
+        return loss
 
     @override
     def _update_metrics(self, y: Any, prediction: Any, sample_weight: Any) -> None:
@@ -185,6 +236,7 @@ class OwnTask(Trainable):
         self._task = task
         self.model = task.model
         self._loss = tf.keras.metrics.Mean("loss")
+        normalisation.use_replica_means()
         if not getattr(task.model, "optimizer", None):
             # Callbacks look for the optimizer at the model; Keras wraps it where the precision needs a loss scale.
             task.model.compile(optimizer=task.optimizer, jit_compile=False)
@@ -206,10 +258,10 @@ class OwnTask(Trainable):
     def eval_step(self, *batch: Any) -> None:
         loss = self._task.eval_step(*batch)
         if loss is not None:
-            self._loss.update_state(_or_zero(loss, batch[1]), sample_weight=_size(batch[1]))
+            self._loss.update_state(loss, sample_weight=_size(batch[1]))
 
     @override
-    def metrics(self) -> dict[str, tf.Tensor]:
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
         return {metric.name: metric.result() for metric in self._all_metrics()}
 
     @override
@@ -220,7 +272,8 @@ class OwnTask(Trainable):
     @override
     def state(self) -> dict[str, Any]:
         own = {"task": self._task} if isinstance(self._task, tf.Module) else {}
-        return {"model": self.model, "optimizer": self.optimizer, "metrics": self._all_metrics(), **own}
+        metrics = _metric_state(self._all_metrics())
+        return {"model": self.model, "optimizer": self.optimizer, "metrics": metrics, **own}
 
     def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
         return [self._loss, *getattr(self._task, "metrics", ())]
@@ -294,15 +347,10 @@ def _has_own(returned: Any, name: str) -> bool:
     return callable(getattr(returned, name, None)) and getattr(type(returned), name, None) is not getattr(Task, name)
 
 
-def _of_one_replica(loss: tf.Tensor) -> tf.Tensor:
-    """Keras divides a replica's loss by the number of replicas, so that gradients can be summed; the loop does that too."""
-    return loss * tf.cast(tf.distribute.get_strategy().num_replicas_in_sync, loss.dtype)
+def _metric_state(metrics: Sequence[tf.keras.metrics.Metric]) -> list[Any]:
+    """Returns what a checkpoint saves of metrics; it does not look into those of Keras 3."""
+    return [variable.value for metric in metrics for variable in metric.variables] if is_keras_3() else list(metrics)
 
 
 def _size(label: Any) -> tf.Tensor:
     return tf.shape(tf.nest.flatten(label)[0])[0]
-
-
-def _or_zero(loss: tf.Tensor, label: Any) -> tf.Tensor:
-    """The mean over no example is no number, and would stay in the metric even with weight 0."""
-    return tf.where(_size(label) > 0, loss, tf.zeros_like(loss))

@@ -40,6 +40,13 @@ def checkpoints(folder, made, callbacks=(), made_with=None, **recovery):
     return Checkpoints(str(folder), Recovery(**recovery), made_with or MADE_WITH, True, made, callbacks)
 
 
+def restored(saved):
+    """Finds the saved state and restores it, as training begins."""
+    position = saved.find()
+    saved.restore()
+    return position
+
+
 def variables(made):
     return [variable.numpy() for variable in (*made.model.variables, *made.optimizer.variables)]
 
@@ -53,7 +60,7 @@ def test_everything_comes_back(tmp_path):
     checkpoints(tmp_path, before, [mine]).save(Position(1, 3, 13))
     after, again = trained(), Mine()
     again.handle = handle
-    assert checkpoints(tmp_path, after, [again]).restore() == Position(1, 3, 13)
+    assert restored(checkpoints(tmp_path, after, [again])) == Position(1, 3, 13)
     for own, other in zip(variables(after), variables(before), strict=True):
         np.testing.assert_array_equal(own, other)
     assert int(after.optimizer.iterations) == 3
@@ -74,7 +81,7 @@ def test_early_stopping_goes_on_counting(tmp_path):
     again, after = tf.keras.callbacks.EarlyStopping("loss", patience=2, restore_best_weights=True), trained()
     again.set_model(after.model)
     again.on_train_begin()
-    checkpoints(tmp_path, after, [again]).restore()
+    restored(checkpoints(tmp_path, after, [again]))
     again.on_epoch_end(2, {"loss": 2.0})
     assert after.model.stop_training
     np.testing.assert_array_equal(after.model.get_weights()[0], before.model.get_weights()[0])
@@ -83,7 +90,7 @@ def test_early_stopping_goes_on_counting(tmp_path):
 def begun(folder, made, callbacks):
     """As training begins: with whatever is there."""
     saved = checkpoints(folder, made, callbacks)
-    saved.restore()
+    restored(saved)
     return saved
 
 
@@ -103,9 +110,6 @@ def test_what_a_callback_was_made_with_is_its_own(tmp_path):
     worker = Writer(False, "/new/run")
     after = begun(tmp_path, trained(), [worker])
     assert (worker.count, worker.table.tolist(), worker.is_chief, worker.path) == (3, [5.0, 0.0], False, "/new/run")
-    worker.count = 0  # an on_epoch_begin
-    after.remind()
-    assert worker.count == 3
     again = Writer(True, "/third/run")
     after.save(Position(0, 20, 20))
     begun(tmp_path, trained(), [again])
@@ -136,7 +140,7 @@ def test_only_the_last_state_is_kept(tmp_path):
     for number in (10, 20, 30):
         saved.save(Position(0, number, number))
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
-    assert checkpoints(tmp_path, made).restore().step == 30
+    assert restored(checkpoints(tmp_path, made)).step == 30
 
 
 def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monkeypatch):
@@ -152,9 +156,9 @@ def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monk
         saved.save(Position(0, 20, 20))
     assert saved.remark == "cannot save the training state, and goes on: No space left on device"
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-10", "state"}
-    assert begun(tmp_path, made, []).restore() == Position(0, 10, 10)
+    assert restored(begun(tmp_path, made, [])) == Position(0, 10, 10)
     saved.save(Position(0, 30, 30))
-    assert (saved.remark, checkpoints(tmp_path, made).restore().step) == ("", 30)
+    assert (saved.remark, restored(checkpoints(tmp_path, made)).step) == ("", 30)
 
 
 def test_half_a_state_is_none(tmp_path):
@@ -165,16 +169,16 @@ def test_half_a_state_is_none(tmp_path):
     (tmp_path / STATE_FILE).unlink()
     (tmp_path / f"{STATE_FILE}.partial").write_text('{"checkpoint": "st')
     again = checkpoints(tmp_path, made)
-    assert again.restore() == Position()
+    assert restored(again) == Position()
     again.save(Position(0, 10, 10))
-    assert checkpoints(tmp_path, made).restore() == Position(0, 10, 10)
+    assert restored(checkpoints(tmp_path, made)) == Position(0, 10, 10)
 
 
 def test_state_of_another_batch_is_not_taken_up(tmp_path):
     made = trained()
     checkpoints(tmp_path, made).save(Position(0, 10, 10))
     other = checkpoints(tmp_path, made, made_with={**MADE_WITH, "global_batch_size": 8})
-    assert other.restore() == Position()
+    assert restored(other) == Position()
     assert other.remark == "starts afresh: the saved state was made with global_batch_size=4 then, 8 now"
 
 
@@ -184,13 +188,13 @@ def test_damaged_state_is_named(tmp_path):
     for part in tmp_path.glob("step-10.data*"):
         part.write_bytes(part.read_bytes()[:10])
     with pytest.raises(TrainingError, match=rf"the saved state {tmp_path}/step-10 cannot be taken up .*; remove the folder"):
-        checkpoints(tmp_path, made).restore()
+        restored(checkpoints(tmp_path, made))
 
 
 def test_state_of_another_model_is_refused(tmp_path):
     checkpoints(tmp_path, trained()).save(Position(0, 10, 10))
     with pytest.raises(TrainingError, match="cannot be taken up"):
-        checkpoints(tmp_path, trained(units=5)).restore()
+        restored(checkpoints(tmp_path, trained(units=5)))
 
 
 def test_when_it_is_time(tmp_path, monkeypatch):
@@ -238,7 +242,7 @@ def test_nothing_is_saved_without_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     saved = no_folder()
     saved.save(Position(0, 1, 1))
-    assert saved.restore() == Position()
+    assert restored(saved) == Position()
     assert list(tmp_path.iterdir()) == []
 
 

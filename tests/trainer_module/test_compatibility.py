@@ -101,10 +101,6 @@ def test_a_named_strategy_is_left_alone():
         ),
         ({"keras_version": 3, "strategy": "central_storage"}, "keras_version: .* its metrics are wrong there"),
         ({"keras_version": 3, "strategy": "model_parallel"}, "keras_version: .* Keras 3 knows no DTensor"),
-        (
-            {"keras_version": 3, "strategy": "mirrored", "accelerator_count": 2, "global_clipnorm": 1.0},
-            "global_clipnorm: Keras 3 clips the gradients of each replica",
-        ),
         ({"global_clipnorm": -1.0}, "global_clipnorm: -1.0 is too small"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: 0 is too small; write 1 or more"),
         (

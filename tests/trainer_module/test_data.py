@@ -206,7 +206,7 @@ def test_shuffle_buffer_follows_from_the_bytes():
 
 
 @pytest.mark.parametrize(
-    ("shards", "examples", "readers", "batch"), [(0, 10, 1, 4), (0, 10, 3, 2), (4, 10, 3, 2), (4, 9, 2, 4), (1, 1, 4, 8)]
+    ("shards", "examples", "readers", "batch"), [(0, 10, 1, 4), (0, 10, 3, 2), (4, 10, 3, 2), (4, 9, 2, 4), (1, 4, 4, 8)]
 )
 def test_evaluation_sees_each_example_once_in_as_many_steps_for_all(numbers, shards, examples, readers, batch):
     data = numbers(examples, shards)
@@ -216,16 +216,38 @@ def test_evaluation_sees_each_example_once_in_as_many_steps_for_all(numbers, sha
     for index in range(readers):
         batches = values(evaluated.evaluation(reader(index, readers), readers).take(2 * steps))
         assert batches[:steps] == batches[steps:], "the same each time round"
+        assert min(len(batch) for batch in batches) > 0
         seen.update(number for numbers_of_batch in batches[:steps] for number in numbers_of_batch)
     assert seen == collections.Counter(range(examples))
 
 
-def test_last_examples_of_an_evaluation_are_spread_over_replicas(numbers):
-    """11 examples for two replicas of 4: one whole step, then 2 and 1, instead of 3 and none."""
+def test_examples_of_an_evaluation_are_spread_over_its_batches(numbers):
+    """11 examples for two replicas of 4: 3, 2, 3, 3, instead of 4, 4, 3 and none."""
     data = numbers(11)
     evaluated = data_lib.Feed(data, Features(data), Schedule(4), Reading(), None, 1, 1)
     assert evaluated.eval_steps(2) == 2
-    assert [len(batch) for batch in values(evaluated.evaluation(reader(0, 1), 2).take(4))] == [4, 4, 2, 1]
+    sizes = [len(batch) for batch in values(evaluated.evaluation(reader(0, 1), 2).take(4))]
+    assert (sum(sizes), sorted(sizes)) == (11, [2, 3, 3, 3])
+
+
+@pytest.mark.parametrize("readers", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, 2, 32])
+def test_no_replica_evaluates_an_empty_batch(batch, readers):
+    """Whatever is left over when the split is divided, by 6 replicas on 1, 2 or 3 processes."""
+    for examples in range(6, 40):
+        steps = data_lib.eval_steps(Split((), examples), 6, batch)
+        sizes = [
+            int(size)
+            for index in range(readers)
+            for size in reading_lib.step_sizes(examples, steps, index, readers, 6 // readers)
+        ]
+        assert (sum(sizes), len(sizes)) == (examples, 6 * steps)
+        assert 0 < min(sizes) <= max(sizes) <= batch + (batch == 1)
+
+
+def test_eval_split_that_is_smaller_than_the_replicas_is_refused():
+    with pytest.raises(ConfigurationError, match="^eval split: 4 replicas evaluate, but it has 3 examples; hold out at"):
+        data_lib.eval_steps(Split((), 3), 4, 4)
 
 
 @pytest.mark.parametrize("shards", [0, 4])

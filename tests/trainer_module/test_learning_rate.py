@@ -1,37 +1,17 @@
 import pytest
 import tensorflow as tf
+from ones import Ones, model_with
 
 from tfx_distribute.trainer_module import learning_rate, trainable
 from tfx_distribute.trainer_module.compatibility import learning_rate_factor
-from tfx_distribute.trainer_module.data import Feed
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import Data, Reading, Schedule, Split
-from tfx_distribute.trainer_module.plan import make_plan
+from tfx_distribute.trainer_module.job import Schedule
 from tfx_distribute.trainer_module.steps import Steps
 
 
-class Ones(Feed):
-    """Ones, without end."""
-
-    def __init__(self):
-        schedule = Schedule(2, epochs=1)
-        data = Data(Split((), 2), None, "y", None, None)
-        super().__init__(data, None, schedule, Reading(), make_plan(schedule, 2, 1), readers=1, batches=1)
-
-    def train(self, context, first_step=0):
-        return tf.data.Dataset.from_tensors(((tf.ones([2, 1]), tf.ones([2, 1])), 1.0)).repeat()
-
-
-def model_with(optimizer) -> tf.keras.Model:
-    inputs = tf.keras.Input((1,))
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))
-    model.compile(optimizer, "mse")
-    return model
-
-
-@pytest.mark.parametrize(("scaling", "replicas", "factor"), [("none", 4, 1.0), ("linear", 4, 4.0), ("sqrt", 4, 2.0)])
-def test_factor(scaling, replicas, factor):
-    assert learning_rate_factor(scaling, replicas) == factor
+@pytest.mark.parametrize(("scaling", "batches", "factor"), [("none", 4, 1.0), ("linear", 4, 4.0), ("sqrt", 4, 2.0)])
+def test_factor(scaling, batches, factor):
+    assert learning_rate_factor(scaling, batches) == factor
 
 
 def test_scaled_without_a_warmup():

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import Distribution, Schedule, UserModule
 
 pytestmark = pytest.mark.e2e
@@ -189,9 +188,3 @@ def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distrib
 
 def test_profile_that_begins_with_an_epoch(train, cluster):
     train(MANY_FEATURES.replace("assert", "0 and"), "build_model", ONE, Schedule(64, epochs=3, profile_steps="23,24"))
-
-
-def test_clipping_with_keras_3_on_several_named_devices_is_refused(train):
-    distribution = Distribution("mirrored", devices="CPU:0,CPU:1")
-    with pytest.raises(TrainingError, match="^global_clipnorm: Keras 3 clips the gradients of each replica"):
-        train(UNBUILT, "build_model", distribution, Schedule(32, epochs=1, keras_version=3, global_clipnorm=1.0))

@@ -1,0 +1,67 @@
+"""Keras's `fit` is the oracle: what trains under it trains the same under every strategy, interrupted or not."""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+
+# Sums in another order: differences of a few units in the last place, after twelve steps.
+WEIGHTS_WITHIN, LOGS_WITHIN = 2e-5, 2e-4
+STRATEGIES = ("default", "mirrored", "multi_worker_mirrored")
+HOW = ("many", "resumed")
+
+
+@functools.cache
+def kinds() -> list[str]:
+    """Names of the kinds of model, read without importing TensorFlow."""
+    text = (TESTS / "modules" / "kinds.py").read_text()
+    names = [line[4:].partition("(")[0] for line in text.splitlines() if line.startswith("def ")]
+    return [name for name in names if not name.startswith("_")]
+
+
+def outcomes(folder: Path, keras_version: int, strategies: tuple[str, ...], names: list[str], seconds: float) -> dict:
+    """Trains cells in processes of their own; returns their outcomes by name."""
+    out = folder / f"outcomes-{keras_version}.json"
+    words = [sys.executable, str(TESTS / "modules" / "oracle.py"), "--keras", str(keras_version), "--out", str(out)]
+    words += ["--strategies", ",".join(strategies), "--kinds", ",".join(names)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(out.read_text())
+
+
+def check(outcome: dict) -> None:
+    assert not outcome["error"]
+    assert outcome["weights"] <= WEIGHTS_WITHIN
+    assert outcome["logs"] <= LOGS_WITHIN
+    assert not outcome["trace"]
+
+
+@pytest.mark.parametrize(("keras_version", "kind"), [(2, "embedding_sparse"), (3, "loss_scale_overflow")])
+def test_one_kind_of_model_trains_as_under_fit(tmp_path, keras_version, kind):
+    """Weights, logs and calls of callbacks; also where training was interrupted in the middle of an epoch."""
+    seen = outcomes(tmp_path, keras_version, ("mirrored",), [kind], seconds=280)
+    assert set(seen) == {f"{kind}/mirrored/{how}" for how in HOW}
+    for outcome in seen.values():
+        check(outcome)
+
+
+@pytest.fixture(scope="module")
+def all_outcomes(tmp_path_factory):
+    """Outcomes of all cells of a generation of Keras, trained when the first of them is asked for."""
+    return functools.cache(
+        lambda keras_version: outcomes(tmp_path_factory.mktemp("oracle"), keras_version, STRATEGIES, kinds(), seconds=1200)
+    )
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_every_kind_of_model_trains_as_under_fit(all_outcomes, keras_version, kind, strategy, how):
+    check(all_outcomes(keras_version)[f"{kind}/{strategy}/{how}"])

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import build, compatibility, learning_rate, optimize, preemption
-from tfx_distribute.trainer_module import module as module_lib
+from tfx_distribute.trainer_module import callbacks as callbacks_lib
 from tfx_distribute.trainer_module.checkpoint import Checkpoints
 from tfx_distribute.trainer_module.coordinator import CoordinatorSteps
 from tfx_distribute.trainer_module.data import Feed
@@ -77,7 +77,7 @@ def train(
             readers,
             batches=0 if row.parameter_servers else plan.num_replicas * schedule.gradient_accumulation_steps // readers,
         )
-        own_callbacks = module_lib.load_callbacks(job.module, told)
+        own_callbacks = callbacks_lib.load(job.module, told, strategy)
     callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
         own_callbacks + _tensorboard(job, is_chief),
         model=trained.model,
@@ -94,6 +94,7 @@ def train(
             raise ConfigurationError(compatibility.CLIP_KERAS_3)
         optimize.clip(trained.optimizer, schedule.global_clipnorm)
         steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
+        callbacks_lib.check_same_everywhere(own_callbacks, steps.agree)
         trained.model.stop_training = False
         callbacks.on_train_begin()
         checkpoints = Checkpoints(

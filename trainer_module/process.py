@@ -3,7 +3,10 @@
 import contextlib
 import os
 import sys
+import tempfile
 import traceback
+from collections.abc import Iterator
+from dataclasses import replace
 
 import tensorflow as tf
 
@@ -115,19 +118,37 @@ def run(job: TrainingJob) -> None:
         evaluator.run(job, job.data, task, reporter)
         return
     strategy = strategy_lib.create(job.distribution, job.recovery.heartbeat_timeout_secs)
-    if job.run_fn is not None:
-        result = run_fn.run(job, job.run_fn, strategy, is_chief)
-    else:
-        preemption.watch()
-        assert job.data is not None, "a job without run_fn has data"
-        features = Features(job.data)
-        model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
-        reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
-        export.export(model, features, job.outputs.serving_model_dir, is_chief)
+    with _own_folders(job, is_chief) as job:
+        if job.run_fn is not None:
+            result = run_fn.run(job, job.run_fn, strategy, is_chief)
+        else:
+            preemption.watch()
+            assert job.data is not None, "a job without run_fn has data"
+            features = Features(job.data)
+            model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
+            reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
+            export.export(model, features, job.outputs.serving_model_dir)
     if is_chief:
         files.write(job.outputs.result_file, result.to_json())
     _barrier(strategy)
     reporter.report(Progress("done", step=result.train_steps, train_steps=result.train_steps))
+
+
+@contextlib.contextmanager
+def _own_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
+    """Gives the processes other than the chief temporary folders to write to.
+
+    Saving a model takes part of all processes in step, so all of them write; only the chief's files are kept.
+    """
+    if is_chief:
+        tf.io.gfile.makedirs(job.outputs.model_run_dir)
+        yield job
+        return
+    with tempfile.TemporaryDirectory(prefix="tfx-distribute-", ignore_cleanup_errors=True) as folder:
+        os.mkdir(f"{folder}/run")
+        yield replace(
+            job, outputs=replace(job.outputs, serving_model_dir=f"{folder}/serving", model_run_dir=f"{folder}/run")
+        )
 
 
 def _barrier(strategy: tf.distribute.Strategy) -> None:

@@ -55,7 +55,6 @@ class Network(tf.keras.Model):
     def __init__(self):
         super().__init__()
         self.steps = [
-            Layer(),
             tf.keras.layers.Dense(8, kernel_regularizer=Regularizer(), kernel_constraint=Constraint()),
             *self.more_steps(),
             tf.keras.layers.Dense(10, activation="softmax"),
@@ -90,10 +89,13 @@ class Trains(Network):
 def branch_sum(weights):
     return branch(tf.reduce_sum(weights))
 
+class Layers(Network):
+    def more_steps(self):
+        return [Layer()]
+
 class Functions(Network):
     def more_steps(self):
-        regularized = tf.keras.layers.Dense(8, branch, kernel_regularizer=branch_sum, kernel_constraint=branch)
-        return [regularized, tf.keras.layers.Lambda(branch)]
+        return [tf.keras.layers.Dense(8, branch, kernel_regularizer=branch_sum, kernel_constraint=branch)]
 
 class Lambda(Network):
     def more_steps(self):
@@ -121,7 +123,7 @@ def module(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["Trains", "Lambda"])
+@pytest.mark.parametrize("kind", ["Layers", "Trains", "Functions", "Lambda"])
 def test_fit_of_a_run_fn_takes_tensor_branches(module, kind):
     done = subprocess.run(
         [sys.executable, "-c", FIT, kind],
@@ -135,7 +137,7 @@ def test_fit_of_a_run_fn_takes_tensor_branches(module, kind):
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("kind", ["ComputesLoss", "Functions"])
+@pytest.mark.parametrize("kind", ["ComputesLoss", "Trains"])
 def test_the_loop_takes_tensor_branches(cluster, module, kind):
     result = cluster.train(
         Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),

@@ -85,7 +85,7 @@ def train(
         steps=plan.steps_per_epoch,
         verbose=0,
     )
-    handover = Handover(trained.model, run_dir, is_chief) if job.distribution.num_evaluators else None
+    handover = Handover(trained.model, run_dir, is_chief, plan.num_replicas) if job.distribution.num_evaluators else None
     start = time.monotonic()
     with strategy.scope(), counter.tells_where(), feed.explained(), preemption.saves_first():
         by = compatibility.learning_rate_factor(schedule.learning_rate_scaling, plan.num_replicas)

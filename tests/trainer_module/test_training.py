@@ -421,11 +421,12 @@ UNEVEN = """
 import json, os, sys
 sys.path.append(%r)
 from model import build_model as digits_model
-from tfx_distribute.trainer_module import loop
+from tfx_distribute.trainer_module import epoch
 
 def build_model(context):
     # Left to themselves, the two would divide the same steps into calls of very different length.
-    loop.CALL_SECONDS = {"chief": 0.01, "worker": 5.0}[json.loads(os.environ["TF_CONFIG"])["task"]["type"]]
+    assert hasattr(epoch, "CALL_SECONDS")
+    epoch.CALL_SECONDS = {"chief": 0.01, "worker": 5.0}[json.loads(os.environ["TF_CONFIG"])["task"]["type"]]
     return digits_model(context)
 """
 

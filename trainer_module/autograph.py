@@ -68,7 +68,7 @@ def _convert_subclasses(base: type) -> None:
     """Makes AutoGraph convert the methods by which the user's subclasses of a Keras class override Keras's."""
 
     def __init_subclass__(cls: type, **arguments: Any) -> None:  # noqa: N807
-        super(base, cls).__init_subclass__(**arguments)
+        super(base, cls).__init_subclass__(**arguments)  # type: ignore[arg-type]  # base is a class
         if not _is_library(cls.__module__):
             _convert_overrides(cls)
 

@@ -64,13 +64,13 @@ def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bo
     Raises:
       ConfigurationError: The function would ignore a setting, or it cannot train under the strategy.
     """
-    distribution, *schedule_reading_recovery = training_parameters(exec_properties)
+    distribution, schedule, reading, recovery = training_parameters(exec_properties)
     if kind == "run_fn":
         compatibility.check_run_fn(distribution)
     arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
     if base_model:
         arguments.append("base_model")
-    for name, reason in function_settings.ignored(kind, *schedule_reading_recovery, arguments).items():
+    for name, reason in function_settings.ignored(kind, schedule, reading, recovery, arguments).items():
         raise ConfigurationError(f"{name}: {reason}")
 
 

@@ -4,15 +4,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfx_distribute.pipelines import files
 from tfx_distribute.pipelines.spec import PipelineSpec
-from tfx_distribute.trainer_module import compatibility, fingerprint
+from tfx_distribute.trainer_module import compatibility, fingerprint, function_settings
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import Reading, Recovery, Schedule
 
 MAX_BYTES = 16 * files.MIB
 
@@ -67,11 +66,15 @@ def find(spec: PipelineSpec) -> Module:
         file = found
     names = _read_names(file, siblings=folder is not None)
     train = module_lib.training_function(names, str(file))
-    if train == "run_fn":
-        _check_run_fn(spec)
-    elif spec.trainer.custom_config:
-        raise ConfigurationError("trainer.custom_config: is for a run_fn; write hparams, for context.hparams of build_model")
     parameters = spec.trainer.parameters
+    if train == "run_fn":
+        compatibility.check_run_fn(parameters.distribution)
+    arguments = [name for name in ("hparams", "custom_config") if getattr(spec.trainer, name)]
+    ignored = function_settings.ignored(train, parameters.schedule, parameters.reading, parameters.recovery, arguments)
+    for name, reason in ignored.items():
+        raise ConfigurationError(f"trainer.{'' if name in arguments else 'parameters.'}{name}: {reason}")
+    if train == "run_fn" and not parameters.train_steps:
+        raise ConfigurationError("trainer.parameters.train_steps: is missing; a run_fn is told how long to train by it")
     if train == "build_model" and spec.trainer.label is None:
         raise ConfigurationError("trainer.label: is missing; write the name of the feature that the model predicts")
     if train == "build_model" and not (parameters.train_steps or parameters.epochs):
@@ -108,26 +111,6 @@ def _read_names(file: Path, siblings: bool) -> set[str]:
         raise
     except (ValueError, RecursionError, MemoryError) as error:  # of NUL bytes and of deep nesting
         raise ConfigurationError(f"module: {file} is not Python source: {error}") from error
-
-
-# By fn_args, or because it concerns the processes around it.
-_RUN_FN_HEARS_OF = ("train_steps", "eval_steps", "keras_version", "heartbeat_timeout_secs", "max_restarts")
-
-
-def _check_run_fn(spec: PipelineSpec) -> None:
-    """A `run_fn` reads, builds and fits by itself: what it would not hear of is refused, not ignored."""
-    parameters = spec.trainer.parameters
-    defaults = type(parameters)()
-    compatibility.check_run_fn(parameters.distribution)
-    for name in (field.name for group in (Schedule, Reading, Recovery) for field in fields(group)):
-        if name in _RUN_FN_HEARS_OF:
-            continue
-        if getattr(parameters, name) != getattr(defaults, name):
-            raise ConfigurationError(f"trainer.parameters.{name}: a run_fn decides on it by itself; leave it out")
-    if spec.trainer.hparams:
-        raise ConfigurationError("trainer.hparams: are for build_model; write custom_config, for fn_args.custom_config")
-    if not parameters.train_steps:
-        raise ConfigurationError("trainer.parameters.train_steps: is missing; a run_fn is told how long to train by it")
 
 
 @contextlib.contextmanager

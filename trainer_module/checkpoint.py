@@ -9,8 +9,6 @@ import contextlib
 import copy
 import io
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -233,13 +231,8 @@ def discard(save: Callable[[str], Any]) -> None:
     Args:
       save: Called with the folder.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfx-distribute-", ignore_cleanup_errors=True))
-        except OSError:
-            folder = f"{os.devnull}/discarded"  # takes no files, but this process still takes part
-        with contextlib.suppress(tf.errors.OpError, OSError):
-            save(folder)
+    with files.throwaway_folder() as folder, contextlib.suppress(tf.errors.OpError, OSError):
+        save(folder)
 
 
 def _not_saved(error: Exception) -> str:

@@ -24,6 +24,7 @@ from tfx_distribute.trainer_module.trainable import as_floats
 POLL_SECONDS = 0.5
 KEEP = 3  # checkpoints; an evaluator that is slower than training skips to the latest
 LAST_SECONDS = 1800.0  # that the chief waits for the evaluation of its last epoch
+_NUM_REPLICAS = "num_replicas"
 
 
 def _folder(model_run_dir: str) -> str:
@@ -38,15 +39,18 @@ class Handover:
       model: The model that is trained.
       model_run_dir: Folder of the ModelRun.
       is_chief: Whether this is the chief.
+      num_replicas: Replicas that train in step. The evaluator cannot count the devices of other machines.
     """
 
-    def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool):
+    def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool, num_replicas: int):
         self._is_chief = is_chief
         self._checkpoint = tf.train.Checkpoint(model=model)
         self._folder = _folder(model_run_dir)
         if is_chief:
             for earlier in tf.io.gfile.glob(f"{model_run_dir}/evaluator/*"):
                 tf.io.gfile.rmtree(earlier)
+            tf.io.gfile.makedirs(self._folder)
+            files.write(f"{self._folder}/{_NUM_REPLICAS}", json.dumps(num_replicas))
         self._manager = self._manager_in(self._folder) if is_chief else None
         self._last = -1
 
@@ -83,6 +87,24 @@ class Handover:
         return dict(json.loads(metrics))
 
 
+def wait_for_replicas(folder: str, chief: ChiefWatch, task: Task) -> int:
+    """Returns the number of replicas that train in step, once the chief has written it.
+
+    Args:
+      folder: Where the two sides meet.
+      chief: Knows if the chief is gone.
+      task: Who this process is.
+
+    Raises:
+      PeerLostError: The chief is gone.
+    """
+    while (text := files.read(f"{folder}/{_NUM_REPLICAS}")) is None:
+        if chief.has_gone():
+            raise PeerLostError(f"{task} has lost the chief, which has not begun to train")
+        time.sleep(POLL_SECONDS)
+    return int(json.loads(text))
+
+
 def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
     """Evaluates whatever the training processes leave, until there will be no more.
 
@@ -96,8 +118,11 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
       PeerLostError: The chief is gone, though it has not finished.
     """
     features = Features(data)
-    replicas = compatibility.readers(job.distribution) * max(1, job.distribution.accelerator_count)
+    chief = ChiefWatch(task)
+    folder = _folder(job.outputs.model_run_dir)
     row = compatibility.strategy_named(job.distribution.strategy)
+    reporter.enter("waiting for the chief", limited=False)  # `ChiefWatch` has a limit of its own
+    replicas = wait_for_replicas(folder, chief, task)
     plan = make_plan(job.schedule, data.train.num_examples, replicas, bool(row.fixed_batches))
     reporter.enter("build_model")
     evaluated = build.build(job, build.context(job, features, plan, is_chief=False))
@@ -105,10 +130,8 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
     feed = Feed(data, read, job.schedule, job.reading, plan, readers=1, batches=1)
     evaluated.prepare(feed.zeros())
     checkpoint = tf.train.Checkpoint(model=evaluated.model)
-    folder = _folder(job.outputs.model_run_dir)
     writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")
     step = tf.function(lambda batch: evaluated.eval_step(*batch))
-    chief = ChiefWatch(task)
     done = -1
     while (finished := files.read(f"{folder}/finished")) is None or done < json.loads(finished):
         latest = tf.train.latest_checkpoint(folder)
@@ -116,7 +139,7 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
         if epoch <= done:
             if chief.has_gone():
                 raise PeerLostError(f"{task} has lost the chief, which has not finished")
-            reporter.enter("waiting for the chief", limited=False)  # `ChiefWatch` has a limit of its own
+            reporter.enter("waiting for the chief", limited=False)
             time.sleep(POLL_SECONDS)
             continue
         reporter.enter(f"the evaluation after epoch {epoch + 1}")

@@ -1,23 +1,18 @@
-"""The trained model -> one SavedModel, complete or not there at all.
-
-Saving a model of MultiWorkerMirroredStrategy takes part of all its processes, so all of them save; every one but the
-chief into a temporary folder that is gone afterwards.
-"""
+"""The trained model -> one SavedModel, complete or not there at all."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.checkpoint import discard
 from tfx_distribute.trainer_module.features import Features, FeatureSpec
 from tfx_distribute.trainer_module.trainable import input_names, is_keras_3
 
 _HALVES = (tf.float16, tf.bfloat16)
 
 
-def export(model: tf.keras.Model, features: Features, folder: str, is_chief: bool) -> None:
-    """Saves the model for serving and evaluation.
+def export(model: tf.keras.Model, features: Features, folder: str) -> None:
+    """Saves the model for serving and evaluation. Every process of a strategy in step has to.
 
     The SavedModel has the signature `serving_default`: a vector of serialized tf.Examples as the data's source gives
     them, without the label, through the transform graph and the model to `outputs`, or to the names of a model that
@@ -28,12 +23,8 @@ def export(model: tf.keras.Model, features: Features, folder: str, is_chief: boo
     Args:
       model: A trained Keras model.
       features: The features of the examples that it was trained on.
-      folder: Where the chief's SavedModel appears.
-      is_chief: Whether this process is the chief.
+      folder: Where the SavedModel appears.
     """
-    if not is_chief:
-        discard(lambda nowhere: _save(model, features, nowhere))
-        return
     beside = f"{folder}.partial"
     if tf.io.gfile.exists(beside):
         tf.io.gfile.rmtree(beside)

@@ -1,6 +1,9 @@
 """Small documents, written whole or not at all."""
 
+import contextlib
+import os
 import tempfile
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -32,6 +35,21 @@ def choose_temporary_folder() -> None:
     To be called before TensorFlow traces functions, whose generated code it imports from such files.
     """
     tempfile.tempdir = None
+
+
+@contextlib.contextmanager
+def throwaway_folder() -> Iterator[str]:
+    """Makes a temporary folder for a process whose files do not count, and removes it at the end.
+
+    Yields:
+      The folder; on a full disk, a path that takes no files, so that the process can still take part in what others save.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfx-distribute-", ignore_cleanup_errors=True))
+        except OSError:
+            folder = f"{os.devnull}/discarded"
+        yield folder
 
 
 def remove(path: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import build, compatibility, files, learning_rate, optimize, preemption
-from tfx_distribute.trainer_module import module as module_lib
+from tfx_distribute.trainer_module import callbacks as callbacks_lib
 from tfx_distribute.trainer_module.checkpoint import Checkpoints
 from tfx_distribute.trainer_module.coordinator import CoordinatorSteps
 from tfx_distribute.trainer_module.data import Feed
@@ -79,7 +79,7 @@ def train(
             readers,
             batches=0 if row.parameter_servers else plan.num_replicas * schedule.gradient_accumulation_steps // readers,
         )
-        own_callbacks = module_lib.load_callbacks(job.module, told)
+        own_callbacks = callbacks_lib.load(job.module, told, strategy)
     callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
         own_callbacks + _tensorboard(job, is_chief),
         model=trained.model,
@@ -87,7 +87,7 @@ def train(
         steps=plan.steps_per_epoch,
         verbose=0,
     )
-    handover = Handover(trained.model, run_dir, is_chief) if job.distribution.num_evaluators else None
+    handover = Handover(trained.model, run_dir, is_chief, plan.num_replicas) if job.distribution.num_evaluators else None
     start = time.monotonic()
     with strategy.scope(), counter.tells_where(), feed.explained(), preemption.saves_first():
         batches = plan.num_replicas * schedule.gradient_accumulation_steps
@@ -95,6 +95,7 @@ def train(
         before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, not row.parameter_servers)
         optimize.clip(trained.optimizer, schedule.global_clipnorm)
         steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
+        callbacks_lib.check_same_everywhere(own_callbacks, steps.agree)
         trained.model.stop_training = False
         reporter.enter("on_train_begin")
         callbacks.on_train_begin()

@@ -30,8 +30,9 @@ class ModelContext:
       num_replicas: Replicas that train in step.
       global_batch_size: Examples per training step over all replicas.
       train_steps: Training steps in all, for learning rate schedules.
-      is_chief: Whether this is the process that may write files; the others do the same work beside it.
-      model_run_dir: Folder for what the chief writes, such as checkpoints of a callback.
+      is_chief: True in the process whose files are kept. The other processes do the same work.
+      model_run_dir: Folder for what callbacks write, such as `ModelCheckpoint`. Processes other than the chief get a
+        temporary one.
     """
 
     hparams: Mapping[str, Any]

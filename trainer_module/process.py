@@ -4,11 +4,14 @@ import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from dataclasses import replace
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import (
     autograph,
+    checkpoint,
     coordinator,
     evaluator,
     exit_codes,
@@ -120,23 +123,44 @@ def run(job: TrainingJob) -> None:
         evaluator.run(job, job.data, task, reporter)
         return
     strategy = strategy_lib.create(job.distribution, peers.heartbeat_timeout(job.recovery, os.environ))
-    if job.run_fn is not None:
-        reporter.enter("run_fn", limited=False)  # which reports nothing of how it gets on
-        result = run_fn.run(job, job.run_fn, strategy, is_chief)
-    else:
-        preemption.watch()
-        assert job.data is not None, "a job without run_fn has data"
-        features = Features(job.data)
-        model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
-        files.choose_temporary_folder()
-        reporter.enter("export")
-        reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
-        export.export(model, features, job.outputs.serving_model_dir, is_chief)
+    with _own_folders(job, is_chief) as job:
+        if job.run_fn is not None:
+            reporter.enter("run_fn", limited=False)  # which reports nothing of how it gets on
+            result = run_fn.run(job, job.run_fn, strategy, is_chief)
+        else:
+            preemption.watch()
+            assert job.data is not None, "a job without run_fn has data"
+            features = Features(job.data)
+            model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
+            files.choose_temporary_folder()
+            reporter.enter("export")
+            reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
+            if is_chief:
+                export.export(model, features, job.outputs.serving_model_dir)
+            else:
+                checkpoint.discard(lambda folder: export.export(model, features, f"{folder}/serving"))
     if is_chief:
         files.write(job.outputs.result_file, result.to_json())
     reporter.enter("waiting for the other processes to finish")
     _barrier(strategy)
     reporter.report(Progress("done", step=result.train_steps, train_steps=result.train_steps))
+
+
+@contextlib.contextmanager
+def _own_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
+    """Gives the processes other than the chief temporary folders to write to.
+
+    Saving a model takes part of all processes in step, so all of them write; only the chief's files are kept.
+    """
+    if is_chief:
+        tf.io.gfile.makedirs(job.outputs.model_run_dir)
+        yield job
+        return
+    with files.throwaway_folder() as folder:
+        with contextlib.suppress(OSError):
+            os.mkdir(f"{folder}/run")
+        outputs = replace(job.outputs, serving_model_dir=f"{folder}/serving", model_run_dir=f"{folder}/run")
+        yield replace(job, outputs=outputs)
 
 
 def _barrier(strategy: tf.distribute.Strategy) -> None:

@@ -4,7 +4,6 @@ The one place of this floor that loads TFX, and only when such a module is run: 
 TFX's own function, so that a module finds exactly what the stock Trainer gives it.
 """
 
-import tempfile
 import time
 
 import tensorflow as tf
@@ -23,7 +22,7 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
       job: What to train.
       arguments: What TFX hands to the function.
       strategy: The strategy of this process, which the module gets from `get_strategy()`.
-      is_chief: Whether this process's model is the one that is kept; the others get folders that are gone afterwards.
+      is_chief: Whether this process's model is the one that is kept.
 
     Raises:
       ConfigurationError: The module did not ask for a strategy that spans several processes, or wrote no model.
@@ -39,13 +38,12 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     fn_args.hyperparameters = arguments.hyperparameters
     function = module_lib.load(job.module)
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tfx-distribute-run-fn-") as nowhere:
-        fn_args.serving_model_dir = job.outputs.serving_model_dir if is_chief else f"{nowhere}/serving"
-        fn_args.eval_model_dir = f"{job.outputs.model_run_dir}/eval" if is_chief else f"{nowhere}/eval"
-        fn_args.model_run_dir = job.outputs.model_run_dir if is_chief else f"{nowhere}/run"
-        function(fn_args)
-        if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):
-            raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")
+    fn_args.serving_model_dir = job.outputs.serving_model_dir
+    fn_args.eval_model_dir = f"{job.outputs.model_run_dir}/eval"
+    fn_args.model_run_dir = job.outputs.model_run_dir
+    function(fn_args)
+    if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):
+        raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")
     if sum(replicas_of_roles(job.distribution).values()) > 1 and not strategy_lib.was_asked_for():
         raise ConfigurationError(
             f"module: {job.module.function} did not train one model with all processes of the cluster: it did not take "

@@ -1,5 +1,6 @@
 """The Trainer component: TFX's, with the way of training as pipeline parameters."""
 
+import os
 from dataclasses import fields
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ from tfx.types import component_spec, standard_artifacts, standard_component_spe
 from tfx.utils import json_utils
 
 from tfx_distribute.components.trainer import executor, request
-from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module import compatibility, module
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import PARAMETERS
 
@@ -263,6 +264,11 @@ class Trainer(base_component.BaseComponent):
         }
         parameters = {name: int(value) if isinstance(value, bool) else value for name, value in parameters.items()}
         _check(parameters)
+        properties = {**parameters, "custom_config": _as_json(custom_config), "hparams": _as_json(hparams or {})}
+        known = {name: value for name, value in properties.items() if not isinstance(value, data_types.RuntimeParameter)}
+        kind = _kind_of_function(module_file, run_fn, build_model)
+        if kind:
+            request.check_function(kind, known, base_model=bool(base_model))
         spec = TrainerSpec(
             examples=examples or transformed_examples,
             transform_graph=transform_graph,
@@ -277,13 +283,11 @@ class Trainer(base_component.BaseComponent):
             module_fingerprint=module_fingerprint,
             label=label,
             example_weight=example_weight,
-            custom_config=_as_json(custom_config),
-            hparams=_as_json(hparams or {}),
             checkpoint_dir=checkpoint_dir,
             launcher=launcher,
             model=types.Channel(type=standard_artifacts.Model),
             model_run=types.Channel(type=standard_artifacts.ModelRun),
-            **parameters,
+            **properties,
         )
         super().__init__(spec=spec, custom_executor_spec=custom_executor_spec)
         if udf_utils.should_package_user_modules():
@@ -295,6 +299,15 @@ class Trainer(base_component.BaseComponent):
 
 def _as_json(value: Any) -> Any:
     return value if isinstance(value, data_types.RuntimeParameter) else json_utils.dumps(value)
+
+
+def _kind_of_function(module_file: Text | None, run_fn: Text | None, build_model: Text | None) -> str | None:
+    """Returns `run_fn` or `build_model`; None if that is only known when the component runs."""
+    if not module_file:
+        return "run_fn" if run_fn else "build_model"
+    if isinstance(module_file, str) and os.path.isfile(module_file):
+        return module.training_function(module.top_level_names(module_file), module_file)
+    return None
 
 
 def _check(parameters: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
 
 from tfx_distribute.components.trainer import examples, identity
-from tfx_distribute.trainer_module import compatibility, shards
+from tfx_distribute.trainer_module import compatibility, function_settings, shards
 from tfx_distribute.trainer_module import module as module_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import (
@@ -53,6 +53,27 @@ def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, Sc
     return pick(Distribution), pick(Schedule), pick(Reading), pick(Recovery)
 
 
+def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bool) -> None:
+    """Checks that the module's function hears of all that the Trainer is given.
+
+    Args:
+      kind: `build_model` or `run_fn`.
+      exec_properties: The Trainer's properties; one that is missing has its default value.
+      base_model: True if the Trainer has one.
+
+    Raises:
+      ConfigurationError: The function would ignore a setting, or it cannot train under the strategy.
+    """
+    distribution, schedule, reading, recovery = training_parameters(exec_properties)
+    if kind == "run_fn":
+        compatibility.check_run_fn(distribution)
+    arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
+    if base_model:
+        arguments.append("base_model")
+    for name, reason in function_settings.ignored(kind, schedule, reading, recovery, arguments).items():
+        raise ConfigurationError(f"{name}: {reason}")
+
+
 def training_job(
     inputs: Artifacts,
     outputs: Artifacts,
@@ -85,8 +106,7 @@ def training_job(
     if reason:
         logging.info("strategy auto is %s: %s", distribution.strategy, reason)
     module, kind = user_module(exec_properties, work_dir)
-    if kind == "run_fn":
-        compatibility.check_run_fn(distribution)
+    check_function(kind, exec_properties, base_model=bool(inputs.get(standard_component_specs.BASE_MODEL_KEY)))
     hyperparameters = _hyperparameters(inputs)
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     job = TrainingJob(

@@ -166,6 +166,27 @@ def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
         request.training_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")
 
 
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"run_fn": "m.run_fn", "train_steps": 5, "seed": 3}, "seed: a run_fn decides on it by itself; leave it out"),
+        ({"run_fn": "m.run_fn", "epochs": 5}, "epochs: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "train_steps": 5, "hparams": '{"a": 1}'}, "hparams: are for build_model"),
+        ({**PROPERTIES, "custom_config": '{"a": 1}'}, "custom_config: is for a run_fn; write hparams"),
+    ],
+)
+def test_settings_that_the_function_would_ignore_are_refused(inputs, outputs, properties, message):
+    """Values that a pipeline gets when it runs are first seen here."""
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        request.training_job(inputs, outputs, properties, "/work")
+
+
+def test_base_model_of_a_build_model_is_refused(inputs, outputs):
+    inputs = {**inputs, "base_model": [standard_artifacts.Model()]}
+    with pytest.raises(ConfigurationError, match="^base_model: is for a run_fn"):
+        request.training_job(inputs, outputs, PROPERTIES, "/work")
+
+
 RUN_FN = """
 import json, os
 import tensorflow as tf

@@ -75,3 +75,33 @@ def test_values_reach_the_executor():
 def test_contradictory_arguments_are_refused_when_the_pipeline_is_made(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         Trainer(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"run_fn": "m.run_fn", "precision": "mixed_bfloat16"}, "precision: a run_fn decides on it by itself; leave it out"),
+        ({"run_fn": "m.run_fn", "seed": 3}, "seed: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "global_clipnorm": 1.0}, "global_clipnorm: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "epochs": 2}, "epochs: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "hparams": {"units": 3}}, "hparams: are for build_model; write custom_config"),
+        ({"run_fn": "m.run_fn", "num_evaluators": 1}, "num_evaluators: "),
+        ({"run_fn": "m.run_fn", "strategy": "model_parallel"}, "strategy: a run_fn cannot train under 'model_parallel'"),
+        ({"build_model": "m.build_model", "custom_config": {"units": 3}}, "custom_config: is for a run_fn; write hparams"),
+        ({"build_model": "m.build_model", "base_model": channel(standard_artifacts.Model)}, "base_model: is for a run_fn"),
+        ({"module_file": "FILE", "shuffle_buffer_size": 5}, "shuffle_buffer_size: a run_fn decides"),
+    ],
+)
+def test_settings_that_the_function_would_ignore_are_refused(tmp_path, arguments, message):
+    (tmp_path / "own.py").write_text("def run_fn(fn_args): ...\n")
+    if "module_file" in arguments:
+        arguments = {**arguments, "module_file": str(tmp_path / "own.py")}
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        Trainer(examples=channel(), label="y", **arguments)
+
+
+def test_other_values_are_refused_though_one_is_left_for_run_time():
+    num_workers = data_types.RuntimeParameter("num_workers", int, default=2)
+    with pytest.raises(ConfigurationError, match="^seed: a run_fn decides"):
+        Trainer(examples=channel(), run_fn="m.run_fn", num_workers=num_workers, seed=3)
+    Trainer(examples=channel(), run_fn="m.run_fn", seed=data_types.RuntimeParameter("seed", int), train_steps=5)

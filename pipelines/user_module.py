@@ -88,7 +88,8 @@ def _data(spec: PipelineSpec) -> tuple[Path, ...]:
     """Returns where local data and results of a pipeline are."""
     source = None if spec.data.example_gen else spec.data.source[1]
     places = (source, spec.data.schema_file, spec.push and spec.push.directory, spec.targets.local.root)
-    return tuple(Path(place).expanduser() for place in places if place and "://" not in place)
+    # With `~`, but without an error where there is no such home folder: that is said where the place is used.
+    return tuple(Path(os.path.expanduser(place)) for place in places if place and "://" not in place)
 
 
 def _read_names(file: Path, siblings: bool) -> set[str]:

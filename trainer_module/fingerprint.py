@@ -9,6 +9,7 @@ import logging
 import os
 import platform
 import re
+import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
 from importlib import metadata
@@ -74,7 +75,7 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
       folder: The folder.
       excluding: Files, and folders below it, that do not count, such as the pipeline's data.
     """
-    excluded = {path.resolve() for path in excluding}
+    excluded = {real for path in excluding if (real := _real(path))}
     digest = hashlib.sha256()
     code, others = [], []
     for place, files in _walk(folder, excluded):
@@ -90,6 +91,8 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     for file in [*sorted(code), *sorted(others[:MAX_FILES])]:
         try:
             status = file.stat()
+            if not stat.S_ISREG(status.st_mode):
+                continue
             if file.suffix != ".py":
                 total += status.st_size
                 if status.st_size > MAX_CONTENT_BYTES or total > MAX_TOTAL_CONTENT_BYTES:
@@ -104,7 +107,7 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """Yields the Python files in a folder and below that `of_folder` reads."""
+    """Yields what is named as a Python file in a folder and below, where `of_folder` looks."""
     for _, files in _walk(folder, set()):
         yield from _python_files(files)
 
@@ -141,7 +144,7 @@ def of_imports(name: str, file: Path) -> str:
 
 
 def _python_files(files: Iterable[Path]) -> list[Path]:
-    return [file for file in files if file.suffix == ".py"]
+    return [file for file in files if file.suffix == ".py" and not file.name.startswith(".")]
 
 
 def _add(digest: "hashlib._Hash", root: Path, file: Path, content: str) -> None:
@@ -149,14 +152,14 @@ def _add(digest: "hashlib._Hash", root: Path, file: Path, content: str) -> None:
 
 
 def _walk(folder: Path, excluded: set[Path]) -> Iterator[tuple[Path, list[Path]]]:
-    """Goes through folders, the nearest first, links included. Yields each with its files."""
+    """Goes through folders, the nearest first, links included. Yields each with what is in it besides folders."""
     seen: set[Path] = set()
     names = {path.name for path in excluded}
     waiting = deque([folder])
     while waiting:
         place = waiting.popleft()
-        real = place.resolve()
-        if real in seen:
+        real = _real(place)
+        if real is None or real in seen:
             continue
         if len(seen) == MAX_FOLDERS:
             _log.warning("%s: has more than %d folders; the rest does not count as part of the module", folder, MAX_FOLDERS)
@@ -171,14 +174,21 @@ def _walk(folder: Path, excluded: set[Path]) -> Iterator[tuple[Path, list[Path]]
         files = []
         for entry in entries:
             path = place / entry.name
-            if (entry.name in names or entry.is_symlink()) and path.resolve() in excluded:
+            if (entry.name in names or entry.is_symlink()) and _real(path) in excluded:
                 continue
-            if entry.is_dir():
-                if not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
-                    waiting.append(path)
-            elif entry.is_file():
+            if not os.path.isdir(path):
                 files.append(path)
+            elif not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
+                waiting.append(path)
         yield place, files
+
+
+def _real(path: Path) -> Path | None:
+    """Returns a path with its links resolved; None if they lead in a circle, or where this user may not look."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return None
 
 
 def _is_pipeline(file: Path, content: bytes) -> bool:

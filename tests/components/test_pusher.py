@@ -170,7 +170,7 @@ def test_concurrent_pushes_do_not_share_a_version(model, serving, processes):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_folder_of_another_user_is_named(model, processes, tmp_path):
-    with tempfile.TemporaryDirectory() as open_to_all:
+    with tempfile.TemporaryDirectory(dir="/tmp") as open_to_all:
         os.chmod(open_to_all, 0o755)  # noqa: S103
         shutil.copytree(model, f"{open_to_all}/model")
         os.mkdir(f"{open_to_all}/serving")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 STRATEGIES = ("default", "mirrored", "multi_worker_mirrored")
 EPOCHS, BATCH, SAVED_EVERY = 3, 8, 5  # steps: in the middle of the second epoch
-LIMIT_SECONDS = 300.0  # for all cells of a strategy
+LIMIT_SECONDS = 800.0  # for all cells of a strategy
 
 
 @dataclass(frozen=True)

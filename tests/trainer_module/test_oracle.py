@@ -34,11 +34,13 @@ def outcomes(folder: Path, keras_version: int, strategies: tuple[str, ...], name
     return json.loads(out.read_text())
 
 
-def check(outcome: dict) -> None:
-    assert not outcome["error"]
-    assert outcome["weights"] <= WEIGHTS_WITHIN
-    assert outcome["logs"] <= LOGS_WITHIN
-    assert not outcome["trace"]
+def differences(seen: dict) -> dict:
+    """Returns the cells that did not train as under `fit`."""
+    return {
+        cell: outcome
+        for cell, outcome in seen.items()
+        if outcome["error"] or outcome["trace"] or outcome["weights"] > WEIGHTS_WITHIN or outcome["logs"] > LOGS_WITHIN
+    }
 
 
 @pytest.mark.parametrize(("keras_version", "kind"), [(2, "embedding_sparse"), (3, "loss_scale_overflow")])
@@ -46,22 +48,14 @@ def test_one_kind_of_model_trains_as_under_fit(tmp_path, keras_version, kind):
     """Weights, logs and calls of callbacks; also where training was interrupted in the middle of an epoch."""
     seen = outcomes(tmp_path, keras_version, ("mirrored",), [kind], seconds=280)
     assert set(seen) == {f"{kind}/mirrored/{how}" for how in HOW}
-    for outcome in seen.values():
-        check(outcome)
-
-
-@pytest.fixture(scope="module")
-def all_outcomes(tmp_path_factory):
-    """Outcomes of all cells of a generation of Keras, trained when the first of them is asked for."""
-    return functools.cache(
-        lambda keras_version: outcomes(tmp_path_factory.mktemp("oracle"), keras_version, STRATEGIES, kinds(), seconds=1200)
-    )
+    assert not differences(seen)
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("kind", kinds())
 @pytest.mark.parametrize("keras_version", [2, 3])
-def test_every_kind_of_model_trains_as_under_fit(all_outcomes, keras_version, kind, strategy, how):
-    check(all_outcomes(keras_version)[f"{kind}/{strategy}/{how}"])
+def test_every_kind_of_model_trains_as_under_fit(tmp_path, keras_version, strategy):
+    seen = outcomes(tmp_path, keras_version, (strategy,), kinds(), seconds=880)
+    assert set(seen) == {f"{kind}/{strategy}/{how}" for kind in kinds() for how in HOW}
+    assert not differences(seen)

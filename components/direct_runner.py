@@ -9,9 +9,9 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
@@ -35,8 +35,11 @@ from apache_beam.runners.worker import data_plane
 from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
+from tfx_distribute.components.module_command import module_command
+
 _PATH_BYTES = 80  # of a folder for sockets: their paths hold 104 to 108 bytes, depending on the system
 _STOP_SECONDS = 5
+_WATCH_SECONDS = 0.5
 _SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -64,9 +67,11 @@ class DirectRunner(fn_runner.FnApiRunner):
 
     def run_stages(self, *arguments: Any) -> fn_runner.RunnerResult:
         """Runs the stages of a pipeline with workers of ours."""
-        # Beam has no other place to say which. Where a version of it has lost this one, the run fails.
-        with mock.patch.object(fn_runner, "WorkerHandlerManager", _Workers):
+        _running.ours = True
+        try:
             return super().run_stages(*arguments)
+        finally:
+            _running.ours = False
 
 
 @contextlib.contextmanager
@@ -122,6 +127,19 @@ class _Workers(worker_handlers.WorkerHandlerManager):
             self._services = None
 
 
+_running = threading.local()
+_beams_workers = fn_runner.WorkerHandlerManager
+
+
+def _make_workers(*arguments: Any) -> worker_handlers.WorkerHandlerManager:
+    """Makes the workers of a pipeline: ours, if it is ours that this thread is running."""
+    return (_Workers if getattr(_running, "ours", False) else _beams_workers)(*arguments)
+
+
+# Beam has no other place to say which. Where a version of it has lost this one, the import fails.
+fn_runner.WorkerHandlerManager = _make_workers
+
+
 class _Services:
     """Beam's services for its workers, on one Unix socket.
 
@@ -172,17 +190,18 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
             "WORKER_ID": self.worker_id,
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "apache_beam.runners.worker.sdk_worker_main"], env=environment
-        )
+        self._process = subprocess.Popen(module_command("apache_beam.runners.worker.sdk_worker_main"), env=environment)
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 
     def _watch(self) -> None:
         """Fails what waits for the process when it ends before its time; Beam would wait without end."""
         status = self._process.wait()
-        if status or not self._is_closing:  # code of a step may end the process with 0 too
-            self.control_conn.abort(RuntimeError(f"{self.worker_id}, a process of Beam's, ended with status {status}"))
+        error = RuntimeError(f"{self.worker_id}, a process of Beam's, ended with status {status}")
+        while not self._is_closing:  # code of a step may end the process with 0 too
+            with contextlib.suppress(RuntimeError):  # a wait has begun or ended meanwhile
+                self.control_conn.abort(error)
+            time.sleep(_WATCH_SECONDS)  # another wait may begin after this one
 
     def stop_worker(self) -> None:
         try:

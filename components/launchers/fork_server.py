@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfx_distribute.components.launchers import loopback
+from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module.clock import RunningClock
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.exposure import Exposure
@@ -37,7 +38,7 @@ class ForkServer:
         self.keras_version = keras_version
         with open(log, "ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tfx_distribute.trainer_module.fork_server"],
+                module_command("tfx_distribute.trainer_module.fork_server"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

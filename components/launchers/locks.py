@@ -5,6 +5,7 @@ it, however that ends, so that a run that was killed never blocks the next. The 
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -18,6 +19,9 @@ from datetime import datetime, timezone
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
+
+# Errors of a folder that takes no lock file: what has to be written there says so, and a run that only reads may go on.
+_TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.ENOTSUP)
 
 _held: set[int] = set()  # descriptors of the files of locks that this process holds
 
@@ -64,7 +68,7 @@ def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
       advice: What to do where it is taken.
 
     Raises:
-      ConfigurationError: Another live process holds the lock.
+      ConfigurationError: Another live process holds the lock, or the lock file cannot be opened.
 
     Example:
       >>> with exclusive("runs/taxi", "the run folder", "wait until it ends, or write another --root"):
@@ -94,9 +98,16 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
     while True:
         try:
             os.makedirs(folder, exist_ok=True)
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError:  # what has to be written there says so
-            return None
+            # Of its owner alone: a stranger who could open it could hold the lock. A link could lead anywhere.
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError as error:
+            is_denied = error.errno in (errno.EACCES, errno.EPERM)
+            if error.errno in _TAKES_NO_FILES or (is_denied and not os.path.lexists(path)):
+                return None
+            raise ConfigurationError(
+                f"{what} {folder}: cannot open {path}, which keeps two runs from writing there ({error.strerror}); "
+                f"if no run of another user is using the folder, remove that file; otherwise {advice}"
+            ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -122,14 +133,20 @@ def _is_at(path: str, file: int) -> bool:
 
 def _write(file: int) -> None:
     since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    holder = Holder(os.getpid(), socket.gethostname(), since, shlex.join(sys.argv))
+    holder = Holder(os.getpid(), socket.gethostname(), since, shlex.join(sys.orig_argv))
     with contextlib.suppress(OSError):  # the lock counts, not the name of its holder
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(asdict(holder)).encode(), 0)
 
 
 def _read(file: int) -> Holder | None:
+    """Returns the holder that a lock file names; None where it names none that lives."""
     try:
-        return Holder(**json.loads(os.pread(file, 65536, 0)))
-    except (OSError, ValueError, TypeError):
+        holder = Holder(**json.loads(os.pread(file, 65536, 0)))
+        if holder.host == socket.gethostname():
+            os.kill(holder.pid, 0)
+    except PermissionError:  # of another user's process
+        return holder
+    except (OSError, ValueError, TypeError, OverflowError):
         return None
+    return holder

@@ -68,6 +68,17 @@ def test_a_worker_that_dies_fails_the_pipeline(status):
     assert children(os.getpid()) == []
 
 
+@pytest.mark.timeout(120)
+def test_a_worker_that_dies_before_it_is_asked_for_anything(monkeypatch):
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    with (
+        pytest.raises(RuntimeError, match=r"worker_\d+, a process of Beam's, ended with status 1"),
+        beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
+    ):
+        _ = pipeline | beam.Create([1]) | beam.Map(print)
+    assert children(os.getpid()) == []
+
+
 def test_what_would_listen_on_every_interface_is_refused():
     arguments = [TWO_PROCESSES[0], "--direct_running_mode=multi_threading", "--direct_num_workers=2"]
     with (

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -87,6 +88,32 @@ def test_a_folder_that_its_holder_removed_is_free(tmp_path):
         with locks.exclusive(str(tmp_path / "state"), "the state", "wait"):
             pass
     assert list((tmp_path / "state").iterdir()) == []
+
+
+@pytest.mark.parametrize("plant", [lambda path, victim: path.symlink_to(victim), lambda path, victim: path.mkdir()])
+def test_what_a_stranger_has_put_in_the_place_of_a_lock_is_not_opened(tmp_path, plant):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "state").mkdir()
+    plant(tmp_path / "state" / locks.LOCK_FILE, victim)
+    with pytest.raises(ConfigurationError, match="remove that file"):
+        take(tmp_path / "state")
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_who_may_not_open_the_lock_is_refused(hold):
+    """And a user who could, could hold it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o777)  # noqa: S103
+        hold(folder)
+        take_it = HOLD.replace("with locks", "os.setgid(65534); os.setuid(65534)\nwith locks")
+        done = subprocess.run(
+            [sys.executable, "-c", take_it, folder], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert "cannot open" in done.stderr
+    assert "Permission denied" in done.stderr
 
 
 def test_object_stores_have_no_locks():

@@ -64,7 +64,7 @@ class _Display(io.FileIO):
 
     def write(self, text: Any) -> int:
         try:
-            return super().write(text)
+            return super().write(text) or len(text)  # None if the reader of a non-blocking pipe is slow
         except OSError:
             return len(text)
 

@@ -4,6 +4,8 @@ Results of an earlier run are used again, and training continues from an earlier
 """
 
 import ast
+import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -36,10 +38,12 @@ _PACKAGES = (
     "apache-beam",
     "numpy",
 )
-_SKIPPED_FOLDERS = ("__pycache__", "site-packages", "node_modules")
+_SKIPPED_FOLDERS = ("__pycache__", "site-packages", "node_modules", "wandb", "mlruns")
 # Of an environment, a cache (https://bford.info/cachedir) and the runs of a pipeline.
 _MARKERS = ("pyvenv.cfg", "CACHEDIR.TAG", "metadata.sqlite")
-_SKIPPED_SUFFIXES = (".pyc", ".ipynb", ".md", ".rst", ".log")
+_SKIPPED_SUFFIXES = (".pyc", ".ipynb", ".md", ".rst", ".log", ".out", ".err", ".bak")
+# What editors, crashes and TensorBoard leave: `model.py~`, `core.123`, `events.out.tfevents.1795...`.
+_LEFT_BEHIND = re.compile(r"^\.|~$|^core(\.\d+)?$|\.tfevents\.")
 _PIPELINE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -69,7 +73,8 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     64 MiB in all; beyond that, by size and modification time. The time that this takes is bounded: a folder with more than
     1,000 other files counts for its Python files alone, and after 10,000 other files or folders the rest is left out, with
     a warning. Left out are also hidden files and folders, environments, caches, the runs of a pipeline, pipeline files and
-    compiled pipelines, notebooks, logs and `.md` and `.rst` texts.
+    compiled pipelines, notebooks, logs and `.md` and `.rst` texts; and what this process has open for writing, such as a
+    file that its output is redirected to.
 
     Args:
       folder: The folder.
@@ -80,7 +85,8 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     code, others = [], []
     for place, files in _walk(folder, excluded):
         code += _python_files(files)
-        rest = [file for file in files if file.suffix not in (".py", *_SKIPPED_SUFFIXES) and not file.name.startswith(".")]
+        rest = [file for file in files if file.suffix not in (".py", *_SKIPPED_SUFFIXES)]
+        rest = [file for file in rest if not _LEFT_BEHIND.search(file.name)]
         if len(rest) <= MAX_FILES_OF_FOLDER:
             others += rest
         else:
@@ -88,10 +94,11 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     if len(others) > MAX_FILES:
         _log.warning("%s: of %d files besides Python, %d count as part of the module", folder, len(others), MAX_FILES)
     total = 0
+    written = _open_for_writing()
     for file in [*sorted(code), *sorted(others[:MAX_FILES])]:
         try:
             status = file.stat()
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(status.st_mode) or (status.st_dev, status.st_ino) in written:
                 continue
             if file.suffix != ".py":
                 total += status.st_size
@@ -181,6 +188,17 @@ def _walk(folder: Path, excluded: set[Path]) -> Iterator[tuple[Path, list[Path]]
             elif not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
                 waiting.append(path)
         yield place, files
+
+
+def _open_for_writing() -> set[tuple[int, int]]:
+    """Returns device and inode of the files that this process writes to."""
+    found = set()
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # the descriptor of the folder itself is closed again
+            if fcntl.fcntl(int(name), fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR):
+                status = os.fstat(int(name))
+                found.add((status.st_dev, status.st_ino))
+    return found
 
 
 def _real(path: Path) -> Path | None:

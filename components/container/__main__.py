@@ -49,7 +49,8 @@ def main(argv: list[str] | None = None) -> int:
             step.resolve_input(known.class_path, known.executor_input, known.component)
         else:
             paths = dict(given.split("=", 1) for given in known.path)
-            step.execute(known.class_path, known.executor_input, known.component, paths, beam_args)
+            with user_exit.os_exit_raises():
+                step.execute(known.class_path, known.executor_input, known.component, paths, beam_args)
     except TfxDistributeError as error:
         print(error, file=sys.stderr)
         return 1

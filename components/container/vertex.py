@@ -26,7 +26,8 @@ def main(arguments: Arguments) -> int:
       The exit code: 1 where user code has called `sys.exit()`. Errors are raised.
     """
     try:
-        kubeflow_v2_run_executor.main(arguments)
+        with user_exit.os_exit_raises():
+            kubeflow_v2_run_executor.main(arguments)
     except SystemExit as error:
         traceback.print_exception(error)
         print(user_exit.describe(error), file=sys.stderr)

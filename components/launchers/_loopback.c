@@ -191,7 +191,7 @@ int bind(int fd, const struct sockaddr *address, socklen_t length) {
   socklen_t size = sizeof type;
 
   if (!real_bind) *(void **)&real_bind = dlsym(RTLD_NEXT, "bind");
-  if (length > sizeof own || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) || type != SOCK_STREAM)
+  if (!address || length > sizeof own || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) || type != SOCK_STREAM)
     return real_bind(fd, address, length);
   memset(&own, 0, sizeof own);
   memcpy(&own, address, length);

@@ -29,6 +29,7 @@ from tfx_distribute.pipelines import beam, graph, results, temporary, user_modul
 from tfx_distribute.pipelines.places import LocalPlaces
 from tfx_distribute.pipelines.spec import PipelineSpec
 from tfx_distribute.trainer_module import module as module_lib
+from tfx_distribute.trainer_module import user_exit
 from tfx_distribute.trainer_module.job import UserModule
 
 
@@ -190,6 +191,7 @@ def run(
         temporary.run_folder(),
         terminable(),
         _arguments_hidden(),
+        user_exit.os_exit_raises(),
         user_module.importable(module),
         local_launcher.settings(settings),
         _gpus_hidden(),

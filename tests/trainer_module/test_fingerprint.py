@@ -57,6 +57,11 @@ def test_files_that_a_module_may_read_count_by_content(folder, name):
         ("explore.ipynb", "x"),
         ("README.md", "x"),
         ("out.log", "x"),
+        ("nohup.out", "x"),
+        ("model.py~", "x"),
+        ("core.123", "x"),
+        ("events.out.tfevents.1795300000.host", "x"),
+        ("wandb/run/config.json", "x"),
         ("pipeline.yaml", "name: a\nmodule: model.py\ndata: {csv: x}\ntrainer: {label: y}\n"),
         ("compiled.yaml", "deploymentSpec:\n  executors: {}\n"),
         ("compiled.json", '{"pipelineSpec": {"deploymentSpec": {}}}'),
@@ -187,3 +192,19 @@ def test_environment_names_what_computes_results():
     text = fingerprint.environment()
     assert f"tensorflow {metadata.version('tensorflow')}" in text
     assert text.startswith("python 3.")
+
+
+def test_what_this_process_writes_to_does_not_count(folder):
+    """Such as `tfx-distribute run pipeline.yaml > out.txt`."""
+    with open(folder / "out.txt", "a") as output:
+        assert not is_other(folder, lambda: output.write("one more line\n") and output.flush())
+    assert is_other(folder, lambda: (folder / "out.txt").write_text("not any more"))
+
+
+def test_links_that_lead_nowhere_and_pipes_do_not_count(folder):
+    def make():
+        (folder / "loop").symlink_to("loop")
+        (folder / "dead").symlink_to("nowhere")
+        os.mkfifo(folder / "pipe")
+
+    assert not is_other(folder, make)

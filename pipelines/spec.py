@@ -261,7 +261,7 @@ class Change(Model):
     absolute: FiniteFloat | None = None
     """Least (or, where lower is better, greatest) difference."""
     relative: FiniteFloat | None = None
-    """The same as a fraction of the blessed model's value."""
+    """The same as a fraction of the magnitude of the blessed model's value."""
     higher_is_better: bool = True
     """Direction of the metric."""
 

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
@@ -103,7 +104,7 @@ def test_baseline_that_is_not_finite_is_no_baseline(metric, value, ok, baseline)
         (RELATIVE, 0.6, 0.5, True),
         (RELATIVE, 0.54, 0.5, False),
         (BOTH, 1.5, 1.6, False),
-        # Relative to 0, TFMA refuses any model, so that none could ever replace such a baseline.
+        # TFMA refuses any model relative to 0, so that none could ever replace such a baseline.
         (RELATIVE, 0.0, 0.0, True),
         (RELATIVE, 0.5, 0.0, True),
         (RELATIVE, -0.5, 0.0, False),
@@ -116,6 +117,58 @@ def test_baseline_that_is_not_finite_is_no_baseline(metric, value, ok, baseline)
 def test_finite_metrics_are_compared_as_ever(metric, value, baseline, ok):
     verdict = judge(metric, {(): value}, {(): baseline})
     assert (verdict.validation.validation_ok, verdict.not_finite, verdict.unusable_baseline) == (ok, (), "")
+
+
+AT_MOST_5_PERCENT_LOWER = Metric(change=Change(relative=-0.05))
+AT_MOST_5_PERCENT_HIGHER = Metric(change=Change(relative=0.05, higher_is_better=False))
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "baseline", "ok"),
+    [
+        (AT_MOST_5_PERCENT_LOWER, -2.0, -0.5, False),
+        (AT_MOST_5_PERCENT_LOWER, -0.55, -0.5, False),
+        (AT_MOST_5_PERCENT_LOWER, -0.52, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, -0.5, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, 0.9, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, -0.1, 0.5, False),
+        (AT_MOST_5_PERCENT_HIGHER, 3.0, -1.0, False),
+        (AT_MOST_5_PERCENT_HIGHER, -0.9, -1.0, False),
+        (AT_MOST_5_PERCENT_HIGHER, -0.96, -1.0, True),
+        (AT_MOST_5_PERCENT_HIGHER, -2.0, -1.0, True),
+        (AT_MOST_5_PERCENT_HIGHER, -3.0, 1.0, True),
+        (RELATIVE, -0.4, -0.5, True),
+        (RELATIVE, -0.48, -0.5, False),
+        (RELATIVE_LOSS, -1.2, -1.0, True),
+        (RELATIVE_LOSS, -1.05, -1.0, False),
+        (Metric(change=Change(absolute=0.2, relative=0.1)), -0.9, -1.0, False),
+        (Metric(change=Change(absolute=0.2, relative=0.1)), -0.7, -1.0, True),
+        (Metric(upper_bound=-0.8, change=Change(relative=0.1)), -0.7, -1.0, False),
+    ],
+)
+def test_relative_change_is_a_fraction_of_the_magnitude(metric, value, baseline, ok):
+    verdict = judge(metric, {(): value}, {(): baseline})
+    assert (verdict.validation.validation_ok, verdict.not_finite, verdict.unusable_baseline) == (ok, (), "")
+    on_slice = judge(metric, {(): baseline + 0.2 * abs(baseline), SMALL: value}, {(): baseline, SMALL: baseline})
+    assert ("hour=3" in failed_on(on_slice)) is not ok
+
+
+def test_array_of_one_number_is_compared_as_a_number():
+    verdict = judge(NO_WORSE, {(): np.array([0.6])}, {(): np.array([0.5])})
+    assert failed_on(verdict) == [""]
+    assert not verdict.not_finite
+    assert judge(NO_WORSE, {(): np.array([0.4], np.float32)}, {(): np.array([0.5], np.float32)}).validation.validation_ok
+
+
+def test_failed_change_is_reported_with_the_difference():
+    verdict = judge(AT_MOST_5_PERCENT_LOWER, {(): -2.0}, {(): -0.5})
+    (found,) = verdict.validation.metric_validations_per_slice
+    (failure,) = found.failures
+    assert failure.metric_key.name == LOSS
+    assert failure.metric_key.is_diff
+    assert failure.metric_value.double_value.value == -1.5
+    assert failure.metric_threshold.change_threshold.relative.value == -0.05
+    assert not failure.message
 
 
 def test_slice_that_is_not_finite_fails_alone():

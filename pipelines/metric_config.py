@@ -26,7 +26,7 @@ _NOT_ONE_NUMBER = (  # TFMA's classes whose results are tables, plots or one val
 # number whatever `thresholds` the curve is made of.
 _ONE_RESULT_EACH = ("thresholds", "recall", "precision", "specificity", "sensitivity", "false_positive_rate")
 _OF_A_CURVE = re.compile(r"AUC|At(Recall|Precision|Specificity|Sensitivity|FalsePositiveRate)")
-_OF_ONE_CLASS = ("top_k", "class_id")
+ONE_CLASS_OR_TOP_K = ("top_k", "class_id")
 
 
 def check_one_number(name: str, config: dict[str, Any]) -> None:
@@ -49,7 +49,7 @@ def check_one_number(name: str, config: dict[str, Any]) -> None:
                 f"metrics.{name}: a threshold needs one number, but `{key}: {values}` makes one for each;"
                 f" write one of them, or {leave_out}"
             )
-    given = [key for key in _OF_ONE_CLASS if config.get(key) is not None]
+    given = [key for key in ONE_CLASS_OR_TOP_K if config.get(key) is not None]
     for key in given:
         value = config[key]
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:

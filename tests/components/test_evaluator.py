@@ -17,7 +17,7 @@ from tfx.utils import proto_utils
 
 from tfx_distribute.components import Evaluator
 from tfx_distribute.components.evaluator import executor, thresholds
-from tfx_distribute.pipelines import graph
+from tfx_distribute.pipelines import graph, results
 from tfx_distribute.pipelines.spec import Change, Metric
 
 NAN, INF = math.nan, math.inf
@@ -295,6 +295,45 @@ def test_blessing_of_models_that_are_evaluated(evaluate, caplog, metric, new, ba
         assert evaluate(metric, new, baseline) == expected
     assert (f"{LOSS} of the new model is not finite" in caplog.text) == (not all(map(math.isfinite, new)))
     assert ("The latest blessed model is not compared with" in caplog.text) == bool(expected[2])
+
+
+@pytest.mark.e2e
+def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
+    rows = [(0, [0.6, 0.3, 0.1]), (1, [0.2, 0.7, 0.1]), (2, [0.5, 0.1, 0.4]), (1, [0.5, 0.4, 0.1])]
+    with tf.io.TFRecordWriter(str(tmp_path / "examples")) as writer:
+        for label, probabilities in rows:
+            features = {
+                "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                "p": tf.train.Feature(float_list=tf.train.FloatList(value=probabilities)),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    cases = {  # name -> config, value, whether the bound is below the value
+        "ExampleCount": ({}, 4.0, True),
+        "Precision": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, True),
+        "PPV": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, False),
+        "Recall": ({"class_id": 1, "thresholds": [0.3]}, 1.0, True),
+        "TPR": ({"top_k": 1}, 0.5, True),
+        "TP": ({"top_k": 2}, 4.0, False),
+        "BinaryAccuracy": ({"name": "mine", "class_id": 0}, 1.0, False),
+    }
+    metrics = {
+        name: Metric(lower_bound=value - 0.01 if ok else value + 0.01, config=arguments)
+        for name, (arguments, value, ok) in cases.items()
+    }
+    wanted = tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec(label_key="y", prediction_key="p")],
+        slicing_specs=[tfma.SlicingSpec()],
+        metrics_specs=graph.metrics_specs(metrics),
+    )
+    folder = str(tmp_path / "evaluation")
+    tfma.run_model_analysis(eval_config=wanted, data_location=str(tmp_path / "examples"), output_path=folder)
+    verdict = thresholds.judge(wanted, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False)
+    assert verdict.not_finite == ()
+    found = {result.name: result for result in results.read_metrics(folder, metrics)}
+    assert {name: result.value for name, result in found.items()} == pytest.approx(
+        {name: value for name, (_, value, _) in cases.items()}
+    )
+    assert {name: not result.failed_on for name, result in found.items()} == {name: ok for name, (_, _, ok) in cases.items()}
 
 
 def test_component_takes_the_place_of_tfxs():

@@ -30,6 +30,7 @@ from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import driver as example_gen_driver
 from tfx_distribute.pipelines import beam
+from tfx_distribute.pipelines.metric_config import ONE_CLASS_OR_TOP_K
 from tfx_distribute.pipelines.preflight import input_base_and_pattern
 from tfx_distribute.pipelines.spec import Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.user_module import Module
@@ -303,12 +304,30 @@ def metrics_specs(metrics: Mapping[str, Metric]) -> list[tfma.MetricsSpec]:
     Args:
       metrics: Name of a metric's class -> its thresholds.
     """
-    configs = [_metric_config(name, metric) for name, metric in metrics.items()]
+    specs = [_binarized(name, metric) for name, metric in metrics.items() if _is_binarized(name, metric)]
+    configs = [_metric_config(name, metric) for name, metric in metrics.items() if not _is_binarized(name, metric)]
     bounded = any(metric.lower_bound is not None or metric.upper_bound is not None for metric in metrics.values())
     if not bounded and any(metric.has_threshold for metric in metrics.values()):
         # The first model has no baseline: TFX then drops thresholds on change, and blesses nothing without any other.
         configs.append(_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"})))
-    return [tfma.MetricsSpec(metrics=configs)]
+    return [*([tfma.MetricsSpec(metrics=configs)] if configs else []), *specs]
+
+
+def _is_binarized(name: str, metric: Metric) -> bool:
+    """Returns true if TFMA reports the metric under its class or top k, and would look for its threshold elsewhere."""
+    by_itself = name.startswith(("SetMatch", "COCO"))  # reported as any other metric
+    return metric.has_threshold and not by_itself and any(metric.config.get(key) is not None for key in ONE_CLASS_OR_TOP_K)
+
+
+def _binarized(name: str, metric: Metric) -> tfma.MetricsSpec:
+    """Returns a specification that says for all its metrics which class or top k they are of."""
+    rest = {key: value for key, value in metric.config.items() if key not in ONE_CLASS_OR_TOP_K}
+    spec = tfma.MetricsSpec(metrics=[_metric_config(name, metric.model_copy(update={"config": rest}))])
+    if metric.config.get("class_id") is not None:
+        spec.binarize.class_ids.values.append(metric.config["class_id"])
+    else:
+        spec.binarize.top_k_list.values.append(metric.config["top_k"])
+    return spec
 
 
 def _metric_config(name: str, metric: Metric) -> tfma.MetricConfig:

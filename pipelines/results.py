@@ -85,7 +85,7 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
             properties = outputs["Evaluator"]["blessing"].custom_properties
             blessed = properties["blessed"].int_value == 1
             unusable_baseline = properties[UNUSABLE_BASELINE].string_value
-        metrics = _metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
+        metrics = read_metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
     pushed = None
     if spec.push:
         pushed = _pushed_folder(outputs["Pusher"]["pushed_model"])
@@ -131,8 +131,21 @@ def _outputs(store: Any, execution: int) -> dict[str, Any]:
     return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
 
 
-def _metrics(uri: str, wanted: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
-    values = tfma.load_eval_result(uri).get_metrics_for_slice(slice_name=()) or {}
+def read_metrics(uri: str, wanted: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
+    """Returns the metrics of an evaluation, and the thresholds that are not met.
+
+    Args:
+      uri: Folder that Evaluator wrote.
+      wanted: Name of a metric's class -> its thresholds.
+    """
+    values = {
+        name: value
+        for of_slice, of_outputs in tfma.load_eval_result(uri).slicing_metrics
+        if of_slice == ()
+        for of_sub_keys in of_outputs.values()
+        for of_names in of_sub_keys.values()  # of one class, of the top k, or neither
+        for name, value in of_names.items()
+    }
     failed: dict[str, dict[str, bool]] = {}  # metric -> slice -> whether the metric is finite there
     for found in tfma.load_validation_result(uri).metric_validations_per_slice:
         where = thresholds.slice_name(slicer_lib.deserialize_slice_key(found.slice_key))
@@ -142,10 +155,11 @@ def _metrics(uri: str, wanted: Mapping[str, Metric]) -> tuple[MetricResult, ...]
     return tuple(
         MetricResult(
             name=name,
-            value=float(values.get(name, {}).get("doubleValue", math.nan)),
+            value=float(values.get(reported, {}).get("doubleValue", math.nan)),
             metric=metric,
-            failed_on=tuple(sorted(failed.get(name, ()))),
-            not_finite_on=tuple(sorted(where for where, is_finite in failed.get(name, {}).items() if not is_finite)),
+            failed_on=tuple(sorted(failed.get(reported, ()))),
+            not_finite_on=tuple(sorted(where for where, is_finite in failed.get(reported, {}).items() if not is_finite)),
         )
         for name, metric in wanted.items()
+        for reported in [metric.config.get("name", name)]
     )

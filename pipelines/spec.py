@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
-from tfx_distribute.pipelines import files
+from tfx_distribute.pipelines import files, metric_config
 from tfx_distribute.pipelines.beam import Beam
 from tfx_distribute.pipelines.models import Model, Scalar, ScalarValue
 from tfx_distribute.pipelines.nodes import Node
@@ -261,7 +261,7 @@ class Change(Model):
     absolute: FiniteFloat | None = None
     """Least (or, where lower is better, greatest) difference."""
     relative: FiniteFloat | None = None
-    """The same as a fraction of the blessed model's value."""
+    """The same as a fraction of the magnitude of the blessed model's value."""
     higher_is_better: bool = True
     """Direction of the metric."""
 
@@ -303,6 +303,14 @@ class Evaluate(Model):
     """Splits to evaluate on."""
     preprocessing_functions: list[str] | None = None
     """Signatures of the model that make features and label out of examples; needed only with a `run_fn`."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _thresholds_on_one_number(cls, metrics: dict[str, Metric]) -> dict[str, Metric]:
+        for name, metric in metrics.items():
+            if metric.has_threshold:
+                metric_config.check_one_number(name, metric.config)
+        return metrics
 
     @property
     def has_thresholds(self) -> bool:

@@ -10,7 +10,7 @@ class Evaluator(component.Evaluator):
     """Evaluates a model and blesses it if it meets all thresholds.
 
     Takes the arguments of `tfx.components.Evaluator` and has the same outputs. What differs is the verdict on metrics
-    that are NaN or infinite, see `thresholds.judge`.
+    that are NaN or infinite, and on changes relative to a negative value; see `thresholds.judge`.
 
     ```python
     evaluator = Evaluator(

@@ -1,4 +1,4 @@
-"""The Evaluator's executor: has TFX evaluate the model, and corrects its verdict where metrics are not finite."""
+"""The Evaluator's executor: has TFX evaluate the model, and corrects its verdict, see `thresholds`."""
 
 import os
 from typing import Any

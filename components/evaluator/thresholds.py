@@ -1,7 +1,8 @@
 """Judges metrics against thresholds. Pure: documents of TFMA in, a document of TFMA out.
 
 TFMA compares numbers as they are. So a NaN metric passes where a threshold on change is dropped, as it is for the first
-model, and a NaN baseline fails every later model.
+model, and a NaN baseline fails every later model. It also divides a change by the baseline with its sign: against a
+negative baseline, a worse model passes and a better one fails. Changes are therefore judged here.
 """
 
 import math
@@ -48,12 +49,13 @@ def judge(
     validation: validation_result_pb2.ValidationResult,
     has_baseline: bool,
 ) -> Verdict:
-    """Corrects TFMA's validation where metrics are not finite.
+    """Corrects TFMA's validation where metrics are not finite, and judges changes against the baseline.
 
     - A metric with a threshold has to be finite on each slice that the threshold applies to, of the first model too.
     - A baseline with a metric that is not finite, over all examples, is not used: only bounds count. If the metric is
       finite over all examples but not on a slice, the baseline is not used on that slice.
-    - A change relative to a baseline of 0 has to be in the right direction, or none.
+    - A relative change is a fraction of the baseline's magnitude, so that its sign is that of the difference. Against
+      a baseline of 0, a change for the worse meets no relative threshold.
 
     Args:
       config: The evaluation, as it was written: with thresholds on change.
@@ -73,12 +75,16 @@ def judge(
     judged, not_finite = {}, []
     for name, found in slices.items():
         ignored = name in unusable or _OVERALL in unusable
-        kept = [failure for failure in failures.get(name, ()) if not _is_excused(failure, found, ignored)]
+        kept = [failure for failure in failures.get(name, ()) if not failure.metric_threshold.HasField("change_threshold")]
         for key, limits in wanted.items():
-            if _applies(limits, name) and not math.isfinite(found.candidate.get(key, math.nan)):
+            here = [limit for where, limit in limits if _applies([(where, limit)], name)]
+            value = found.candidate.get(key, math.nan)
+            if here and not math.isfinite(value):
                 not_finite.append(_where(key, name))
                 kept = [failure for failure in kept if _bare(Key.from_proto(failure.metric_key)) != key]
-                kept += _not_finite(key, [limit for where, limit in limits if _applies([(where, limit)], name)], found)
+                kept += [_failure(key, value, limit, NOT_FINITE) for limit in here]
+            elif has_baseline and not ignored:
+                kept += _changes_for_the_worse(key, value, found.baseline.get(key, math.nan), here)
         judged[name] = kept
     corrected = validation_result_pb2.ValidationResult()
     corrected.CopyFrom(validation)
@@ -164,35 +170,42 @@ def _number(value: metrics_for_slice_pb2.MetricValue) -> float:
         return float(value.double_value.value)
     if kind == "bounded_value":
         return float(value.bounded_value.value.value)
-    # Arrays and the like count as finite: TFMA refuses thresholds on them.
-    return math.nan if kind in (None, "unknown_type", "debug_message") else 0.0
+    if kind == "array_value":
+        array = value.array_value
+        values = [*array.float32_values, *array.float64_values, *array.int32_values, *array.int64_values]
+        if len(values) == 1:  # which TFMA takes for a number
+            return float(values[0])
+    return math.nan  # TFMA fails on a threshold on anything else before it can be judged
 
 
-def _is_excused(failure: Any, found: _Slice, without_baseline: bool) -> bool:
-    """True if TFMA refuses a change that cannot be compared with, or is relative to 0 and not for the worse."""
-    limit = failure.metric_threshold
-    if not limit.HasField("change_threshold"):
-        return False
-    key = _bare(Key.from_proto(failure.metric_key))
-    if without_baseline:
-        return True
-    if found.baseline.get(key) != 0 or not limit.change_threshold.HasField("relative"):
-        return False
-    sign = -1 if limit.change_threshold.direction == tfma.MetricDirection.LOWER_IS_BETTER else 1
-    change = sign * found.candidate.get(key, math.nan)
-    enough = sign * limit.change_threshold.absolute.value if limit.change_threshold.HasField("absolute") else 0.0
-    return change >= max(0.0, enough)
-
-
-def _not_finite(key: Key, limits: Iterable[Any], found: _Slice) -> Iterable[Any]:
+def _changes_for_the_worse(key: Key, value: float, baseline: float, limits: Iterable[Any]) -> Iterable[Any]:
+    """Returns a failure for each threshold on change that is not met."""
     for limit in limits:
-        failure = validation_result_pb2.ValidationFailure(metric_key=key.to_proto(), message=NOT_FINITE)
-        failure.metric_value.double_value.value = found.candidate.get(key, math.nan)
-        if isinstance(limit, config_pb2.GenericChangeThreshold):
-            failure.metric_threshold.change_threshold.CopyFrom(limit)
-        else:
-            failure.metric_threshold.value_threshold.CopyFrom(limit)
-        yield failure
+        if isinstance(limit, config_pb2.GenericChangeThreshold) and not _is_met(limit, value - baseline, abs(baseline)):
+            yield _failure(key._replace(is_diff=True), value - baseline, limit)
+
+
+def _is_met(limit: config_pb2.GenericChangeThreshold, difference: float, magnitude: float) -> bool:
+    limits = []
+    if limit.HasField("absolute"):
+        limits.append(limit.absolute.value)
+    if limit.HasField("relative"):
+        limits.append(limit.relative.value * magnitude)
+    if limit.direction == tfma.MetricDirection.HIGHER_IS_BETTER:
+        return all(difference >= value for value in limits)
+    if limit.direction == tfma.MetricDirection.LOWER_IS_BETTER:
+        return all(difference <= value for value in limits)
+    return not limits  # no direction: TFMA refuses it, too
+
+
+def _failure(key: Key, value: float, limit: Any, message: str = "") -> validation_result_pb2.ValidationFailure:
+    failure = validation_result_pb2.ValidationFailure(metric_key=key.to_proto(), message=message)
+    failure.metric_value.double_value.value = value
+    if isinstance(limit, config_pb2.GenericChangeThreshold):
+        failure.metric_threshold.change_threshold.CopyFrom(limit)
+    else:
+        failure.metric_threshold.value_threshold.CopyFrom(limit)
+    return failure
 
 
 def _applies(limits: Iterable[tuple[Any, Any]], name: SliceKey) -> bool:

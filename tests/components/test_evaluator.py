@@ -4,6 +4,7 @@ import logging
 import math
 import os
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
@@ -16,7 +17,7 @@ from tfx.utils import proto_utils
 
 from tfx_distribute.components import Evaluator
 from tfx_distribute.components.evaluator import executor, thresholds
-from tfx_distribute.pipelines import graph
+from tfx_distribute.pipelines import graph, results
 from tfx_distribute.pipelines.spec import Change, Metric
 
 NAN, INF = math.nan, math.inf
@@ -103,7 +104,7 @@ def test_baseline_that_is_not_finite_is_no_baseline(metric, value, ok, baseline)
         (RELATIVE, 0.6, 0.5, True),
         (RELATIVE, 0.54, 0.5, False),
         (BOTH, 1.5, 1.6, False),
-        # Relative to 0, TFMA refuses any model, so that none could ever replace such a baseline.
+        # TFMA refuses any model relative to 0, so that none could ever replace such a baseline.
         (RELATIVE, 0.0, 0.0, True),
         (RELATIVE, 0.5, 0.0, True),
         (RELATIVE, -0.5, 0.0, False),
@@ -116,6 +117,58 @@ def test_baseline_that_is_not_finite_is_no_baseline(metric, value, ok, baseline)
 def test_finite_metrics_are_compared_as_ever(metric, value, baseline, ok):
     verdict = judge(metric, {(): value}, {(): baseline})
     assert (verdict.validation.validation_ok, verdict.not_finite, verdict.unusable_baseline) == (ok, (), "")
+
+
+AT_MOST_5_PERCENT_LOWER = Metric(change=Change(relative=-0.05))
+AT_MOST_5_PERCENT_HIGHER = Metric(change=Change(relative=0.05, higher_is_better=False))
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "baseline", "ok"),
+    [
+        (AT_MOST_5_PERCENT_LOWER, -2.0, -0.5, False),
+        (AT_MOST_5_PERCENT_LOWER, -0.55, -0.5, False),
+        (AT_MOST_5_PERCENT_LOWER, -0.52, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, -0.5, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, 0.9, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, -0.1, 0.5, False),
+        (AT_MOST_5_PERCENT_HIGHER, 3.0, -1.0, False),
+        (AT_MOST_5_PERCENT_HIGHER, -0.9, -1.0, False),
+        (AT_MOST_5_PERCENT_HIGHER, -0.96, -1.0, True),
+        (AT_MOST_5_PERCENT_HIGHER, -2.0, -1.0, True),
+        (AT_MOST_5_PERCENT_HIGHER, -3.0, 1.0, True),
+        (RELATIVE, -0.4, -0.5, True),
+        (RELATIVE, -0.48, -0.5, False),
+        (RELATIVE_LOSS, -1.2, -1.0, True),
+        (RELATIVE_LOSS, -1.05, -1.0, False),
+        (Metric(change=Change(absolute=0.2, relative=0.1)), -0.9, -1.0, False),
+        (Metric(change=Change(absolute=0.2, relative=0.1)), -0.7, -1.0, True),
+        (Metric(upper_bound=-0.8, change=Change(relative=0.1)), -0.7, -1.0, False),
+    ],
+)
+def test_relative_change_is_a_fraction_of_the_magnitude(metric, value, baseline, ok):
+    verdict = judge(metric, {(): value}, {(): baseline})
+    assert (verdict.validation.validation_ok, verdict.not_finite, verdict.unusable_baseline) == (ok, (), "")
+    on_slice = judge(metric, {(): baseline + 0.2 * abs(baseline), SMALL: value}, {(): baseline, SMALL: baseline})
+    assert ("hour=3" in failed_on(on_slice)) is not ok
+
+
+def test_array_of_one_number_is_compared_as_a_number():
+    verdict = judge(NO_WORSE, {(): np.array([0.6])}, {(): np.array([0.5])})
+    assert failed_on(verdict) == [""]
+    assert not verdict.not_finite
+    assert judge(NO_WORSE, {(): np.array([0.4], np.float32)}, {(): np.array([0.5], np.float32)}).validation.validation_ok
+
+
+def test_failed_change_is_reported_with_the_difference():
+    verdict = judge(AT_MOST_5_PERCENT_LOWER, {(): -2.0}, {(): -0.5})
+    (found,) = verdict.validation.metric_validations_per_slice
+    (failure,) = found.failures
+    assert failure.metric_key.name == LOSS
+    assert failure.metric_key.is_diff
+    assert failure.metric_value.double_value.value == -1.5
+    assert failure.metric_threshold.change_threshold.relative.value == -0.05
+    assert not failure.message
 
 
 def test_slice_that_is_not_finite_fails_alone():
@@ -242,6 +295,45 @@ def test_blessing_of_models_that_are_evaluated(evaluate, caplog, metric, new, ba
         assert evaluate(metric, new, baseline) == expected
     assert (f"{LOSS} of the new model is not finite" in caplog.text) == (not all(map(math.isfinite, new)))
     assert ("The latest blessed model is not compared with" in caplog.text) == bool(expected[2])
+
+
+@pytest.mark.e2e
+def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
+    rows = [(0, [0.6, 0.3, 0.1]), (1, [0.2, 0.7, 0.1]), (2, [0.5, 0.1, 0.4]), (1, [0.5, 0.4, 0.1])]
+    with tf.io.TFRecordWriter(str(tmp_path / "examples")) as writer:
+        for label, probabilities in rows:
+            features = {
+                "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                "p": tf.train.Feature(float_list=tf.train.FloatList(value=probabilities)),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    cases = {  # name -> config, value, whether the bound is below the value
+        "ExampleCount": ({}, 4.0, True),
+        "Precision": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, True),
+        "PPV": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, False),
+        "Recall": ({"class_id": 1, "thresholds": [0.3]}, 1.0, True),
+        "TPR": ({"top_k": 1}, 0.5, True),
+        "TP": ({"top_k": 2}, 4.0, False),
+        "BinaryAccuracy": ({"name": "mine", "class_id": 0}, 1.0, False),
+    }
+    metrics = {
+        name: Metric(lower_bound=value - 0.01 if ok else value + 0.01, config=arguments)
+        for name, (arguments, value, ok) in cases.items()
+    }
+    wanted = tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec(label_key="y", prediction_key="p")],
+        slicing_specs=[tfma.SlicingSpec()],
+        metrics_specs=graph.metrics_specs(metrics),
+    )
+    folder = str(tmp_path / "evaluation")
+    tfma.run_model_analysis(eval_config=wanted, data_location=str(tmp_path / "examples"), output_path=folder)
+    verdict = thresholds.judge(wanted, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False)
+    assert verdict.not_finite == ()
+    found = {result.name: result for result in results.read_metrics(folder, metrics)}
+    assert {name: result.value for name, result in found.items()} == pytest.approx(
+        {name: value for name, (_, value, _) in cases.items()}
+    )
+    assert {name: not result.failed_on for name, result in found.items()} == {name: ok for name, (_, _, ok) in cases.items()}
 
 
 def test_component_takes_the_place_of_tfxs():

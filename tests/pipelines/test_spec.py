@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from tfx_distribute.pipelines.cli import main
-from tfx_distribute.pipelines.spec import Data, Parameters, PipelineSpec, Trainer
+from tfx_distribute.pipelines.spec import Data, Evaluate, Parameters, PipelineSpec, Trainer
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,41 @@ def test_python_makes_the_same_pipeline_as_yaml(tmp_path):
         "{name: x, module: model.py, data: {csv: data}, trainer: {label: y, parameters: {strategy: mirrored, epochs: 2}}}"
     )
     assert PipelineSpec.model_validate(document) == in_python
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("Precision", {"thresholds": [0.3, 0.7]}, r"`thresholds: \[0.3, 0.7\]` makes one for each; write one of them"),
+        ("TPR", {"thresholds": [0.1, 0.2, 0.3]}, "makes one for each"),
+        ("PrecisionAtRecall", {"recall": [0.3, 0.7]}, "`recall:"),
+        ("ConfusionMatrixAtThresholds", {"thresholds": [0.5]}, "which is not one number"),
+        ("ScoreDistributionPlot", {}, "which is not one number"),
+        ("Precision", {"class_id": "cat"}, "class_id: 'cat' is not a whole number"),
+        ("Precision", {"top_k": -1}, "top_k: -1 is not a whole number"),
+        ("Precision", {"top_k": 1, "class_id": 2}, "write top_k or class_id"),
+        ("ObjectDetectionPrecision", {"class_id": 2, "iou_threshold": 0.5}, "TFMA looks for no threshold on one class"),
+    ],
+)
+def test_threshold_on_a_metric_that_is_not_one_number(name, config, message):
+    for threshold in ({"lower_bound": 0.5}, {"upper_bound": 0.5}, {"change": {"absolute": 0.0}}):
+        with pytest.raises(ValidationError, match=f"metrics.{name}: .*{message}"):
+            Evaluate.model_validate({"metrics": {name: {**threshold, "config": config}}})
+    assert Evaluate.model_validate({"metrics": {name: {"config": config}}}), "without a threshold"
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("Precision", {"thresholds": [0.5]}),
+        ("Precision", {"thresholds": 0.5, "class_id": 0}),
+        ("AUC", {"thresholds": [0.1, 0.5, 0.9]}),
+        ("PrecisionAtRecall", {"recall": 0.5, "thresholds": [0.1, 0.9]}),
+        ("SetMatchPrecision", {"top_k": 2}),
+    ],
+)
+def test_threshold_on_a_metric_that_is_one_number(name, config):
+    assert Evaluate.model_validate({"metrics": {name: {"lower_bound": 0.5, "config": config}}})
 
 
 def test_python_is_refused_what_yaml_is_refused():

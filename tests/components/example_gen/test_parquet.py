@@ -12,6 +12,7 @@ from ingestion import ingest, rows
 from pyarrow import parquet
 
 from tfx_distribute.components.example_gen import parquet_columns, parquet_files
+from tfx_distribute.components.example_gen.data_files import open_file
 from tfx_distribute.pipelines.spec import Data
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -73,6 +74,24 @@ def test_each_type_arrives_as_documented(tmp_path):
     parquet.write_table(table.slice(0, 1), tmp_path / "all.parquet", version="2.6")
     (found,) = rows(Data(parquet=str(tmp_path / "all.parquet"), splits={"train": 1}), tmp_path / "out")
     assert found == {name: expected for name, (_, _, expected) in columns.items()}
+
+
+def test_int96_timestamps_arrive_as_microseconds(tmp_path):
+    """Nanoseconds in 64 bits would wrap before 1678 and after 2262."""
+    moments = [datetime.datetime(9999, 12, 31), datetime.datetime(1, 1, 1), datetime.datetime(1970, 1, 1, 0, 0, 5, 7)]
+    columns = {
+        "id": pa.array([0, 1, 2]),
+        "time": pa.array(moments, pa.timestamp("us")),
+        "times": pa.array([[moment] for moment in moments], pa.list_(pa.timestamp("us"))),
+    }
+    file = tmp_path / "spark.parquet"
+    parquet.write_table(pa.table(columns), file, use_deprecated_int96_timestamps=True)
+    meanings, _ = parquet_files.inspect([str(file)], open_file)
+    assert meanings["time"] == "integer: microseconds since 1970-01-01, no time zone"
+    found = sorted(rows(Data(parquet=str(file)), tmp_path / "out"), key=lambda row: row["id"])
+    expected = [[253_402_214_400_000_000], [-62_135_596_800_000_000], [5_000_007]]
+    assert [row["time"] for row in found] == expected
+    assert [row["times"] for row in found] == expected
 
 
 def test_values_arrive_from_slices_and_fixed_size_lists():

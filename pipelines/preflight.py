@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from tfx_distribute.components.example_gen import csv_rows
-from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
+from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
 from tfx_distribute.pipelines.files import MIB, FileError, read_text
 from tfx_distribute.pipelines.spec import Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
@@ -102,13 +102,19 @@ def data_files(name: str, source: str) -> list[Path]:
       source: A file or a folder.
 
     Raises:
-      ConfigurationError: There are none, they are empty, or cannot be read.
+      ConfigurationError: There are none, they are empty, cannot be read, or belong to
+        a table with a log.
     """
     path = Path(source)
     try:
         if not stat.S_ISDIR(path.stat().st_mode):
             files = [path]
-        elif not (files := sorted(file for file in path.iterdir() if is_data_file(file.name))):
+        else:
+            found = sorted(path.iterdir())
+            if refusal := table_refusal(source, [file.name for file in found]):
+                raise ConfigurationError(f"data.{name}: {refusal}")
+            files = [file for file in found if is_data_file(file.name)]
+        if not files:
             raise ConfigurationError(f"data.{name}: the folder {path} holds no files")
     except FileNotFoundError as error:
         raise ConfigurationError(f"data.{name}: {path} does not exist") from error

@@ -51,6 +51,8 @@ def test_hidden_files_are_left_out(project):
     [
         ("data/part", lambda path: path.mkdir(), "data/part is a folder; the files have to be directly in"),
         ("data/self", lambda path: path.symlink_to("."), "data/self is a folder; the files have to be directly in"),
+        ("data/_delta_log", lambda path: path.mkdir(), "data is a Delta table: its log in _delta_log says"),
+        ("data/.hoodie", lambda path: path.mkdir(), "data is a Hudi table: its log in .hoodie says"),
         ("data/pipe", os.mkfifo, "data/pipe is not a regular file"),
         ("data/gone", lambda path: path.symlink_to("nowhere"), "cannot read {project}/data/gone: No such file or directory"),
         ("data/loop", lambda path: path.symlink_to("loop"), "cannot read {project}/data/loop: Too many levels"),
@@ -59,7 +61,19 @@ def test_hidden_files_are_left_out(project):
         ("data", lambda path: path.symlink_to("data"), "line 3: data.csv: 'data': follows symbolic links"),
         ("data/\udcff", lambda path: path.write_text("x,y\n1,2\n"), r"data/\xff' is not UTF-8; rename it"),
     ],
-    ids=["folder", "link to its folder", "fifo", "dead link", "link loop", "empty", "fifo as data", "loop as data", "name"],
+    ids=[
+        "folder",
+        "link to its folder",
+        "Delta",
+        "Hudi",
+        "fifo",
+        "dead link",
+        "link loop",
+        "empty",
+        "fifo as data",
+        "loop as data",
+        "name",
+    ],
 )
 def test_what_cannot_be_data(project, name, make: Callable[[Path], object], message):
     if name == "data":

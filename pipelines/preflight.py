@@ -1,8 +1,10 @@
 """What can be known of the data before anything starts, without TensorFlow."""
 
+import gzip
 import itertools
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -16,6 +18,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 CHECKED_ROWS = 100_000  # of CSV files, in all: a fraction of a second; ExampleGen checks the rest
 _GLOB_CHARACTERS = "*?[\\"
 MAX_SCHEMA_BYTES = 16 * MIB
+MAX_RECORD_BYTES = 2 << 30  # protobuf's limit; text read as a length is far beyond it
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def check_data(spec: PipelineSpec) -> None:
@@ -58,7 +62,9 @@ def _columns(source: str, files: list[Path]) -> list[str] | None:
 
         return list(parquet_files.inspect(paths, _open)[0])
     for file in files:
-        if not _is_gzipped(file):
+        if _is_gzipped(file):
+            _check_gzipped(file)
+        else:
             next(_record_lengths(file))
     return None
 
@@ -176,7 +182,11 @@ def examples_and_bytes(data: Data) -> tuple[int, int] | None:
         return _csv_examples(files)
     if any(map(_is_gzipped, files)):
         return None  # they would have to be uncompressed
-    return sum(sum(1 for _ in _record_lengths(file)) for file in files), sum(file.stat().st_size for file in files)
+    try:
+        count = sum(sum(1 for _ in _record_lengths(file)) for file in files)
+    except DataError as error:
+        raise ConfigurationError(f"data.tfrecord: {error}") from error
+    return count, sum(file.stat().st_size for file in files)
 
 
 def _csv_examples(files: list[Path]) -> tuple[int, int]:
@@ -199,6 +209,29 @@ def _is_gzipped(file: Path) -> bool:
     return file.suffix == ".gz"
 
 
+def _check_gzipped(file: Path) -> None:
+    """Reads the first record of a gzipped TFRecord file.
+
+    Raises:
+      DataError: There is none.
+    """
+    try:
+        with gzip.open(file) as stream:
+            header = stream.read(12)
+            end = 12 + int.from_bytes(header[:8], "little") + 4
+            is_whole = len(header) == 12 and end < MAX_RECORD_BYTES and stream.seek(end) == end
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{file} cannot be uncompressed ({error})") from error
+    if not header:
+        raise DataError(f"{file} holds no records")
+    if not is_whole:
+        raise DataError(_not_records(file))
+
+
+def _not_records(file: Path) -> str:
+    return f"{file} is no TFRecord file, or ends in the middle of a record"
+
+
 def _record_lengths(file: Path) -> Iterator[int]:
     """The length of each record of a TFRecord file: 8 bytes before it, with a checksum of 4; one of 4 behind it."""
     size = file.stat().st_size
@@ -206,6 +239,7 @@ def _record_lengths(file: Path) -> Iterator[int]:
         while header := stream.read(12):
             length = int.from_bytes(header[:8], "little")
             if len(header) < 12 or length + 4 > size - stream.tell():
-                raise ConfigurationError(f"data.tfrecord: {file} is no TFRecord file, or ends in the middle of a record")
+                is_gzip = header.startswith(GZIP_MAGIC) and stream.tell() <= 12
+                raise DataError(f"{file} is gzipped; give it a name that ends in .gz" if is_gzip else _not_records(file))
             stream.seek(length + 4, 1)
             yield length

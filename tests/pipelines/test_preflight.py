@@ -1,7 +1,9 @@
 """Data files that cannot be read are refused by `validate`, in one message; those that can are not."""
 
+import gzip
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -144,6 +146,38 @@ def test_text_is_not_taken_for_records(project, text):
     (project / "data" / "a").write_text(text)
     code, output = validate(project)
     assert (code, "data/a is no TFRecord file" in output) == (2, True)
+
+
+RECORD = struct.pack("<QI", 5, 0) + b"12345" + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (RECORD, "a.gz cannot be uncompressed (Not a gzipped file"),
+        (gzip.compress(os.urandom(5000))[:1000], "a.gz is no TFRecord file, or ends in the middle of a record"),
+        (gzip.compress(RECORD)[:20], "a.gz cannot be uncompressed (Compressed file ended"),
+        (gzip.compress(RECORD[:-1]), "a.gz is no TFRecord file, or ends in the middle of a record"),
+        (gzip.compress(b""), "a.gz holds no records"),
+        (gzip.compress(b"this is text, not records"), "a.gz is no TFRecord file"),
+        (gzip.compress(RECORD * 2), None),
+    ],
+    ids=["not gzipped", "noise", "cut", "record cut", "empty", "text", "records"],
+)
+def test_gzipped_records_are_looked_into(project, content, message):
+    write_pipeline(project, "tfrecord")
+    (project / "data" / "a").unlink()
+    (project / "data" / "a.gz").write_bytes(content)
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1) if message else code == 0, output
+    assert (message or "") in output
+
+
+def test_gzipped_records_need_the_name(project):
+    write_pipeline(project, "tfrecord")
+    (project / "data" / "a").write_bytes(gzip.compress(RECORD))
+    code, output = validate(project)
+    assert (code, "data/a is gzipped; give it a name that ends in .gz" in output) == (2, True), output
 
 
 def test_rows_are_checked_to_a_limit(project, monkeypatch):

@@ -1,5 +1,6 @@
 """CSV files -> examples, compared value by value."""
 
+import gzip
 import io
 
 import pytest
@@ -71,7 +72,10 @@ def test_number_that_float32_cannot_hold(tmp_path, number):
         (b'x,y\n1,"2"3\n', "line 2: a quoted cell has text after its closing quote"),
         (b"x,y\r1,2\r", "line 1: a line ends in a carriage return alone"),
         ("x,y\n1,ü\n".encode("latin-1"), "as CSV in UTF-8: line 2: "),
-        ("x,y\n1,2\n".encode("utf-16"), "as CSV in UTF-8: line 1: "),
+        ("x,y\n1,2\n".encode("utf-16"), "a.csv is text in UTF-16; convert it to UTF-8"),
+        (b"\xfe\xff" + "x,y\n1,2\n".encode("utf-16-be"), "a.csv is text in UTF-16; convert it to UTF-8"),
+        (gzip.compress(b"x,y\n1,2\n"), "a.csv is gzipped; uncompress it"),
+        ("x,y\n1,2\n".encode("utf-16-le"), "line 1: line contains NUL; if the file is in UTF-16, convert it to UTF-8"),
         (b"x,y\n1,\x002\n", "line 2: line contains NUL"),
     ],
 )

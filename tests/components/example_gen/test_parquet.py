@@ -4,6 +4,7 @@ import datetime
 import math
 from decimal import Decimal
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -129,6 +130,17 @@ def test_lists_arrive_as_they_are(values, start):
 def test_types_without_a_feature_are_refused(kind):
     with pytest.raises(DataError, match=r"a\.parquet: column 'nested' has the type .* which a tf.Example cannot hold"):
         parquet_columns.meanings(pa.schema([("x", pa.int64()), ("nested", kind)]), "a.parquet")
+
+
+def test_pandas_index_is_refused(tmp_path):
+    """Of any index but a plain range, pandas makes a column, which would become a feature."""
+    file = tmp_path / "a.parquet"
+    frame = pd.DataFrame({"x": range(10)})
+    frame[frame.x > 4].to_parquet(file)
+    with pytest.raises(DataError, match=r"a\.parquet: column '__index_level_0__' is the index .*to_parquet\(.*index=False"):
+        parquet_files.inspect([str(file)], open_file)
+    frame[frame.x > 4].to_parquet(file, index=False)
+    assert parquet_files.inspect([str(file)], open_file)[0] == {"x": "integer"}
 
 
 @pytest.mark.parametrize(

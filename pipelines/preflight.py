@@ -7,7 +7,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tfx_distribute.components.example_gen import csv_rows
 from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
@@ -97,7 +97,27 @@ def _read_schema(schema_file: str | None) -> list[str]:
         raise ConfigurationError(f"data.schema_file: cannot read {error}") from error
     except (text_format.ParseError, RecursionError) as error:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
+    for feature in schema.feature:
+        if _has_shape(feature, schema) and feature.presence.min_fraction != 1:
+            raise ConfigurationError(
+                f"data.schema_file: {schema_file}: feature {feature.name!r} has a shape, but min_fraction "
+                f"{feature.presence.min_fraction:g}; write min_fraction: 1, or value_count in place of shape where examples "
+                "may lack the feature"
+            )
     return [feature.name for feature in schema.feature]
+
+
+def _has_shape(feature: Any, schema: Any) -> bool:
+    """Returns whether TFX reads a feature as a tensor of a fixed shape."""
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    stages_read = (schema_pb2.UNKNOWN_STAGE, schema_pb2.BETA, schema_pb2.PRODUCTION)
+    if feature.deprecated or feature.lifecycle_stage not in stages_read or not feature.HasField("shape"):
+        return False
+    if schema.tensor_representation_group:  # which may describe the feature in another way
+        return False
+    sparse = {part.name for sparse in schema.sparse_feature for part in (*sparse.index_feature, sparse.value_feature)}
+    return feature.name not in sparse
 
 
 def data_files(name: str, source: str) -> list[Path]:

@@ -201,6 +201,11 @@ def test_addresses_have_no_wildcards():
         (b"feature { nme: 1 }", "schema.pbtxt is not a schema in text format"),
         (b"\xff", "schema.pbtxt: not a text file in UTF-8"),
         (None, "schema.pbtxt: No such file or directory"),
+        (
+            b'feature { name: "x" type: INT shape {} presence { min_fraction: 0.5 } }',
+            "schema.pbtxt: feature 'x' has a shape, but min_fraction 0.5; write min_fraction: 1, or value_count",
+        ),
+        (b'feature { name: "x" type: INT shape {} }', "feature 'x' has a shape, but min_fraction 0"),
     ],
 )
 def test_schema_that_cannot_be_read(project, content, message):
@@ -214,3 +219,18 @@ def test_schema_that_cannot_be_read(project, content, message):
     assert code == 2
     assert output.startswith("Error: data.schema_file: ")
     assert message in output
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        'feature { name: "x" type: INT shape {} presence { min_fraction: 1 } }',
+        'feature { name: "x" type: INT value_count { min: 1 max: 1 } presence { min_fraction: 0.5 } }',
+        'feature { name: "x" type: INT shape {} lifecycle_stage: DEPRECATED }',
+    ],
+)
+def test_schema_that_the_sharder_accepts(project, schema):
+    (project / "schema.pbtxt").write_text(schema)
+    file = project / "pipeline.yaml"
+    file.write_text(file.read_text().replace("csv: data", "csv: data, schema_file: schema.pbtxt"))
+    assert validate(project)[0] == 0

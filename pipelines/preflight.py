@@ -1,14 +1,16 @@
 """What can be known of the data before anything starts, without TensorFlow."""
 
+import gzip
 import itertools
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tfx_distribute.components.example_gen import csv_rows
-from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
+from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
 from tfx_distribute.pipelines.files import MIB, FileError, read_text
 from tfx_distribute.pipelines.spec import Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
@@ -16,6 +18,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 CHECKED_ROWS = 100_000  # of CSV files, in all: a fraction of a second; ExampleGen checks the rest
 _GLOB_CHARACTERS = "*?[\\"
 MAX_SCHEMA_BYTES = 16 * MIB
+MAX_RECORD_BYTES = 2 << 30  # protobuf's limit; text read as a length is far beyond it
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def check_data(spec: PipelineSpec) -> None:
@@ -58,7 +62,9 @@ def _columns(source: str, files: list[Path]) -> list[str] | None:
 
         return list(parquet_files.inspect(paths, _open)[0])
     for file in files:
-        if not _is_gzipped(file):
+        if _is_gzipped(file):
+            _check_gzipped(file)
+        else:
             next(_record_lengths(file))
     return None
 
@@ -91,7 +97,27 @@ def _read_schema(schema_file: str | None) -> list[str]:
         raise ConfigurationError(f"data.schema_file: cannot read {error}") from error
     except (text_format.ParseError, RecursionError) as error:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
+    for feature in schema.feature:
+        if _has_shape(feature, schema) and feature.presence.min_fraction != 1:
+            raise ConfigurationError(
+                f"data.schema_file: {schema_file}: feature {feature.name!r} has a shape, but min_fraction "
+                f"{feature.presence.min_fraction:g}; write min_fraction: 1, or value_count in place of shape where examples "
+                "may lack the feature"
+            )
     return [feature.name for feature in schema.feature]
+
+
+def _has_shape(feature: Any, schema: Any) -> bool:
+    """Returns whether TFX reads a feature as a tensor of a fixed shape."""
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    stages_read = (schema_pb2.UNKNOWN_STAGE, schema_pb2.BETA, schema_pb2.PRODUCTION)
+    if feature.deprecated or feature.lifecycle_stage not in stages_read or not feature.HasField("shape"):
+        return False
+    if schema.tensor_representation_group:  # which may describe the feature in another way
+        return False
+    sparse = {part.name for sparse in schema.sparse_feature for part in (*sparse.index_feature, sparse.value_feature)}
+    return feature.name not in sparse
 
 
 def data_files(name: str, source: str) -> list[Path]:
@@ -102,13 +128,19 @@ def data_files(name: str, source: str) -> list[Path]:
       source: A file or a folder.
 
     Raises:
-      ConfigurationError: There are none, they are empty, or cannot be read.
+      ConfigurationError: There are none, they are empty, cannot be read, or belong to
+        a table with a log.
     """
     path = Path(source)
     try:
         if not stat.S_ISDIR(path.stat().st_mode):
             files = [path]
-        elif not (files := sorted(file for file in path.iterdir() if is_data_file(file.name))):
+        else:
+            found = sorted(path.iterdir())
+            if refusal := table_refusal(source, [file.name for file in found]):
+                raise ConfigurationError(f"data.{name}: {refusal}")
+            files = [file for file in found if is_data_file(file.name)]
+        if not files:
             raise ConfigurationError(f"data.{name}: the folder {path} holds no files")
     except FileNotFoundError as error:
         raise ConfigurationError(f"data.{name}: {path} does not exist") from error
@@ -170,7 +202,11 @@ def examples_and_bytes(data: Data) -> tuple[int, int] | None:
         return _csv_examples(files)
     if any(map(_is_gzipped, files)):
         return None  # they would have to be uncompressed
-    return sum(sum(1 for _ in _record_lengths(file)) for file in files), sum(file.stat().st_size for file in files)
+    try:
+        count = sum(sum(1 for _ in _record_lengths(file)) for file in files)
+    except DataError as error:
+        raise ConfigurationError(f"data.tfrecord: {error}") from error
+    return count, sum(file.stat().st_size for file in files)
 
 
 def _csv_examples(files: list[Path]) -> tuple[int, int]:
@@ -193,6 +229,29 @@ def _is_gzipped(file: Path) -> bool:
     return file.suffix == ".gz"
 
 
+def _check_gzipped(file: Path) -> None:
+    """Reads the first record of a gzipped TFRecord file.
+
+    Raises:
+      DataError: There is none.
+    """
+    try:
+        with gzip.open(file) as stream:
+            header = stream.read(12)
+            end = 12 + int.from_bytes(header[:8], "little") + 4
+            is_whole = len(header) == 12 and end < MAX_RECORD_BYTES and stream.seek(end) == end
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{file} cannot be uncompressed ({error})") from error
+    if not header:
+        raise DataError(f"{file} holds no records")
+    if not is_whole:
+        raise DataError(_not_records(file))
+
+
+def _not_records(file: Path) -> str:
+    return f"{file} is no TFRecord file, or ends in the middle of a record"
+
+
 def _record_lengths(file: Path) -> Iterator[int]:
     """The length of each record of a TFRecord file: 8 bytes before it, with a checksum of 4; one of 4 behind it."""
     size = file.stat().st_size
@@ -200,6 +259,7 @@ def _record_lengths(file: Path) -> Iterator[int]:
         while header := stream.read(12):
             length = int.from_bytes(header[:8], "little")
             if len(header) < 12 or length + 4 > size - stream.tell():
-                raise ConfigurationError(f"data.tfrecord: {file} is no TFRecord file, or ends in the middle of a record")
+                is_gzip = header.startswith(GZIP_MAGIC) and stream.tell() <= 12
+                raise DataError(f"{file} is gzipped; give it a name that ends in .gz" if is_gzip else _not_records(file))
             stream.seek(length + 4, 1)
             yield length

@@ -14,6 +14,11 @@ from tfx_distribute.trainer_module.errors import DataError
 
 MAX_CELL_CHARS = 64 << 20  # a quote that is never closed must not read the whole file into memory
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_OTHER_STARTS = {  # how a file that is not in UTF-8 starts: what it is, and what to do
+    b"\x1f\x8b": ("is gzipped", "uncompress it"),
+    codecs.BOM_UTF16_LE: ("is text in UTF-16", "convert it to UTF-8"),
+    codecs.BOM_UTF16_BE: ("is text in UTF-16", "convert it to UTF-8"),
+}
 
 Row = tuple[int, list[str]]  # the line that a row starts on, from 1, and its cells
 
@@ -99,6 +104,9 @@ def _rows(stream: Iterable[bytes], file: str) -> Iterator[Row]:
 def _text(stream: Iterable[bytes], file: str) -> Iterator[str]:
     for number, line in enumerate(stream, 1):
         if number == 1:
+            for start, (is_what, advice) in _OTHER_STARTS.items():
+                if line.startswith(start):
+                    raise DataError(f"{file} {is_what}; {advice}")
             line = line.removeprefix(codecs.BOM_UTF8)
         try:
             yield line.decode("utf-8")
@@ -113,6 +121,8 @@ def _explained(error: str) -> str:
         return "a quoted cell has text after its closing quote; double the quotes inside a cell"
     if "new-line character" in error:
         return "a line ends in a carriage return alone; end lines in LF or CRLF"
+    if "NUL" in error:
+        return f"{error}; if the file is in UTF-16, convert it to UTF-8, else remove the character"
     return error
 
 

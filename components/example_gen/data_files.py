@@ -9,7 +9,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from tfx.dsl.io import fileio
 
-from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
+from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
@@ -24,7 +24,7 @@ def list_files(input_base: str, pattern: str) -> list[str]:
         taken literally.
 
     Raises:
-      DataError: There are none, or the folder has folders in it.
+      DataError: There are none, the folder has folders in it, or it is a table with a log.
     """
     if pattern != ALL_FILES:
         file = os.path.join(input_base, pattern)
@@ -34,6 +34,8 @@ def list_files(input_base: str, pattern: str) -> list[str]:
     if "://" not in input_base and os.path.isfile(input_base):
         return [input_base]  # a volume's file, which was not there when the pipeline was compiled
     names = fileio.listdir(input_base) if fileio.isdir(input_base) else []
+    if refusal := table_refusal(input_base, names):
+        raise DataError(refusal)
     paths = [os.path.join(input_base, name) for name in sorted(names) if is_data_file(name)]
     if not paths:
         raise DataError(f"{input_base} is not a folder with data files; write the folder that holds them")

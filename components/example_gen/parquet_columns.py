@@ -17,6 +17,7 @@ from tfx_distribute.trainer_module.errors import DataError
 INTEGER, FLOAT, BYTES, NOTHING = "integer", "float", "bytes", "nothing"
 
 _FEATURE_TYPES = {INTEGER: pa.int64(), FLOAT: pa.float32(), BYTES: pa.large_binary()}
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # an index without a name
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -30,13 +31,18 @@ def meanings(schema: pa.Schema, file: str) -> dict[str, str]:
       file: Name of the file, for messages.
 
     Raises:
-      DataError: A column cannot be converted, or two have the same name. The message
-        names file and column.
+      DataError: A column cannot be converted, two have the same name, or one is an
+        index of pandas without a name. The message names file and column.
     """
     found: dict[str, str] = {}
     for field in schema:
         if field.name in found:
             raise DataError(f"{file}: two columns are called {field.name!r}; rename or remove one")
+        if _PANDAS_INDEX.fullmatch(field.name):
+            raise DataError(
+                f"{file}: column {field.name!r} is the index of a pandas DataFrame; leave it out: "
+                "to_parquet(..., index=False), or name it to keep it"
+            )
         meaning = _meaning(field.type)
         if meaning is None:
             raise DataError(

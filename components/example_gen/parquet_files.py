@@ -72,6 +72,7 @@ def open_parquet(stream: Any, file: str) -> parquet.ParquetFile:
       DataError: It is not a Parquet file.
     """
     try:
-        return parquet.ParquetFile(stream)
+        # Spark, Hive and Impala write INT96; in nanoseconds, its default, years such as 9999 would wrap.
+        return parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file} is not a Parquet file: {error}") from error

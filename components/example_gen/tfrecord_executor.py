@@ -1,4 +1,4 @@
-"""Writes the tf.Examples of TFRecord files, unchanged, as the splits of a pipeline."""
+"""Writes the tf.Examples of TFRecord files, with the same values, as the splits of a pipeline."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,8 +41,25 @@ def _examples(file: str) -> Iterator[bytes]:
         if isinstance(record, records.Damage):
             raise DataError(str(record))
         try:
-            example = tf.train.Example.FromString(record)
+            example = _parse(record)
         except DecodeError as error:
             raise DataError(f"{file}, record {number} is not a tf.Example: {error}") from error
         # In the order of feature names: equal examples fall into the same split.
         yield example.SerializeToString(deterministic=True)
+
+
+def _parse(record: bytes) -> tf.train.Example:
+    """Parses a record strictly: protobuf itself accepts bytes that it only reads in part.
+
+    Raises:
+      DecodeError: The record is something else, such as text or a tf.SequenceExample.
+    """
+    example = tf.train.Example()
+    parsed_bytes = example.MergeFromString(record)
+    if parsed_bytes < len(record):
+        raise DecodeError(f"only its first {parsed_bytes} of {len(record)} bytes are a message")
+    size = example.ByteSize()
+    example.DiscardUnknownFields()
+    if example.ByteSize() < size:
+        raise DecodeError("it has fields that a tf.Example does not have")
+    return example

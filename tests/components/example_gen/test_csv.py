@@ -1,5 +1,6 @@
 """CSV files -> examples, compared value by value."""
 
+import gzip
 import io
 
 import pytest
@@ -15,7 +16,7 @@ INF, NAN = float("inf"), float("nan")
 # Column -> its cells, each with the values that it arrives as: the table in docs/data.md.
 CELLS = {
     "integer": [("0", [0]), ("", None), ("007", [7]), (f"{MIN}", [MIN]), (f"{MAX}", [MAX]), ("1_000", [1000])],
-    "float": [("0", [0.0]), ("", None), ("NaN", [NAN]), ("-inf", [-INF]), ("1e3", [1000.0]), ("007", [7.0])],
+    "float": [("0", [0.0]), ("", None), ("NaN", [NAN]), ("-inf", [-INF]), (" +Infinity", [INF]), ("1e3", [1000.0])],
     "too_long": [(f"{MAX + 1}", [b"9223372036854775808"]), ("0", [b"0"]), ("", None)],
     "flag": [("false", [b"false"]), ("True", [b"True"]), ("0", [b"0"]), ("", None)],
     "text": [("", None), ('""', None), (" ", [b" "]), ("NA", [b"NA"]), ("null", [b"null"]), ("Zoë ☃", ["Zoë ☃".encode()])],
@@ -49,9 +50,10 @@ def test_quoted_header_byte_order_mark_and_windows_lines(tmp_path):
     assert sorted(found, key=str) == [{"x, in m": [x], "y": [x + 1]} for x in (1, 3, 5)]
 
 
-def test_number_that_float32_cannot_hold(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n1,1e38\n2,1e39\n")
-    with pytest.raises(DataError, match=r"a\.csv, line 3: column 'y': 1e39 is beyond the range of float32"):
+@pytest.mark.parametrize("number", ["1e39", "-1e400", "12e4567"])
+def test_number_that_float32_cannot_hold(tmp_path, number):
+    (tmp_path / "a.csv").write_text(f"x,y\n1,1e38\n2,{number}\n")
+    with pytest.raises(DataError, match=rf"a\.csv, line 3: column 'y': {number} is beyond the range of float32"):
         rows(Data(csv=str(tmp_path / "a.csv")), tmp_path / "out")
 
 
@@ -70,7 +72,10 @@ def test_number_that_float32_cannot_hold(tmp_path):
         (b'x,y\n1,"2"3\n', "line 2: a quoted cell has text after its closing quote"),
         (b"x,y\r1,2\r", "line 1: a line ends in a carriage return alone"),
         ("x,y\n1,ü\n".encode("latin-1"), "as CSV in UTF-8: line 2: "),
-        ("x,y\n1,2\n".encode("utf-16"), "as CSV in UTF-8: line 1: "),
+        ("x,y\n1,2\n".encode("utf-16"), "a.csv is text in UTF-16; convert it to UTF-8"),
+        (b"\xfe\xff" + "x,y\n1,2\n".encode("utf-16-be"), "a.csv is text in UTF-16; convert it to UTF-8"),
+        (gzip.compress(b"x,y\n1,2\n"), "a.csv is gzipped; uncompress it"),
+        ("x,y\n1,2\n".encode("utf-16-le"), "line 1: line contains NUL; if the file is in UTF-16, convert it to UTF-8"),
         (b"x,y\n1,\x002\n", "line 2: line contains NUL"),
     ],
 )

@@ -51,6 +51,21 @@ def test_file_that_was_not_there_when_the_pipeline_was_compiled(tmp_path):
     assert data_files.list_files(component.exec_properties["input_base"], "*") == [str(tmp_path / "a.csv")]
 
 
+@pytest.mark.parametrize(
+    ("log", "table"),
+    [
+        ("_delta_log", "a Delta table"),
+        (".hoodie", "a Hudi table"),
+        ("_spark_metadata", "the output of a Spark streaming query"),
+    ],
+)
+def test_tables_whose_log_says_which_rows_count_are_refused(tmp_path, log, table):
+    (tmp_path / log).mkdir()
+    (tmp_path / "part-0.parquet").touch()
+    with pytest.raises(DataError, match=f"{tmp_path} is {table}: its log in {log} says which files and rows count"):
+        data_files.list_files(str(tmp_path), "*")
+
+
 @pytest.mark.parametrize(("base", "pattern"), [("data", "*"), ("data", "gone.csv"), ("gone", "*")])
 def test_nothing_to_read(tmp_path, base, pattern):
     (tmp_path / "data").mkdir()

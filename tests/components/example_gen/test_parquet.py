@@ -4,6 +4,7 @@ import datetime
 import math
 from decimal import Decimal
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from ingestion import ingest, rows
 from pyarrow import parquet
 
 from tfx_distribute.components.example_gen import parquet_columns, parquet_files
+from tfx_distribute.components.example_gen.data_files import open_file
 from tfx_distribute.pipelines.spec import Data
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -75,6 +77,24 @@ def test_each_type_arrives_as_documented(tmp_path):
     assert found == {name: expected for name, (_, _, expected) in columns.items()}
 
 
+def test_int96_timestamps_arrive_as_microseconds(tmp_path):
+    """Nanoseconds in 64 bits would wrap before 1678 and after 2262."""
+    moments = [datetime.datetime(9999, 12, 31), datetime.datetime(1, 1, 1), datetime.datetime(1970, 1, 1, 0, 0, 5, 7)]
+    columns = {
+        "id": pa.array([0, 1, 2]),
+        "time": pa.array(moments, pa.timestamp("us")),
+        "times": pa.array([[moment] for moment in moments], pa.list_(pa.timestamp("us"))),
+    }
+    file = tmp_path / "spark.parquet"
+    parquet.write_table(pa.table(columns), file, use_deprecated_int96_timestamps=True)
+    meanings, _ = parquet_files.inspect([str(file)], open_file)
+    assert meanings["time"] == "integer: microseconds since 1970-01-01, no time zone"
+    found = sorted(rows(Data(parquet=str(file)), tmp_path / "out"), key=lambda row: row["id"])
+    expected = [[253_402_214_400_000_000], [-62_135_596_800_000_000], [5_000_007]]
+    assert [row["time"] for row in found] == expected
+    assert [row["times"] for row in found] == expected
+
+
 def test_values_arrive_from_slices_and_fixed_size_lists():
     whole = batch(
         pair=pa.array([[9, 9], [0, 1], None, [2, 0]], pa.list_(pa.int32(), 2)),
@@ -110,6 +130,17 @@ def test_lists_arrive_as_they_are(values, start):
 def test_types_without_a_feature_are_refused(kind):
     with pytest.raises(DataError, match=r"a\.parquet: column 'nested' has the type .* which a tf.Example cannot hold"):
         parquet_columns.meanings(pa.schema([("x", pa.int64()), ("nested", kind)]), "a.parquet")
+
+
+def test_pandas_index_is_refused(tmp_path):
+    """Of any index but a plain range, pandas makes a column, which would become a feature."""
+    file = tmp_path / "a.parquet"
+    frame = pd.DataFrame({"x": range(10)})
+    frame[frame.x > 4].to_parquet(file)
+    with pytest.raises(DataError, match=r"a\.parquet: column '__index_level_0__' is the index .*to_parquet\(.*index=False"):
+        parquet_files.inspect([str(file)], open_file)
+    frame[frame.x > 4].to_parquet(file, index=False)
+    assert parquet_files.inspect([str(file)], open_file)[0] == {"x": "integer"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,15 @@ def example(integers, floats, texts) -> bytes:
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
-def test_examples_arrive_unchanged(tmp_path):
+def sequence_example() -> bytes:
+    """A message whose context is where a tf.Example has its features."""
+    sequence = tf.train.SequenceExample()
+    sequence.context.feature["x"].int64_list.value.append(1)
+    sequence.feature_lists.feature_list["steps"].feature.add().int64_list.value.append(2)
+    return sequence.SerializeToString()
+
+
+def test_examples_arrive_with_the_same_values(tmp_path):
     (tmp_path / "data").mkdir()
     with tf.io.TFRecordWriter(str(tmp_path / "data" / "a")) as writer:
         writer.write(example([0, -(2**63)], [0.0, -0.0], [b"", "Zoë".encode()]))
@@ -41,13 +49,16 @@ def test_examples_arrive_unchanged(tmp_path):
     ("content", "message"),
     [
         (b"text, not records at all", "a, record 0 at byte 0: its length does not match its checksum"),
-        (None, "a, record 0 is not a tf.Example"),
+        (b"\xff\xff\xff", "a, record 0 is not a tf.Example"),
+        (b"hello world", "a, record 0 is not a tf.Example: only its first 3 of 11 bytes are a message"),
+        (b"text here", "a, record 0 is not a tf.Example: only its first 1 of 9 bytes are a message"),
+        (sequence_example(), "a, record 0 is not a tf.Example: it has fields that a tf.Example does not have"),
     ],
 )
 def test_files_that_hold_something_else(tmp_path, content, message):
-    if content is None:
+    if "tf.Example" in message:
         with tf.io.TFRecordWriter(str(tmp_path / "a")) as writer:
-            writer.write(b"\xff\xff\xff")
+            writer.write(content)
     else:
         (tmp_path / "a").write_bytes(content)
     with pytest.raises(DataError, match=message):

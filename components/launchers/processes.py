@@ -20,6 +20,7 @@ from tfx_distribute.trainer_module.progress import PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
 TERM_SECONDS = 3.0  # what processes are given to end when asked to
+KILL_SECONDS = 30.0  # what the kernel is given to end a killed process, which may have much memory to free
 SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
 # How long to wait for others after a process ended in a way that only follows from what happened to another.
 _AFTERMATH = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
@@ -72,6 +73,7 @@ class Process:
       pid: Its process id, once it has started.
       status: Exit code, or minus the number of the signal that ended it; None while it runs.
       hung: Whether it was ended since it gave no sign of life.
+      killed_at: When it was first killed for that, in seconds of the launcher's `RunningClock`.
       progress: Its last report; None before the first.
       oom_kills: The kernel's count of processes killed for want of memory, once it has started.
     """
@@ -85,6 +87,7 @@ class Process:
     pid: int = 0
     status: int | None = None
     hung: bool = False
+    killed_at: float = 0.0
     progress: Progress | None = None
     oom_kills: OomKills | None = None
     _read: int = field(default=0)
@@ -193,12 +196,13 @@ class Processes:
 
         Raises:
           LostError: One has not, and another try may do better.
-          TrainingError: One has not, and another would not either.
+          TrainingError: One has not, and another would not either; or the kernel does not end one that was killed.
         """
         deadline: float | None = None
         while any(process.status is None for process in self._all if not process.serves):
             self._hear()
             self._pass_on()
+            self._check_killed()
             failed = [process for process in self._all if process.status]
             for process in failed:
                 # Training goes on without it, and has its share read again once it is back.
@@ -255,11 +259,24 @@ class Processes:
                 else:
                     self._on_progress(process.task, progress)
         running = {p.task.file_name: p.sign_of_life() for p in self._all if p.pid and p.status is None}
-        hung = self._silence.hung(self._clock.seconds(), running)
+        now = self._clock.seconds()
+        hung = self._silence.hung(now, running)
         for process in self._all:
             if process.task.file_name in hung:
-                process.hung = True
+                if not process.hung:
+                    process.hung, process.killed_at = True, now
                 self._server.signal(process.task.file_name, signal.SIGKILL)
+
+    def _check_killed(self) -> None:
+        """Raises a `TrainingError` if a process still runs long after it was killed because it hung."""
+        for process in self._all:
+            if process.hung and process.status is None and self._clock.seconds() - process.killed_at >= KILL_SECONDS:
+                raise TrainingError(
+                    f"training process {process.task} (pid {process.pid}) gave no sign of life and was killed, but "
+                    f"the kernel has not ended it for {KILL_SECONDS:g} s: its cgroup may be frozen, or it waits for a disk, "
+                    "a network file system or a device that does not answer. Once that is remedied, the same command "
+                    "continues after the last saved step"
+                )
 
     def _report_stall(self, process: Process) -> None:
         """Says who is waited for: those that are stalled outside TensorFlow hold up those inside."""

@@ -12,7 +12,7 @@ import pytest
 from running import wait_until
 
 from tfx_distribute.components.launchers import processes as processes_lib
-from tfx_distribute.components.launchers.processes import Process, Processes
+from tfx_distribute.components.launchers.processes import LostError, Process, Processes
 from tfx_distribute.components.launchers.silence import SilenceMonitor
 from tfx_distribute.trainer_module.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -95,3 +95,53 @@ def test_process_that_the_kernel_does_not_end_is_named(monkeypatch, chief_of, fr
     with pytest.raises(TrainingError, match=rf"chief \(pid {pid}\) .*the kernel has not ended it"):
         cluster.follow(lambda failure: False)
     assert time.monotonic() - began < 10
+
+
+# As a training process: a thread gives signs of life, ten times a second.
+SIGNS = """
+import os, sys, threading, time
+def give():
+    while True:
+        os.utime(os.environ["TFX_DISTRIBUTE_PROGRESS"])
+        time.sleep(0.1)
+threading.Thread(target=give, daemon=True).start()
+time.sleep(0.5)
+"""
+HOLDS = "assert sum(range(10**8)) > 0\n"  # one call that keeps every other Python thread from running
+
+
+@pytest.mark.timeout(60)
+def test_process_whose_main_thread_holds_the_interpreter_is_not_ended(chief_of):
+    cluster, _ = chief_of(SIGNS + HOLDS, SilenceMonitor(0.4, 0.4))
+    cluster.follow(lambda failure: False)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("program", "stop", "busy", "message", "stuck"),
+    [
+        (
+            SIGNS + "sum(range(10**11))\n",
+            False,
+            2.0,
+            r"\(it used CPU time but gave no sign of life for [2-9] s; if it needs more time, write a larger "
+            r"progress_timeout_secs, or 0 for no limit\)",
+            True,
+        ),
+        (
+            SIGNS + "time.sleep(600)\n",
+            True,
+            0.0,
+            r"\(it gave no sign of life for [1-9] s; if it needs more time, write a larger heartbeat_timeout_secs\)",
+            False,
+        ),
+    ],
+    ids=["busy for ever", "stopped"],
+)
+def test_process_that_hangs_is_ended(chief_of, program, stop, busy, message, stuck):
+    cluster, pid = chief_of(program, SilenceMonitor(1.0, 1.0, busy))
+    if stop:
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(LostError, match=message) as lost:
+        cluster.follow(lambda failure: False)
+    assert lost.value.failure.stuck == stuck

@@ -83,13 +83,18 @@ class _Server:
             self._answer({"pong": os.getpid()})
         else:
             for pid, task in self._tasks.items():
-                if task == request["signal"]:
-                    _kill_group(pid, request["number"])
+                if task == request["signal"] and request["number"] == signal.SIGKILL:
+                    _kill_group(pid)
+                elif task == request["signal"]:  # alone: what it has started may be needed while it saves
+                    os.kill(pid, request["number"])
 
     def _reap(self) -> None:
-        for pid in list(self._tasks):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
+        """Takes note of every child that has ended; what training processes left behind is among them."""
+        with contextlib.suppress(ChildProcessError):  # there are no children
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if pid not in self._tasks:
+                    continue
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # what the process itself may have started
                 task = self._tasks.pop(pid)
@@ -99,7 +104,7 @@ class _Server:
 
     def _end_all(self) -> None:
         for pid in self._tasks:
-            _kill_group(pid, signal.SIGKILL)
+            _kill_group(pid)
         for pid in self._tasks:
             os.waitpid(pid, 0)
         _kill_orphans()
@@ -178,12 +183,12 @@ def _best_effort(descriptor: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True)
 
 
-def _kill_group(pid: int, number: int) -> None:
-    """Signals a process that was not reaped yet, with all that it started."""
+def _kill_group(pid: int) -> None:
+    """Kills a process that was not reaped yet, with all that it started."""
     try:
-        os.killpg(pid, number)
+        os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        os.kill(pid, number)  # forked a moment ago, not yet the leader of its group
+        os.kill(pid, signal.SIGKILL)  # forked a moment ago, not yet the leader of its group
 
 
 def main() -> None:

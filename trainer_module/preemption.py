@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
 from tfx_distribute.trainer_module import exit_codes
 
@@ -20,6 +21,7 @@ LEAVE_SECONDS = 22.0  # for saving; Kubernetes and Vertex AI kill after 30
 _asked = threading.Event()
 _can_save = threading.Event()
 _exit_code = exit_codes.PREEMPTED
+_forking = threading.local()  # mask: the signals that the thread had blocked before it forked
 
 
 def watch() -> None:
@@ -27,8 +29,36 @@ def watch() -> None:
 
     Again when the strategy is made: TensorFlow's coordination service then takes the signal for itself.
     """
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    _reset_in_forks()
+    signal.signal(signal.SIGTERM, _leave_to_listener)
     signal.set_wakeup_fd(_listener(os.getpid()), warn_on_full_buffer=False)
+
+
+def _leave_to_listener(number: int, frame: FrameType | None) -> None:
+    """Does nothing, so that Python only writes the signal to the pipe that the listener reads."""
+
+
+@functools.cache
+def _reset_in_forks() -> None:
+    """Has every process that this one forks from now on end on SIGTERM, as usual."""
+    # A fork inherits the pipe: a SIGTERM to it would be written there, and end this process.
+    os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_reset)
+
+
+def _hold_back() -> None:
+    # A fork may be terminated before it can reset anything.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _reset() -> None:
+    signal.set_wakeup_fd(-1)
+    if signal.getsignal(signal.SIGTERM) is _leave_to_listener:  # not one that the module has set
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _let_through()
 
 
 @functools.cache

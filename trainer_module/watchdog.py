@@ -20,6 +20,7 @@ from tfx_distribute.trainer_module.progress import Reporter
 
 SIGN_SECONDS = 1.0
 REMARK_SECONDS = 60.0  # without progress before it is reported; then after twice as long, and so on
+GIVE_UP_SECONDS = 20.0  # for saying why it ends
 # A process inside TensorFlow may only be waiting for a peer. It is reported and ended later than one outside, so that the
 # peer that holds everybody up is the one that is named.
 WAITING_FACTOR = 1.25
@@ -58,7 +59,7 @@ def _watch(reporter: Reporter, task: Task, timeout: float, thread: int) -> None:
         factor = WAITING_FACTOR if in_tensorflow else 1.0
         what = f"{activity.name} ({line})" if line else activity.name
         if timeout and stalled >= timeout * factor:
-            _give_up(task, f"{task} made no progress for {stalled:.0f} s in {what}")
+            _give_up(f"{task} made no progress for {stalled:.0f} s in {what}")
         if stalled >= remark_after * factor:
             reporter.report_stall(what, stalled, in_tensorflow)
             remark_after *= 2
@@ -78,8 +79,19 @@ def _position(frame: FrameType | None) -> tuple[bool, str]:
     return bool(in_tensorflow), ""
 
 
-def _give_up(task: Task, message: str) -> None:
+def _give_up(message: str) -> None:
+    """Says why, and ends the process."""
     message += "; if it needs more time, write a larger progress_timeout_secs, or 0 for no limit"
+    try:
+        # In a thread of its own: the log and the file may be on storage that does not answer.
+        telling = threading.Thread(target=_tell, args=(message,), daemon=True, name="last words")
+        telling.start()
+        telling.join(GIVE_UP_SECONDS)
+    finally:
+        os._exit(exit_codes.NO_PROGRESS)
+
+
+def _tell(message: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         print(message, file=sys.stderr, flush=True)
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
@@ -87,4 +99,3 @@ def _give_up(task: Task, message: str) -> None:
     if path:
         with contextlib.suppress(Exception):  # the message is in the log
             Failure(message, expected=True, final=False).write(path)
-    os._exit(exit_codes.NO_PROGRESS)

@@ -159,7 +159,7 @@ def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, serv
         for task in cluster.tasks
     ]
     heartbeat = job.recovery.heartbeat_timeout_secs
-    silence = SilenceMonitor(MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat)
+    silence = SilenceMonitor(MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat, job.recovery.progress_timeout_secs)
     processes = Processes(server, each, restarts.listen, silence)
     try:
         processes.start()

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tfx_distribute.components.launchers import cpu_time
 from tfx_distribute.components.launchers.fork_server import ForkServer
 from tfx_distribute.components.launchers.out_of_memory import OomKills
-from tfx_distribute.components.launchers.silence import SilenceMonitor
+from tfx_distribute.components.launchers.silence import Signs, Silence, SilenceMonitor
 from tfx_distribute.trainer_module import exit_codes, failure
 from tfx_distribute.trainer_module.clock import RunningClock
 from tfx_distribute.trainer_module.cluster import CHIEF_TASK, WORKER, Task
@@ -20,6 +21,7 @@ from tfx_distribute.trainer_module.progress import PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
 TERM_SECONDS = 3.0  # what processes are given to end when asked to
+KILL_SECONDS = 30.0  # what the kernel is given to end a killed process, which may have much memory to free
 SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
 # How long to wait for others after a process ended in a way that only follows from what happened to another.
 _AFTERMATH = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
@@ -71,7 +73,8 @@ class Process:
       serves: Whether it goes on for as long as the coordinator does, and is ended then.
       pid: Its process id, once it has started.
       status: Exit code, or minus the number of the signal that ended it; None while it runs.
-      hung: Whether it was ended since it gave no sign of life.
+      silence: How long it had given no sign of life when it was killed for that; None if it was not.
+      killed_at: When it was first killed for that, in seconds of the launcher's `RunningClock`.
       progress: Its last report; None before the first.
       oom_kills: The kernel's count of processes killed for want of memory, once it has started.
     """
@@ -84,7 +87,8 @@ class Process:
     serves: bool = False
     pid: int = 0
     status: int | None = None
-    hung: bool = False
+    silence: Silence | None = None
+    killed_at: float = 0.0
     progress: Progress | None = None
     oom_kills: OomKills | None = None
     _read: int = field(default=0)
@@ -106,7 +110,7 @@ class Process:
         """Starts it; for the first time, or again."""
         self._error.unlink(missing_ok=True)
         self._progress.write_bytes(b"")  # it is there from now on, however full the disk gets
-        self.pid, self.status, self.hung, self.progress, self._read = 0, None, False, None, 0
+        self.pid, self.status, self.silence, self.progress, self._read = 0, None, None, None, 0
         told = {**self.environment, PROGRESS_FILE: str(self._progress), failure.ERROR_FILE: str(self._error)}
         server.start(self.task.file_name, self.job_file, self.log, told)
 
@@ -125,27 +129,27 @@ class Process:
         self.progress = reports[-1] if reports else self.progress
         return reports
 
-    def sign_of_life(self) -> int:
-        """Returns a number that changes with each sign of life: when the file of its reports was touched."""
-        try:
-            return self._progress.stat().st_mtime_ns
-        except FileNotFoundError:
-            return 0
+    def signs_of_life(self) -> Signs:
+        """Returns when the file of its reports was last touched, and the CPU time that it has used."""
+        touched = 0
+        with contextlib.suppress(FileNotFoundError):
+            touched = self._progress.stat().st_mtime_ns
+        return Signs(touched, cpu_time.seconds(self.pid))
 
     def failure(self) -> Failure:
         """Why it failed, with the end of what it printed where it died."""
         assert self.status is not None
         final = exit_codes.is_final(self.status)
         killed_for_memory = (
-            self.status == -signal.SIGKILL and not self.hung and self.oom_kills is not None and self.oom_kills.any_since()
+            self.status == -signal.SIGKILL and not self.silence and self.oom_kills is not None and self.oom_kills.any_since()
         )
         out_of_memory = self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory
         told = failure.Failure.read(str(self._error))
         if told and told.expected:
             return Failure(told.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
-        if self.hung:
-            how = "it gave no sign of life"
+        if self.silence:
+            how = self.silence.message
         elif killed_for_memory:
             how = "killed by the kernel: out of memory"
         lines = self.log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines() if self.log.exists() else []
@@ -154,7 +158,7 @@ class Process:
             + [f"  {line}" for line in lines[-LAST_LINES:]]
             + _want_of_space(self.work_dir, self.log_dir)
         )
-        return Failure(message, final, out_of_memory)
+        return Failure(message, final, out_of_memory, self.silence is not None and self.silence.busy)
 
 
 def _want_of_space(*folders: Path) -> list[str]:
@@ -193,12 +197,13 @@ class Processes:
 
         Raises:
           LostError: One has not, and another try may do better.
-          TrainingError: One has not, and another would not either.
+          TrainingError: One has not, and another would not either; or the kernel does not end one that was killed.
         """
         deadline: float | None = None
         while any(process.status is None for process in self._all if not process.serves):
             self._hear()
             self._pass_on()
+            self._check_killed()
             failed = [process for process in self._all if process.status]
             for process in failed:
                 # Training goes on without it, and has its share read again once it is back.
@@ -254,12 +259,25 @@ class Processes:
                     self._report_stall(process)
                 else:
                     self._on_progress(process.task, progress)
-        running = {p.task.file_name: p.sign_of_life() for p in self._all if p.pid and p.status is None}
-        hung = self._silence.hung(self._clock.seconds(), running)
+        running = {p.task.file_name: p.signs_of_life() for p in self._all if p.pid and p.status is None}
+        now = self._clock.seconds()
+        hung = self._silence.hung(now, running)
         for process in self._all:
             if process.task.file_name in hung:
-                process.hung = True
+                if not process.silence:
+                    process.silence, process.killed_at = hung[process.task.file_name], now
                 self._server.signal(process.task.file_name, signal.SIGKILL)
+
+    def _check_killed(self) -> None:
+        """Raises a `TrainingError` if a process still runs long after it was killed because it hung."""
+        for process in self._all:
+            if process.silence and process.status is None and self._clock.seconds() - process.killed_at >= KILL_SECONDS:
+                raise TrainingError(
+                    f"training process {process.task} (pid {process.pid}) gave no sign of life and was killed, but "
+                    f"the kernel has not ended it for {KILL_SECONDS:g} s: its cgroup may be frozen, or it waits for a disk, "
+                    "a network file system or a device that does not answer. Once that is remedied, the same command "
+                    "continues after the last saved step"
+                )
 
     def _report_stall(self, process: Process) -> None:
         """Says who is waited for: those that are stalled outside TensorFlow hold up those inside."""

@@ -168,6 +168,12 @@ def build_model(context):
     if os.fork() == 0:
         os.setsid()
         time.sleep(10**6)
+    if (child := os.fork()) == 0:
+        if os.fork() == 0:
+            time.sleep(0.1)
+        os._exit(0)
+    os.waitpid(child, 0)
+    time.sleep(0.5)
     return build_digits(context)
 """
 
@@ -178,18 +184,26 @@ def test_what_a_module_starts_ends_with_training(cluster, tmp_path):
     (tmp_path / "own_leaves.py").write_text(LEAVES)
     module = UserModule("own_leaves.build_model", (str(tmp_path), *cluster.job.module.search_path))
     mark = f"{10**6}.{os.getpid()}"
-    seen = []
+    seen, zombies = [], []
 
     def look(task, progress):
         if progress.step:
             seen.extend(sleeping(mark))
+            zombies.extend(ended_children(cluster.server.pid))
 
     cluster.train(
         schedule=Schedule(64, epochs=1), module=module, hparams={**cluster.job.hparams, "mark": mark}, on_progress=look
     )
     assert seen, "it was there"
+    assert zombies == [], "what has ended is gone while training goes on"
     assert sleeping(mark) == []
     assert children(cluster.server.pid) == []
+
+
+def ended_children(pid):
+    """The names of the processes that a process has started and not asked about since they ended."""
+    out = subprocess.run(["ps", "-o", "stat=,comm=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout  # noqa: S607
+    return [row for row in out.splitlines() if row.startswith("Z")]
 
 
 def sleeping(mark):

@@ -16,7 +16,8 @@ INF, NAN = float("inf"), float("nan")
 # Column -> its cells, each with the values that it arrives as: the table in docs/data.md.
 CELLS = {
     "integer": [("0", [0]), ("", None), ("007", [7]), (f"{MIN}", [MIN]), (f"{MAX}", [MAX]), ("1_000", [1000])],
-    "float": [("0", [0.0]), ("", None), ("NaN", [NAN]), ("-inf", [-INF]), (" +Infinity", [INF]), ("1e3", [1000.0])],
+    "float": [("0", [0.0]), ("", None), ("NaN", [NAN]), ("-inf", [-INF]), ("1e3", [1000.0]), ("007", [7.0])],
+    "infinite": [("inf", [INF]), (" +Infinity", [INF]), ("-INF", [-INF])],
     "too_long": [(f"{MAX + 1}", [b"9223372036854775808"]), ("0", [b"0"]), ("", None)],
     "flag": [("false", [b"false"]), ("True", [b"True"]), ("0", [b"0"]), ("", None)],
     "text": [("", None), ('""', None), (" ", [b" "]), ("NA", [b"NA"]), ("null", [b"null"]), ("Zoë ☃", ["Zoë ☃".encode()])],

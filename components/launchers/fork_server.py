@@ -83,7 +83,7 @@ class ForkServer:
         self._send({"start": task, "job": str(job), "log": str(log), "environment": environment, "import_path": path})
 
     def signal(self, task: str, number: int) -> None:
-        """Sends a signal to a training process and all that it started; none if it has ended."""
+        """Sends a signal to a training process, SIGKILL to all that it started too; none if it has ended."""
         self._send({"signal": task, "number": int(number)})
 
     def next_answer(self, timeout: float) -> dict[str, Any]:

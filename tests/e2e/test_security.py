@@ -136,7 +136,7 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
             except OSError:
                 break  # it has ended meanwhile
             found.listening |= listening
-            for socket in set(map(str, temporary.glob("beam-*/socket"))) - seen:
+            for socket in set(map(str, temporary.glob("tfxd-run-*/beam-*/socket"))) - seen:
                 seen.add(socket)
                 visitor.visit("beam", f"unix:{socket}", str(secret))
             ports = [int(address.partition(":")[2], 16) for address in listening - seen]

@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+_replaced: list[tuple[Any, str, Any]] = []  # parts of Keras: where, name, and what it was
 _replica = threading.local()  # under a mirrored strategy, each replica is traced in a thread of its own
 
 
@@ -32,17 +33,28 @@ def share_of_step(share: tf.Tensor | float) -> Iterator[None]:
 def use_replica_means() -> None:
     """Stops Keras from dividing losses by the number of replicas, in this process.
 
-    There is no public way to do so (Keras 2.16 and 3.12). Do not call this for a model whose own `train_step` applies
-    gradients: nothing else would divide its loss.
+    There is no public way to do so (Keras 2.16 and 3.12).
     """
+    if _replaced:
+        return
     losses = _keras_losses()
-    losses.scale_loss_for_distribution = _unchanged
+    _replace(losses, "scale_loss_for_distribution", _unchanged)
     if hasattr(losses, "unscale_loss_for_distribution"):  # Keras 3
-        losses.unscale_loss_for_distribution = _unchanged
-        if losses.reduce_values.__module__ != __name__:
-            losses.reduce_values = _reducing_as_one_device(losses.reduce_values)
+        _replace(losses, "unscale_loss_for_distribution", _unchanged)
+        _replace(losses, "reduce_values", _reducing_as_one_device(losses.reduce_values))
     else:
-        tf.keras.losses.Loss._get_reduction = _reduction  # which refuses means in steps of a task
+        _replace(tf.keras.losses.Loss, "_get_reduction", _reduction)  # which refuses means in steps of a task
+
+
+def use_keras_means() -> None:
+    """Has Keras divide losses again, for a model whose own `train_step` applies gradients: nothing else would."""
+    while _replaced:
+        setattr(*_replaced.pop())
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    _replaced.append((owner, name, getattr(owner, name)))
+    setattr(owner, name, value)
 
 
 def replica_mean(loss: tf.Tensor) -> tf.Tensor:

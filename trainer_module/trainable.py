@@ -77,7 +77,9 @@ class CompiledModel(Trainable):
         # What the module's own steps log, in training and in evaluation; and means of what Keras keeps no metric for.
         self._logged: dict[bool, list[str]] = {False: [], True: []}
         self._means = {"loss": tf.keras.metrics.Mean("loss")}
-        if not self.steps_alone:
+        if self.steps_alone:
+            normalisation.use_keras_means()
+        else:
             normalisation.use_replica_means()
 
     @override

@@ -326,8 +326,13 @@ SCHEDULES = {  # changes of the training's schedule
 }
 NOISY = {"dropout"}  # compared with an uninterrupted training, since random numbers differ from those under `fit`
 # Logs that are not compared: of an own step `fit` shows the last and the loop the mean; and replicas whose batches differ
-# by an example weigh the sums of an evaluation alike.
-LOGS = {"own_steps": {"own_loss", "val_own_loss"}, "sum_loss": {"val_loss"}, "accumulated_sum": {"val_loss"}}
+# by an example weigh the sums, and the scalars, of an evaluation alike.
+LOGS = {
+    "own_steps": {"own_loss", "val_own_loss"},
+    "sum_loss": {"val_loss"},
+    "accumulated_sum": {"val_loss"},
+    "scalar_loss": {"val_loss", "val_error"},
+}
 MORE_LOGS = {"two_outputs": {"loss", "val_loss"}}  # that Keras 2 drops, where a loss of the module's own has no metric
 KINDS = [
     name

@@ -12,7 +12,6 @@ TESTS = Path(__file__).resolve().parents[1]
 
 # Sums in another order: differences of a few units in the last place, after twelve steps.
 WEIGHTS_WITHIN, LOGS_WITHIN = 2e-5, 2e-4
-STRATEGIES = ("default", "mirrored", "multi_worker_mirrored")
 HOW = ("many", "resumed")
 
 
@@ -53,8 +52,11 @@ def test_one_kind_of_model_trains_as_under_fit(tmp_path, keras_version, kind):
 
 @pytest.mark.e2e
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("keras_version", [2, 3])
+@pytest.mark.parametrize(
+    ("keras_version", "strategy"),
+    # Two workers train in step in the same way in both generations; the second time would take another five minutes.
+    [(2, "default"), (2, "mirrored"), (2, "multi_worker_mirrored"), (3, "default"), (3, "mirrored")],
+)
 def test_every_kind_of_model_trains_as_under_fit(tmp_path, keras_version, strategy):
     seen = outcomes(tmp_path, keras_version, (strategy,), kinds(), seconds=880)
     assert set(seen) == {f"{kind}/{strategy}/{how}" for kind in kinds() for how in HOW}

@@ -8,7 +8,7 @@ _BUSY_SHARE = 0.05  # of a CPU; the idle threads of TensorFlow and gRPC use less
 
 @dataclass(frozen=True)
 class Signs:
-    """What shows that a process lives.
+    """Signs of life of one process.
 
     Attributes:
       given: A number that changes with each sign of life that it gives.

@@ -54,7 +54,7 @@ def test_one_kind_of_model_trains_as_under_fit(tmp_path, keras_version, kind):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("keras_version", "strategy"),
-    # Two workers train in step in the same way in both generations; the second time would take another five minutes.
+    # Keras 2 under mirrored and Keras 3 on two workers are left to `python tests/modules/oracle.py`: minutes each.
     [(2, "default"), (2, "multi_worker_mirrored"), (3, "default"), (3, "mirrored")],
 )
 def test_every_kind_of_model_trains_as_under_fit(tmp_path, keras_version, strategy):

@@ -36,10 +36,12 @@ from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
 from tfx_distribute.components.module_command import module_command
+from tfx_distribute.trainer_module.clock import RunningClock
 
 _PATH_BYTES = 80  # of a folder for sockets: their paths hold 104 to 108 bytes, depending on the system
 _STOP_SECONDS = 5
 _WATCH_SECONDS = 0.5
+_SUSPENDED_SECONDS = 60.0  # that a worker process may stay suspended while this one runs
 _SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -195,13 +197,27 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
         self._watcher.start()
 
     def _watch(self) -> None:
-        """Fails what waits for the process when it ends before its time; Beam would wait without end."""
-        status = self._process.wait()
-        error = RuntimeError(f"{self.worker_id}, a process of Beam's, ended with status {status}")
+        """Fails what waits for the process when it ends early or stays suspended; Beam would wait without end."""
+        end = f"ended with status {self._process.returncode}" if self._wait() else "was killed, since it stayed suspended"
+        error = RuntimeError(f"{self.worker_id}, process {self._process.pid} of Beam, {end}")
         while not self._is_closing:  # code of a step may end the process with 0 too
             with contextlib.suppress(RuntimeError):  # a wait has begun or ended meanwhile
                 self.control_conn.abort(error)
             time.sleep(_WATCH_SECONDS)  # another wait may begin after this one
+
+    def _wait(self) -> bool:
+        """Waits until the process ends; kills it when it stays suspended, and returns False then."""
+        clock, running_at = RunningClock(), 0.0
+        while self._process.poll() is None:
+            now = clock.seconds()
+            if not _is_suspended(self._process.pid):
+                running_at = now
+            elif now - running_at >= _SUSPENDED_SECONDS:
+                self._process.kill()
+                self._process.wait()
+                return False
+            time.sleep(_WATCH_SECONDS)
+        return True
 
     def stop_worker(self) -> None:
         try:
@@ -223,3 +239,10 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
     state_api_service_descriptor = control_api_service_descriptor
     logging_api_service_descriptor = control_api_service_descriptor
     artifact_api_service_descriptor = control_api_service_descriptor
+
+
+def _is_suspended(pid: int) -> bool:
+    """Returns True if a child process is suspended (SIGSTOP)."""
+    with contextlib.suppress(ChildProcessError):  # it has ended
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    return False

@@ -12,6 +12,7 @@ import os
 import shlex
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -22,6 +23,11 @@ LOCK_FILE = ".lock"
 
 # Errors of a folder that takes no lock file: what has to be written there says so, and a run that only reads may go on.
 _TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.ENOTSUP)
+
+# A process that another one has just started may share its lock for a moment, also when the other was killed meanwhile; and
+# a new holder writes its name after taking the lock.
+_UNNAMED_SECONDS = 5.0
+_RETRY_SECONDS = 0.05
 
 _held: set[int] = set()  # descriptors of the files of locks that this process holds
 
@@ -95,6 +101,7 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
     if "://" in folder:
         return None
     path = os.path.join(folder, LOCK_FILE)
+    give_up_at = time.monotonic() + _UNNAMED_SECONDS
     while True:
         try:
             os.makedirs(folder, exist_ok=True)
@@ -113,6 +120,9 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
         except BlockingIOError:
             holder = _read(file)
             os.close(file)
+            if holder is None and time.monotonic() < give_up_at:
+                time.sleep(_RETRY_SECONDS)
+                continue
             raise ConfigurationError(f"{what} {folder} is in use by {holder or 'another process'}; {advice}") from None
         except OSError:  # no locks on this file system
             os.close(file)

@@ -1,7 +1,10 @@
 """Beam pipelines on the direct runner, with real worker processes."""
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import running
 from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 from running import children, listening
 
+from tfx_distribute.components import direct_runner
 from tfx_distribute.components.direct_runner import DirectRunner, as_default
 
 TWO_PROCESSES = [
@@ -61,7 +65,7 @@ def test_a_worker_that_dies_fails_the_pipeline(status):
         os._exit(status)
 
     with (
-        pytest.raises(RuntimeError, match=rf"worker_\d+, a process of Beam's, ended with status {status}"),
+        pytest.raises(RuntimeError, match=rf"worker_\d+, process \d+ of Beam, ended with status {status}"),
         beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
     ):
         _ = pipeline | beam.Create([1]) | beam.Map(die)
@@ -69,10 +73,36 @@ def test_a_worker_that_dies_fails_the_pipeline(status):
 
 
 @pytest.mark.timeout(120)
+def test_a_worker_that_stays_suspended_is_killed_and_named(monkeypatch):
+    monkeypatch.setattr(direct_runner, "_SUSPENDED_SECONDS", 2.0)
+    with (
+        pytest.raises(RuntimeError, match=r"worker_\d+, process \d+ of Beam, was killed, since it stayed suspended"),
+        beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
+    ):
+        _ = pipeline | beam.Create([1]) | beam.Map(lambda element: os.kill(os.getpid(), signal.SIGSTOP))
+    assert children(os.getpid()) == []
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_that_is_suspended_for_a_moment_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(direct_runner, "_SUSPENDED_SECONDS", 20.0)
+
+    def pause(element: int) -> None:
+        waker = f"import os, signal, time; time.sleep(2); os.kill({os.getpid()}, signal.SIGCONT)"
+        subprocess.Popen([sys.executable, "-c", waker])
+        os.kill(os.getpid(), signal.SIGSTOP)
+        (tmp_path / "done").touch()
+
+    with beam.Pipeline(argv=TWO_PROCESSES) as pipeline:
+        _ = pipeline | beam.Create([1]) | beam.Map(pause)
+    assert (tmp_path / "done").exists()
+
+
+@pytest.mark.timeout(120)
 def test_a_worker_that_dies_before_it_is_asked_for_anything(monkeypatch):
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
     with (
-        pytest.raises(RuntimeError, match=r"worker_\d+, a process of Beam's, ended with status 1"),
+        pytest.raises(RuntimeError, match=r"worker_\d+, process \d+ of Beam, ended with status 1"),
         beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
     ):
         _ = pipeline | beam.Create([1]) | beam.Map(print)

@@ -31,8 +31,8 @@ setup(
     # No Python module, but a library that is loaded into training processes; they do without where it cannot be built.
     ext_modules=[
         Extension(
-            "tfx_distribute.components.launchers._loopback",
-            ["components/launchers/_loopback.c"],
+            "tfx_distribute.components.launchers.local._loopback",
+            ["components/launchers/local/_loopback.c"],
             libraries=["dl"],
             optional=True,
         )
@@ -74,5 +74,5 @@ setup(
             "types-jsonschema",
         ],
     },
-    entry_points={"console_scripts": ["tfx-distribute = tfx_distribute.pipelines.cli:main"]},
+    entry_points={"console_scripts": ["tfx-distribute = tfx_distribute.pipelines.cli.main:main"]},
 )

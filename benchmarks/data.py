@@ -117,7 +117,7 @@ def transform(folder: Path, output: Path, materialize: bool) -> dict[str, float]
 
 def shard(folder: Path, output: Path, processes: int, compression: str = "none") -> dict[str, float]:
     """The Sharder, without statistics."""
-    from tfx_distribute.components.shards.executor import Executor
+    from tfx_distribute.components.sharder.executor import Executor
 
     inputs = {
         "examples": [artifact("Examples", folder / "raw")],
@@ -157,11 +157,11 @@ def rate(make_dataset: Callable[[], Any], batch: int, seconds: float = 5.0) -> d
 def read_ours(folder: Path, shards: Path) -> dict[str, float]:
     import tensorflow as tf
 
-    from tfx_distribute.components.trainer.examples import Splits
-    from tfx_distribute.trainer_module.data import Feed
-    from tfx_distribute.trainer_module.features import Features
-    from tfx_distribute.trainer_module.job import Data, Reading, Schedule
-    from tfx_distribute.trainer_module.plan import make_plan
+    from tfx_distribute.components.trainer.input_splits import Splits
+    from tfx_distribute.trainer_module.data.feature_specs import Features
+    from tfx_distribute.trainer_module.data.input_pipeline import Feed
+    from tfx_distribute.trainer_module.job.step_plan import make_plan
+    from tfx_distribute.trainer_module.job.training_job import Data, Reading, Schedule
 
     reading = Reading(cache="none")
     split = Splits([artifact("Examples", shards)], reading, "").read(["train"], "train_args")

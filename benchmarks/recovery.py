@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "modules"
 from faults import STRATEGIES, Strike, can_be_struck
 from training import TrainingCluster, digits_cluster, write_digits
 
-from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.trainer_module.job import Recovery, Schedule
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.trainer_module.job.training_job import Recovery, Schedule
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAVES = 20

@@ -28,8 +28,8 @@ from faults import STRATEGIES
 from training import digits_cluster, write_digits
 from training_speed import FEW, HPARAMS, MANY, ROOT
 
-from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.trainer_module.job import Data, Distribution, Schedule, TrainingResult, UserModule
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.trainer_module.job.training_job import Data, Distribution, Schedule, TrainingResult, UserModule
 
 RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
 MODEL_PARALLEL = Distribution("model_parallel", mesh="1x2", layout_rules=RULES, accelerator_type="cpu")

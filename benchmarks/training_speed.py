@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "modules"
 from faults import STRATEGIES
 from training import digits_cluster, write_digits
 
-from tfx_distribute.components.launchers.fork_server import ForkServer
-from tfx_distribute.trainer_module import compatibility
-from tfx_distribute.trainer_module.cluster import Cluster, replicas_of_roles, serves
-from tfx_distribute.trainer_module.job import Data, Distribution, Schedule
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.cluster import Cluster, replicas_of_roles, serves
+from tfx_distribute.trainer_module.job.training_job import Data, Distribution, Schedule
 
 ROOT = Path(__file__).resolve().parents[1]
 FEW, MANY = 200, 2200
@@ -38,7 +38,7 @@ BY_HAND = [name for name in MEASURED if name != "parameter_server"]  # whose loo
 
 
 def replicas(distribution: Distribution) -> int:
-    return compatibility.readers(distribution) * max(distribution.accelerator_count, 1)
+    return strategy_table.readers(distribution) * max(distribution.accelerator_count, 1)
 
 
 def ours(distribution: Distribution, digits: Data, folder: Path, server: ForkServer, steps: int) -> float:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfx_distribute.components.evaluator.component import Evaluator as Evaluator
     from tfx_distribute.components.pusher.component import Pusher as Pusher
-    from tfx_distribute.components.shards.component import Sharder as Sharder
+    from tfx_distribute.components.sharder.component import Sharder as Sharder
     from tfx_distribute.components.trainer.component import Trainer as Trainer
 
 # Each loaded on first use: the processes of Beam, which need what is below this package, load no TFX.
 _HOMES = {
     "Evaluator": "evaluator.component",
     "Pusher": "pusher.component",
-    "Sharder": "shards.component",
+    "Sharder": "sharder.component",
     "Trainer": "trainer.component",
 }
 

@@ -36,7 +36,7 @@ from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
 from tfx_distribute.components.module_command import module_command
-from tfx_distribute.trainer_module.clock import RunningClock
+from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 
 _PATH_BYTES = 80  # of a folder for sockets: their paths hold 104 to 108 bytes, depending on the system
 _STOP_SECONDS = 5

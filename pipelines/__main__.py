@@ -1,5 +1,5 @@
 """`python -m tfx_distribute.pipelines`: the same as the command `tfx-distribute`."""
 
-from tfx_distribute.pipelines.cli import main
+from tfx_distribute.pipelines.cli.main import main
 
 main()

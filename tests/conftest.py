@@ -21,7 +21,7 @@ import pytest
 import yaml
 from training import TrainingCluster, digits_cluster, write_digits
 
-from tfx_distribute.trainer_module.job import Data
+from tfx_distribute.trainer_module.job.training_job import Data
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = REPOSITORY / "examples"
@@ -36,7 +36,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Data:
 @pytest.fixture(scope="session")
 def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """One fork server for all trainings: TensorFlow is imported once."""
-    from tfx_distribute.components.launchers.fork_server import ForkServer
+    from tfx_distribute.components.launchers.local.fork_client import ForkServer
 
     with ForkServer(tmp_path_factory.mktemp("fork-server") / "log") as server:
         yield server
@@ -45,7 +45,7 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 @pytest.fixture(scope="session")
 def keras_3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """One fork server for all trainings of Keras 3 models."""
-    from tfx_distribute.components.launchers.fork_server import ForkServer
+    from tfx_distribute.components.launchers.local.fork_client import ForkServer
 
     with ForkServer(tmp_path_factory.mktemp("fork-server") / "log", keras_version=3) as server:
         yield server

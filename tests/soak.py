@@ -22,13 +22,13 @@ from pathlib import Path
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-sys.path.insert(0, str(Path(__file__).parent / "modules"))
+sys.path.insert(0, str(Path(__file__).parent / "fakes"))
 
 from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, struck
 from running import children
 from training import digits_cluster, write_digits
 
-from tfx_distribute.components.launchers.fork_server import ForkServer
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
 
 KINDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
 TASKS = {

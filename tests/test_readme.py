@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tfx_distribute.pipelines.cli import main
+from tfx_distribute.pipelines.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +37,19 @@ def test_shows_the_message_of_a_mistake(readme, request, tmp_path):
 
 
 def test_names_every_parameter_value(readme):
-    from tfx_distribute.trainer_module import compatibility
+    from tfx_distribute.trainer_module.job import strategy_table
 
-    for name in (*compatibility.STRATEGIES, *compatibility.ALL_REDUCE, *compatibility.ACCELERATORS):
+    for name in (*strategy_table.STRATEGIES, *strategy_table.ALL_REDUCE, *strategy_table.ACCELERATORS):
         assert f"`{name}`" in readme, name
 
 
 def test_table_of_what_goes_with_what_is_the_codes(request):
-    from tfx_distribute.trainer_module import compatibility
+    from tfx_distribute.trainer_module.job import strategy_table
 
     text = (request.config.rootpath / "docs" / "strategies.md").read_text()
     shown = text.partition("<!-- compatibility -->\n")[2].partition("<!-- /compatibility -->")[0].splitlines()[2:]
     made = []
-    for row in compatibility.STRATEGIES.values():
+    for row in strategy_table.STRATEGIES.values():
         cells = (
             f"`{row.name}`",
             "2" if row.not_keras_3 else "2, 3",
@@ -69,7 +69,7 @@ def test_table_of_what_goes_with_what_is_the_codes(request):
 def test_parameters_that_a_document_shows_are_valid(request):
     import yaml
 
-    from tfx_distribute.pipelines.spec import Parameters
+    from tfx_distribute.pipelines.spec.pipeline import Parameters
 
     (shown,) = blocks((request.config.rootpath / "docs" / "strategies.md").read_text(), "yaml")
     parameters = Parameters.model_validate(yaml.safe_load(shown)["parameters"])
@@ -85,7 +85,7 @@ def test_documents_show_the_task_example_as_it_is(request):
 @pytest.mark.e2e
 def test_python_example_runs(readme, request, tmp_path):
     code = blocks(readme, "python")[1]
-    assert "local.run(" in code
+    assert "local_runner.run(" in code
     root = request.config.rootpath
     (tmp_path / "example.py").write_text(code.replace("examples/digits", str(root / "examples" / "digits")))
     done = subprocess.run(
@@ -100,7 +100,7 @@ def test_python_example_runs(readme, request, tmp_path):
 def test_defaults_against_faults_are_the_codes(readme, request):
     from dataclasses import fields
 
-    from tfx_distribute.trainer_module.job import Recovery
+    from tfx_distribute.trainer_module.job.training_job import Recovery
 
     faults = (request.config.rootpath / "docs" / "faults.md").read_text()
     for field in fields(Recovery):
@@ -111,7 +111,7 @@ def test_defaults_against_faults_are_the_codes(readme, request):
 
 @pytest.mark.parametrize("target", ["kubeflow", "vertex"])
 def test_the_target_that_a_document_shows_is_that_of_the_example(target, request):
-    from tfx_distribute.pipelines.targets import KubeflowTarget, VertexTarget
+    from tfx_distribute.pipelines.spec.targets import KubeflowTarget, VertexTarget
 
     root = request.config.rootpath
     text = (root / "docs" / f"{target}.md").read_text()

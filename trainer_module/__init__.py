@@ -18,12 +18,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfx_distribute.trainer_module.module import ModelContext as ModelContext
-    from tfx_distribute.trainer_module.strategy import get_strategy as get_strategy
-    from tfx_distribute.trainer_module.task import Task as Task
+    from tfx_distribute.trainer_module.strategies.factory import get_strategy as get_strategy
+    from tfx_distribute.trainer_module.user_code.module_loader import ModelContext as ModelContext
+    from tfx_distribute.trainer_module.user_code.task import Task as Task
 
 # What user modules need, each loaded on first use: one of them stands on TensorFlow.
-_HOMES = {"ModelContext": "module", "Task": "task", "get_strategy": "strategy"}
+_HOMES = {"ModelContext": "user_code.module_loader", "Task": "user_code.task", "get_strategy": "strategies.factory"}
 
 __all__ = ["ModelContext", "Task", "get_strategy"]
 

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from tfx_distribute.trainer_module.job import TrainingJob, keras_environment
+from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_environment
 
 
 def main() -> int:

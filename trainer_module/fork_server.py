@@ -31,7 +31,7 @@ import tempfile
 import traceback
 from typing import Any
 
-from tfx_distribute.trainer_module import exposure
+from tfx_distribute.trainer_module.lifecycle import exposure
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 

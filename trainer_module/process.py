@@ -9,31 +9,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import (
-    autograph,
-    checkpoint,
-    coordinator,
-    evaluator,
-    exit_codes,
-    export,
-    files,
-    follower,
-    loop,
-    peers,
-    preemption,
-    run_fn,
-    user_exit,
-    watchdog,
-)
-from tfx_distribute.trainer_module import strategy as strategy_lib
-from tfx_distribute.trainer_module.cluster import (
-    CHIEF_TASK,
-    EVALUATOR,
-    TF_CONFIG,
-    serves,
-    task_from_environment,
-    tf_config_for,
-)
+from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
     PeerLostError,
@@ -42,10 +18,21 @@ from tfx_distribute.trainer_module.errors import (
     TrainingError,
     as_shortage_error,
 )
-from tfx_distribute.trainer_module.failure import ERROR_FILE, Failure
-from tfx_distribute.trainer_module.features import Features
-from tfx_distribute.trainer_module.job import TrainingJob
-from tfx_distribute.trainer_module.progress import PROGRESS_FILE, Progress, Reporter
+from tfx_distribute.trainer_module.job.cluster import (
+    CHIEF_TASK,
+    EVALUATOR,
+    TF_CONFIG,
+    serves,
+    task_from_environment,
+    tf_config_for,
+)
+from tfx_distribute.trainer_module.job.training_job import TrainingJob
+from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, lease, peer_loss, preemption, watchdog
+from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
+from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
+from tfx_distribute.trainer_module.strategies import factory as strategy_lib
+from tfx_distribute.trainer_module.training import autograph, checkpoint, coordinator_steps, export, loop, sidecar_evaluator
+from tfx_distribute.trainer_module.user_code import run_fn, user_exit
 
 
 def main(job_file: str) -> int:
@@ -59,14 +46,14 @@ def main(job_file: str) -> int:
     """
     try:
         _look_for_failure()
-        text = files.read(job_file)
+        text = atomic_files.read(job_file)
         if text is None:
             raise ConfigurationError(f"--job: there is no {job_file}")
         run(TrainingJob.from_json(text))
     except BaseException as error:  # a module that calls sys.exit() has not trained either
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
-        error = peers.lost(error) or as_shortage_error(error) or error
+        error = peer_loss.lost(error) or as_shortage_error(error) or error
         code = _exit_code(error)
         _tell(error, exit_codes.is_final(code))
         return code
@@ -102,7 +89,7 @@ def run(job: TrainingJob) -> None:
     task = task_from_environment(os.environ)
     is_chief = task == CHIEF_TASK
     if is_chief:
-        follower.watch()
+        lease.watch()
     tf_config = tf_config_for(job.distribution, os.environ)
     if tf_config is None:
         os.environ.pop(TF_CONFIG, None)
@@ -114,15 +101,15 @@ def run(job: TrainingJob) -> None:
     if serves(job.distribution, task):
         reporter.report(Progress("serve"))
         reporter.enter("serving", limited=False)
-        coordinator.serve(task, job.distribution)
-        if files.read(job.outputs.result_file) is None:
+        coordinator_steps.serve(task, job.distribution)
+        if atomic_files.read(job.outputs.result_file) is None:
             raise PeerLostError(f"{task} has lost the chief, which has not finished")
         return
     if task.role == EVALUATOR:
         assert job.data is not None, "a run_fn has no evaluator"
-        evaluator.run(job, job.data, task, reporter)
+        sidecar_evaluator.run(job, job.data, task, reporter)
         return
-    strategy = strategy_lib.create(job.distribution, peers.heartbeat_timeout(job.recovery, os.environ))
+    strategy = strategy_lib.create(job.distribution, peer_loss.heartbeat_timeout(job.recovery, os.environ))
     with _own_folders(job, is_chief) as job:
         if job.run_fn is not None:
             reporter.enter("run_fn", limited=False)  # which reports nothing of how it gets on
@@ -132,7 +119,7 @@ def run(job: TrainingJob) -> None:
             assert job.data is not None, "a job without run_fn has data"
             features = Features(job.data)
             model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
-            files.choose_temporary_folder()
+            atomic_files.choose_temporary_folder()
             reporter.enter("export")
             reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
             if is_chief:
@@ -140,7 +127,7 @@ def run(job: TrainingJob) -> None:
             else:
                 checkpoint.discard(lambda folder: export.export(model, features, f"{folder}/serving"))
     if is_chief:
-        files.write(job.outputs.result_file, result.to_json())
+        atomic_files.write(job.outputs.result_file, result.to_json())
     reporter.enter("waiting for the other processes to finish")
     _barrier(strategy)
     reporter.report(Progress("done", step=result.train_steps, train_steps=result.train_steps))
@@ -156,7 +143,7 @@ def _own_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
         tf.io.gfile.makedirs(job.outputs.model_run_dir)
         yield job
         return
-    with files.throwaway_folder() as folder:
+    with atomic_files.throwaway_folder() as folder:
         with contextlib.suppress(OSError):
             os.mkdir(f"{folder}/run")
         outputs = replace(job.outputs, serving_model_dir=f"{folder}/serving", model_run_dir=f"{folder}/run")

@@ -11,8 +11,8 @@ import traceback
 
 from absl import logging
 
-from tfx_distribute.trainer_module import user_exit
 from tfx_distribute.trainer_module.errors import TfxDistributeError
+from tfx_distribute.trainer_module.user_code import user_exit
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,17 +40,17 @@ def main(argv: list[str] | None = None) -> int:
         command.add_argument("--class", dest="class_path", required=True, help="the executor, or the driver, by its path")
     known, beam_args = parser.parse_known_args(argv)
     logging.set_verbosity(logging.INFO)
-    from tfx_distribute.components.container import step
+    from tfx_distribute.components.container import commands
 
     try:
         if known.what == "latest-blessed-model":
-            step.latest_blessed_model(known.executor_input, known.metadata_service, known.pipeline, known.pipeline_root)
+            commands.latest_blessed_model(known.executor_input, known.metadata_service, known.pipeline, known.pipeline_root)
         elif known.what == "resolve-input":
-            step.resolve_input(known.class_path, known.executor_input, known.component)
+            commands.resolve_input(known.class_path, known.executor_input, known.component)
         else:
             paths = dict(given.split("=", 1) for given in known.path)
             with user_exit.os_exit_raises():
-                step.execute(known.class_path, known.executor_input, known.component, paths, beam_args)
+                commands.execute(known.class_path, known.executor_input, known.component, paths, beam_args)
     except TfxDistributeError as error:
         print(error, file=sys.stderr)
         return 1

@@ -11,7 +11,7 @@ from absl import app
 from absl.flags import argparse_flags
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
 
-from tfx_distribute.trainer_module import user_exit
+from tfx_distribute.trainer_module.user_code import user_exit
 
 Arguments = tuple[argparse.Namespace, list[str]]
 

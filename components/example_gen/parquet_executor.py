@@ -12,7 +12,7 @@ from tfx.types import standard_component_specs
 from tfx_distribute.components.example_gen import parquet_columns
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
 from tfx_distribute.components.example_gen.parquet_files import RowGroup, inspect, open_parquet
-from tfx_distribute.components.shards.encoding import Encoder
+from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.trainer_module.errors import DataError
 
 _BATCH_ROWS = 1000

@@ -10,7 +10,7 @@ from tfx.components.example_gen import base_example_gen_executor
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen.data_files import list_files
-from tfx_distribute.trainer_module import records
+from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.errors import DataError
 
 
@@ -37,8 +37,8 @@ class _ReadRecords(beam.PTransform):
 
 
 def _examples(file: str) -> Iterator[bytes]:
-    for number, record in enumerate(records.scan(file)):
-        if isinstance(record, records.Damage):
+    for number, record in enumerate(tfrecords.scan(file)):
+        if isinstance(record, tfrecords.Damage):
             raise DataError(str(record))
         try:
             example = _parse(record)

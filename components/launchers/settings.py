@@ -5,11 +5,11 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from tfx_distribute.components.launchers.custom_job import CustomJobSettings
-from tfx_distribute.components.launchers.tfjob import TFJobSettings
-from tfx_distribute.trainer_module import compatibility
-from tfx_distribute.trainer_module.cluster import replicas_of_roles
-from tfx_distribute.trainer_module.job import Distribution
+from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
+from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
+from tfx_distribute.trainer_module.job.training_job import Distribution
 
 Settings = TFJobSettings | CustomJobSettings
 
@@ -33,7 +33,7 @@ def from_json(text: str) -> Settings:
 def wanted(settings: Settings, distribution: Distribution) -> bool:
     """Whether a training is to run elsewhere, and not in the Trainer's own step."""
     if settings.training == "auto":
-        return sum(replicas_of_roles(compatibility.resolve(distribution)[0]).values()) > 1
+        return sum(replicas_of_roles(strategy_table.resolve(distribution)[0]).values()) > 1
     return settings.training != "step"
 
 

@@ -12,10 +12,11 @@ from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 from tfx.utils import json_utils
 
-from tfx_distribute.components.trainer import executor, request
-from tfx_distribute.trainer_module import compatibility, module
+from tfx_distribute.components.trainer import executor, job_builder
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import PARAMETERS
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.training_job import PARAMETERS
+from tfx_distribute.trainer_module.user_code import module_loader
 
 Text: TypeAlias = str | data_types.RuntimeParameter
 Number: TypeAlias = int | data_types.RuntimeParameter
@@ -34,7 +35,7 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
         "checkpoint_dir": component_spec.ExecutionParameter(type=str, optional=True),
         "launcher": component_spec.ExecutionParameter(type=str, optional=True),
         **{
-            field.name: component_spec.ExecutionParameter(type=request.property_type(field), optional=True)
+            field.name: component_spec.ExecutionParameter(type=job_builder.property_type(field), optional=True)
             for dataclass in PARAMETERS
             for field in fields(dataclass)
         },
@@ -268,7 +269,7 @@ class Trainer(base_component.BaseComponent):
         known = {name: value for name, value in properties.items() if not isinstance(value, data_types.RuntimeParameter)}
         kind = _kind_of_function(module_file, run_fn, build_model)
         if kind:
-            request.check_function(kind, known, base_model=bool(base_model))
+            job_builder.check_function(kind, known, base_model=bool(base_model))
         spec = TrainerSpec(
             examples=examples or transformed_examples,
             transform_graph=transform_graph,
@@ -306,11 +307,11 @@ def _kind_of_function(module_file: Text | None, run_fn: Text | None, build_model
     if not module_file:
         return "run_fn" if run_fn else "build_model"
     if isinstance(module_file, str) and os.path.isfile(module_file):
-        return module.training_function(module.top_level_names(module_file), module_file)
+        return module_loader.training_function(module_loader.top_level_names(module_file), module_file)
     return None
 
 
 def _check(parameters: dict[str, Any]) -> None:
     """Refuses what is known to be wrong before the pipeline runs: all of it, where no value is left for run time."""
     if not any(isinstance(value, data_types.RuntimeParameter) for value in parameters.values()):
-        compatibility.check(*request.training_parameters(parameters))
+        strategy_table.check(*job_builder.training_parameters(parameters))

@@ -11,12 +11,12 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_distribute.components.launchers import local
 from tfx_distribute.components.launchers import settings as settings_lib
-from tfx_distribute.components.trainer import remote, request, saved_state
-from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.components.launchers.local import launcher as local_launcher
+from tfx_distribute.components.trainer import job_builder, remote_training, saved_state
 from tfx_distribute.trainer_module.errors import TrainingError, explaining_shortage
-from tfx_distribute.trainer_module.job import TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
 
 
 class Executor(base_executor.BaseExecutor):
@@ -43,14 +43,14 @@ class Executor(base_executor.BaseExecutor):
         self._log_startup(input_dict, output_dict, exec_properties)
         launcher = exec_properties.get("launcher")
         settings = settings_lib.from_json(launcher) if launcher else None
-        if settings and settings_lib.wanted(settings, request.training_parameters(exec_properties)[0]):
-            job, result = remote.train(input_dict, output_dict, exec_properties, settings)
+        if settings and settings_lib.wanted(settings, job_builder.training_parameters(exec_properties)[0]):
+            job, result = remote_training.train(input_dict, output_dict, exec_properties, settings)
         else:
             # Readable by its owner only, as the job document inside it has to be.
             with explaining_shortage(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
-                job = request.training_job(input_dict, output_dict, exec_properties, work_dir)
+                job = job_builder.training_job(input_dict, output_dict, exec_properties, work_dir)
                 with saved_state.owned(job.outputs):
-                    result = local.launch(job, work_dir)
+                    result = local_launcher.launch(job, work_dir)
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
         serving_model_dir = path_utils.serving_model_dir(model.uri)
         if not fileio.exists(serving_model_dir):
@@ -63,7 +63,7 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     """Writes how the model was trained into its custom properties, for ML Metadata."""
     model.set_string_custom_property("strategy", job.distribution.strategy)
     model.set_int_custom_property("num_workers", job.distribution.num_workers)
-    model.set_int_custom_property("num_parameter_servers", compatibility.num_parameter_servers(job.distribution))
+    model.set_int_custom_property("num_parameter_servers", strategy_table.num_parameter_servers(job.distribution))
     model.set_int_custom_property("num_evaluators", job.distribution.num_evaluators)
     model.set_string_custom_property("mesh", job.distribution.mesh)
     model.set_int_custom_property("num_replicas", result.num_replicas)

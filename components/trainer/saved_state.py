@@ -8,7 +8,7 @@ from absl import logging
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.launchers import locks
-from tfx_distribute.trainer_module.job import Outputs
+from tfx_distribute.trainer_module.job.training_job import Outputs
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 SECRET = "the owner's alone"  # noqa: S105
-MODULES = Path(__file__).parents[1] / "modules"
+MODULES = Path(__file__).parents[1] / "fakes"
 # As the kernel writes them: 127.0.0.1, the same mapped into IPv6, ::1.
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 NETWORK = "ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec "

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfx_distribute.trainer_module import compatibility
+from tfx_distribute.trainer_module.job import strategy_table
 
 pytestmark = pytest.mark.e2e
 
@@ -36,14 +36,14 @@ def run(command, root, pipeline, strategy, *more):
 
 
 def test_every_strategy_has_its_cells():
-    assert set(compatibility.STRATEGIES) - set(CELLS) == {"tpu"}, "which needs a TPU"
+    assert set(strategy_table.STRATEGIES) - set(CELLS) == {"tpu"}, "which needs a TPU"
 
 
 @pytest.mark.parametrize("strategy", CELLS)
 def test_digits(command, request, root, strategy):
     """The pipeline's own threshold is 0.95 on held-out digits; a model below it would exit with 3."""
     # Workers of parameter servers read shards of their own as fast as each can: where one is slow, its examples come late.
-    more = ("epochs=40",) if compatibility.STRATEGIES[strategy].parameter_servers else ()
+    more = ("epochs=40",) if strategy_table.STRATEGIES[strategy].parameter_servers else ()
     done = run(command, root, request.config.rootpath / "examples" / "digits" / "pipeline.yaml", strategy, *more)
     assert done.code == 0, done.output
     assert re.search(rf"trained +{strategy}, ", done.output)

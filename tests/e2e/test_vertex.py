@@ -26,7 +26,8 @@ from vertex_api import VertexApi
 from vertex_pipelines import Run, VertexPipelines
 from vertex_pools import Options
 
-from tfx_distribute.pipelines import loader, vertex_client
+from tfx_distribute.pipelines.runners.vertex import client as vertex_client
+from tfx_distribute.pipelines.spec import loader
 
 # Every task of every run is a process that imports TFX.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

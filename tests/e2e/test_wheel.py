@@ -37,7 +37,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 def test_holds_nothing_but_the_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"tfx_distribute", "tfx_distribute-0.1.0.dist-info"}
-    for file in ("py.typed", "pipelines/cli.py", "components/launchers/local.py", "trainer_module/__main__.py"):
+    for file in (
+        "py.typed",
+        "pipelines/cli/main.py",
+        "components/launchers/local/launcher.py",
+        "trainer_module/__main__.py",
+    ):
         assert f"tfx_distribute/{file}" in names
 
 
@@ -62,7 +67,7 @@ def test_runs_outside_the_checkout(wheel, tmp_path, request):
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    where = run("-c", "import tfx_distribute.components.launchers.local as local; print(local.__file__)")
+    where = run("-c", "import tfx_distribute.components.launchers.local.launcher as local; print(local.__file__)")
     assert where.strip().splitlines()[-1].startswith(str(site))
     pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
     output = run("-m", "tfx_distribute.pipelines", "run", str(pipeline), "-p", "strategy=one_device", "-p", "epochs=8")

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from tfx_distribute.trainer_module.cluster import Cluster
-from tfx_distribute.trainer_module.job import Distribution, Schedule, TrainingResult
-from tfx_distribute.trainer_module.progress import Progress
+from tfx_distribute.trainer_module.job.cluster import Cluster
+from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, TrainingResult
+from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 pytestmark = pytest.mark.e2e
 
@@ -61,8 +61,9 @@ def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, tmp_pat
     """A launcher elsewhere tries it again, or not; whether the chief is gone is another test's."""
     job = write_job(cluster, distribution=Distribution("parameter_server"))
     code = (
-        "import sys; from tfx_distribute.trainer_module import coordinator, process; "
-        "coordinator.serve = lambda task, distribution: None; sys.exit(process.main(sys.argv[1]))"
+        "import sys; from tfx_distribute.trainer_module import process; "
+        "from tfx_distribute.trainer_module.training import coordinator_steps; "
+        "coordinator_steps.serve = lambda task, distribution: None; sys.exit(process.main(sys.argv[1]))"
     )
     config = Cluster.of({"chief": 1, "worker": 1, "ps": 1}, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])
     environment = {**os.environ, "TF_CONFIG": config.tf_config(config.tasks[-1])}

@@ -5,7 +5,7 @@ from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.types import standard_artifacts
 from tfx.utils import name_utils
 
-from tfx_distribute.components.container import step
+from tfx_distribute.components.container import commands
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
 
 DRIVER = name_utils.get_full_name(FileBasedExampleGen.DRIVER_CLASS)
@@ -20,7 +20,7 @@ def resolved(tmp_path, pattern="span-{SPAN}/*"):
         "input_config": json.dumps({"splits": [{"name": "all", "pattern": pattern}]}),
     }
     told = {"inputs": {"parameterValues": values}, "outputs": {"outputFile": str(output_file)}}
-    step.resolve_input(DRIVER, told, INTERFACE)
+    commands.resolve_input(DRIVER, told, INTERFACE)
     document = json.loads(output_file.read_text())
     return json.loads(document["parameterValues"][RESOLVED_INPUT])
 
@@ -52,7 +52,7 @@ class Remembers:
 
 
 def test_an_input_that_stands_for_none_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(step.import_utils, "import_class_by_path", _class)
+    monkeypatch.setattr(commands.import_utils, "import_class_by_path", _class)
     kind = {"artifactType": {"schemaTitle": "tfx.Model"}}
     component = {"inputDefinitions": {"artifacts": {"model": kind, "baseline_model": kind}}}
     given = {
@@ -64,7 +64,7 @@ def test_an_input_that_stands_for_none_is_left_out(tmp_path, monkeypatch):
         },
         "outputs": {"outputFile": str(tmp_path / "output_metadata.json")},
     }
-    step.execute("executor", given, component, {}, [])
+    commands.execute("executor", given, component, {}, [])
     assert list(Remembers.told["inputs"]) == ["model"]
     assert json.loads((tmp_path / "output_metadata.json").read_text()) == {"artifacts": {}, "parameterValues": {}}
 

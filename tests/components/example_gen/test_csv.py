@@ -7,7 +7,7 @@ import pytest
 from ingestion import rows
 
 from tfx_distribute.components.example_gen import csv_rows
-from tfx_distribute.pipelines.spec import Data
+from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 
 MIN, MAX = -(2**63), 2**63 - 1
@@ -75,7 +75,7 @@ def test_number_that_float32_cannot_hold(tmp_path, number):
         ("x,y\n1,ü\n".encode("latin-1"), "as CSV in UTF-8: line 2: "),
         ("x,y\n1,2\n".encode("utf-16"), "a.csv is text in UTF-16; convert it to UTF-8"),
         (b"\xfe\xff" + "x,y\n1,2\n".encode("utf-16-be"), "a.csv is text in UTF-16; convert it to UTF-8"),
-        (gzip.compress(b"x,y\n1,2\n"), "a.csv is gzipped; uncompress it"),
+        (gzip.compress(b"x,y\n1,2\n", mtime=0), "a.csv is gzipped; uncompress it"),
         ("x,y\n1,2\n".encode("utf-16-le"), "line 1: line contains NUL; if the file is in UTF-16, convert it to UTF-8"),
         (b"x,y\n1,\x002\n", "line 2: line contains NUL"),
     ],

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from tfx_distribute.components.example_gen import parquet_columns, parquet_files
 from tfx_distribute.components.example_gen.data_files import open_file
-from tfx_distribute.pipelines.spec import Data
+from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 
 INT64 = (-(2**63), 2**63 - 1)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from ingestion import rows
 
-from tfx_distribute.pipelines.spec import Data
+from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 
 

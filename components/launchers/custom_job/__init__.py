@@ -1,0 +1,1 @@
+"""Runs a training cluster as a CustomJob of Vertex AI."""

@@ -1,0 +1,1 @@
+"""Runs a training cluster as processes of this machine."""

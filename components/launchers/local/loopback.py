@@ -1,0 +1,67 @@
+"""Keeps the servers of local training processes for this user: see `_loopback.c`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
+
+_SEPARATORS = " :"  # of LD_PRELOAD, which knows no quoting
+_STRANGERS = {
+    Exposure.NETWORK: "Whoever reaches this machine over the network",
+    Exposure.MACHINE: "Every user of this machine",
+}
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that load the library into a process, given its other variables; none without a library."""
+    library = _library()
+    if library is None or _has_separator(library):
+        return {}
+    before = environ.get("LD_PRELOAD")
+    return {"LD_PRELOAD": f"{library}:{before}" if before else str(library)}
+
+
+def describe(exposure: Exposure, log: Path) -> str:
+    """Describes who can connect to training processes; empty if only their owner can.
+
+    Args:
+      exposure: As found in a process that was started with `environment`.
+      log: File of what that process printed.
+
+    Raises:
+      ConfigurationError: Not even their owner can, so that they cannot work together.
+    """
+    if exposure is Exposure.OWNER:
+        return ""
+    if exposure is Exposure.NONE:
+        raise ConfigurationError(
+            "training processes of this user cannot connect to each other: the kernel gives this user's id for all users "
+            "outside its user namespace too; train as a user with another id, or in one process"
+        )
+    return (
+        f"WARNING: {_STRANGERS[exposure]} can take over this training while it runs, and read and write your files through "
+        f"it, because {_reason(exposure, log)}. See docs/security.md"
+    )
+
+
+def _reason(exposure: Exposure, log: Path) -> str:
+    if exposure is Exposure.MACHINE:
+        return "this kernel does not tell which user a connection comes from (sock_diag)"
+    library = _library()
+    if library is None:
+        return (
+            "the library that prevents it is missing: it is built on Linux, with a C compiler, when tfx-distribute is "
+            "installed"
+        )
+    if _has_separator(library):
+        return f"the library that prevents it is at a path that LD_PRELOAD cannot hold, with a space or a colon: {library}"
+    return f"the library that prevents it could not be loaded: see {log}"
+
+
+def _library() -> Path | None:
+    return next(iter(sorted(Path(__file__).parent.glob("_loopback*.so"))), None)
+
+
+def _has_separator(library: Path) -> bool:
+    return any(separator in str(library) for separator in _SEPARATORS)

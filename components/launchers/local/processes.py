@@ -1,0 +1,305 @@
+"""The processes of a local training cluster, as their launcher sees them: starts, follows and ends them."""
+
+import contextlib
+import queue
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tfx_distribute.components.launchers.local import cpu_time
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.components.launchers.local.out_of_memory import OomKills
+from tfx_distribute.components.launchers.local.silence import Signs, Silence, SilenceMonitor
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, WORKER, Task
+from tfx_distribute.trainer_module.lifecycle import exit_codes, failure_report
+from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
+from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress
+
+POLL_SECONDS = 0.1
+TERM_SECONDS = 3.0  # what processes are given to end when asked to
+KILL_SECONDS = 30.0  # what the kernel is given to end a killed process, which may have much memory to free
+SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
+# How long to wait for others after a process ended in a way that only follows from what happened to another.
+_AFTERMATH = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
+LAST_LINES = 20
+LEAST_FREE_BYTES = 65536  # with less, a folder counts as full
+
+ProgressListener = Callable[[Task, Progress], None]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cluster failed.
+
+    Attributes:
+      message: The words that a person needs.
+      final: Whether another try would fail too.
+      out_of_memory: Whether it was for want of memory.
+      stuck: Whether a process was ended since it made no progress.
+    """
+
+    message: str
+    final: bool
+    out_of_memory: bool = False
+    stuck: bool = False
+
+
+class LostError(TrainingError):
+    """A cluster failed, and another try may do better.
+
+    Attributes:
+      failure: Why.
+    """
+
+    def __init__(self, failure: Failure):
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass
+class Process:
+    """One process of the cluster.
+
+    Attributes:
+      task: Who it is in the cluster.
+      job_file: What it is to do.
+      environment: What it is told beside.
+      work_dir: Where it reports.
+      log_dir: Where it prints.
+      serves: Whether it goes on for as long as the coordinator does, and is ended then.
+      pid: Its process id, once it has started.
+      status: Exit code, or minus the number of the signal that ended it; None while it runs.
+      silence: How long it had given no sign of life when it was killed for that; None if it was not.
+      killed_at: When it was first killed for that, in seconds of the launcher's `RunningClock`.
+      progress: Its last report; None before the first.
+      oom_kills: The kernel's count of processes killed for want of memory, once it has started.
+    """
+
+    task: Task
+    job_file: Path
+    environment: Mapping[str, str]
+    work_dir: Path
+    log_dir: Path
+    serves: bool = False
+    pid: int = 0
+    status: int | None = None
+    silence: Silence | None = None
+    killed_at: float = 0.0
+    progress: Progress | None = None
+    oom_kills: OomKills | None = None
+    _read: int = field(default=0)
+
+    @property
+    def log(self) -> Path:
+        """File of what it prints."""
+        return self.log_dir / f"{self.task.file_name}.log"
+
+    @property
+    def _progress(self) -> Path:
+        return self.work_dir / f"{self.task.file_name}.progress"
+
+    @property
+    def _error(self) -> Path:
+        return self.work_dir / f"{self.task.file_name}.error"
+
+    def start(self, server: ForkServer) -> None:
+        """Starts it; for the first time, or again."""
+        self._error.unlink(missing_ok=True)
+        self._progress.write_bytes(b"")  # it is there from now on, however full the disk gets
+        self.pid, self.status, self.silence, self.progress, self._read = 0, None, None, None, 0
+        told = {**self.environment, PROGRESS_FILE: str(self._progress), failure_report.ERROR_FILE: str(self._error)}
+        server.start(self.task.file_name, self.job_file, self.log, told)
+
+    def new_progress(self) -> list[Progress]:
+        """The reports since the last call."""
+        with self._progress.open("rb") as file:
+            file.seek(self._read)
+            complete, _, _ = file.read().rpartition(b"\n")
+        if not complete:
+            return []
+        self._read += len(complete) + 1
+        reports = []
+        for line in complete.splitlines():
+            with contextlib.suppress(ValueError, TypeError):  # cut short by a full disk
+                reports.append(Progress.from_json(line.decode()))
+        self.progress = reports[-1] if reports else self.progress
+        return reports
+
+    def signs_of_life(self) -> Signs:
+        """Returns when the file of its reports was last touched, and the CPU time that it has used."""
+        touched = 0
+        with contextlib.suppress(FileNotFoundError):
+            touched = self._progress.stat().st_mtime_ns
+        return Signs(touched, cpu_time.seconds(self.pid))
+
+    def failure(self) -> Failure:
+        """Why it failed, with the end of what it printed where it died."""
+        assert self.status is not None
+        final = exit_codes.is_final(self.status)
+        killed_for_memory = (
+            self.status == -signal.SIGKILL and not self.silence and self.oom_kills is not None and self.oom_kills.any_since()
+        )
+        out_of_memory = self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory
+        told = failure_report.Failure.read(str(self._error))
+        if told and told.expected:
+            return Failure(told.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
+        how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
+        if self.silence:
+            how = self.silence.message
+        elif killed_for_memory:
+            how = "killed by the kernel: out of memory"
+        lines = self.log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines() if self.log.exists() else []
+        message = "\n".join(
+            [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
+            + [f"  {line}" for line in lines[-LAST_LINES:]]
+            + _want_of_space(self.work_dir, self.log_dir)
+        )
+        return Failure(message, final, out_of_memory, self.silence is not None and self.silence.busy)
+
+
+def _want_of_space(*folders: Path) -> list[str]:
+    """Returns a line that names a folder on a full disk, where a process could not write why it failed; else none."""
+    full = [folder for folder in folders if shutil.disk_usage(folder).free < LEAST_FREE_BYTES]
+    return [f"no space is left in {full[0]}; free some, or set TMPDIR to another folder"] if full else []
+
+
+class Processes:
+    """All processes of one try.
+
+    Args:
+      server: What starts them.
+      processes: The processes.
+      on_progress: Called with each report of each of them.
+      silence: Finds those that give no sign of life.
+    """
+
+    def __init__(self, server: ForkServer, processes: list[Process], on_progress: ProgressListener, silence: SilenceMonitor):
+        self._server = server
+        self._all = processes
+        self._on_progress = on_progress
+        self._silence = silence
+        self._clock = RunningClock()
+
+    def start(self) -> None:
+        """Starts all of them."""
+        for process in self._all:
+            process.start(self._server)
+
+    def follow(self, may_restart: Callable[[Failure], bool]) -> None:
+        """Passes on progress until all that train have ended well.
+
+        Args:
+          may_restart: Asked, when a worker that only serves a coordinator has died, whether to start it again.
+
+        Raises:
+          LostError: One has not, and another try may do better.
+          TrainingError: One has not, and another would not either; or the kernel does not end one that was killed.
+        """
+        deadline: float | None = None
+        while any(process.status is None for process in self._all if not process.serves):
+            self._hear()
+            self._pass_on()
+            self._check_killed()
+            failed = [process for process in self._all if process.status]
+            for process in failed:
+                # Training goes on without it, and has its share read again once it is back.
+                lone = process.serves and process.task.role == WORKER and len(failed) == 1 and deadline is None
+                if lone and not process.failure().final and may_restart(process.failure()):
+                    process.start(self._server)
+                elif deadline is None or process.status not in _AFTERMATH:
+                    deadline = time.monotonic() + _AFTERMATH.get(process.status or 0, 0.0)
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        failures = [(process.status, process.failure()) for process in self._all if process.status]
+        if not failures:
+            return
+        # Those that only lost the one that died are not the ones to name, if there is another.
+        _, told = min(failures, key=lambda of: (not of[1].final, of[0] in _AFTERMATH))
+        if told.final:
+            raise TrainingError(told.message)
+        raise LostError(told)
+
+    def save_and_end(self) -> None:
+        """Has them save what they have, and ends them."""
+        training = [process for process in self._all if not process.serves]
+        try:
+            self._signal(training, signal.SIGTERM, SAVE_SECONDS)
+        finally:  # a second Ctrl-C does not wait
+            self.end()
+
+    def end(self) -> None:
+        """Ends what still runs, first asking."""
+        self._signal(self._all, signal.SIGTERM, TERM_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends what still runs without asking: of a cluster that lost a process, nobody can save any more."""
+        self._signal(self._all, signal.SIGKILL, TERM_SECONDS)
+
+    def _signal(self, processes: list[Process], number: int, patience: float) -> None:
+        running = [process for process in processes if process.status is None]
+        deadline = time.monotonic() + patience
+        try:
+            for process in running:
+                self._server.signal(process.task.file_name, number)
+            while any(process.status is None for process in running) and time.monotonic() < deadline:
+                self._hear()
+                self._pass_on()
+        except TrainingError:
+            pass  # the server is gone, and took its processes along
+
+    def _pass_on(self) -> None:
+        for process in self._all:
+            for progress in process.new_progress():
+                if progress.stalled_secs:
+                    self._report_stall(process)
+                else:
+                    self._on_progress(process.task, progress)
+        running = {p.task.file_name: p.signs_of_life() for p in self._all if p.pid and p.status is None}
+        now = self._clock.seconds()
+        hung = self._silence.hung(now, running)
+        for process in self._all:
+            if process.task.file_name in hung:
+                if not process.silence:
+                    process.silence, process.killed_at = hung[process.task.file_name], now
+                self._server.signal(process.task.file_name, signal.SIGKILL)
+
+    def _check_killed(self) -> None:
+        """Raises a `TrainingError` if a process still runs long after it was killed because it hung."""
+        for process in self._all:
+            if process.silence and process.status is None and self._clock.seconds() - process.killed_at >= KILL_SECONDS:
+                raise TrainingError(
+                    f"training process {process.task} (pid {process.pid}) gave no sign of life and was killed, but "
+                    f"the kernel has not ended it for {KILL_SECONDS:g} s: its cgroup may be frozen, or it waits for a disk, "
+                    "a network file system or a device that does not answer. Once that is remedied, the same command "
+                    "continues after the last saved step"
+                )
+
+    def _report_stall(self, process: Process) -> None:
+        """Says who is waited for: those that are stalled outside TensorFlow hold up those inside."""
+        stalled = [p for p in self._all if p.progress and p.progress.stalled_secs and p.status is None]
+        culprits = [p for p in stalled if p.progress and not p.progress.in_tensorflow] or stalled
+        if process is not culprits[0]:
+            return
+        who = " and ".join(
+            f"{p.task}, which has been in {p.progress.activity} for {p.progress.stalled_secs:.0f} s"
+            for p in culprits
+            if p.progress
+        )
+        chief = next((p.progress for p in self._all if p.task == CHIEF_TASK and p.progress), Progress("start"))
+        plain = replace(chief, activity="", stalled_secs=0.0, in_tensorflow=False)
+        self._on_progress(CHIEF_TASK, replace(plain, message=f"waiting for {who}"))
+
+    def _hear(self) -> None:
+        """Takes in the server's next answer, if one comes in time."""
+        with contextlib.suppress(queue.Empty):
+            answer = self._server.next_answer(POLL_SECONDS)
+            for process in self._all:
+                if process.task.file_name == answer.get("started"):
+                    process.pid, process.oom_kills = answer["pid"], OomKills.of(answer["pid"])
+                elif process.pid and process.pid == answer.get("pid"):
+                    process.status = answer["status"]

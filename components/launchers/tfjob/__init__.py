@@ -1,0 +1,1 @@
+"""Runs a training cluster as a TFJob of Kubeflow's Training Operator."""

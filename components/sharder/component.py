@@ -1,0 +1,116 @@
+"""The Sharder component: balanced, shuffled TFRecord shards of examples, transformed on the way."""
+
+from typing import TypeAlias
+
+from tfx import types
+from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.orchestration import data_types
+from tfx.types import component_spec, standard_artifacts, standard_component_specs
+
+from tfx_distribute.components.sharder import executor
+from tfx_distribute.components.sharder.beam_pipeline import COMPRESSIONS
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+Number: TypeAlias = int | data_types.RuntimeParameter
+
+
+class SharderSpec(component_spec.ComponentSpec):
+    """What the Sharder takes and gives."""
+
+    PARAMETERS = {  # noqa: RUF012 (as TFX declares them)
+        "num_shards": component_spec.ExecutionParameter(type=int, optional=True),
+        "num_workers": component_spec.ExecutionParameter(type=int, optional=True),
+        "compression": component_spec.ExecutionParameter(type=str, optional=True),
+        "seed": component_spec.ExecutionParameter(type=int, optional=True),
+    }
+    INPUTS = {  # noqa: RUF012
+        standard_component_specs.EXAMPLES_KEY: component_spec.ChannelParameter(type=standard_artifacts.Examples),
+        standard_component_specs.TRANSFORM_GRAPH_KEY: component_spec.ChannelParameter(
+            type=standard_artifacts.TransformGraph, optional=True
+        ),
+        standard_component_specs.SCHEMA_KEY: component_spec.ChannelParameter(type=standard_artifacts.Schema, optional=True),
+    }
+    OUTPUTS = {  # noqa: RUF012
+        executor.SHARDED_EXAMPLES: component_spec.ChannelParameter(type=standard_artifacts.Examples),
+        standard_component_specs.STATISTICS_KEY: component_spec.ChannelParameter(
+            type=standard_artifacts.ExampleStatistics, optional=True
+        ),
+    }
+
+
+class Sharder(base_beam_component.BaseBeamComponent):
+    """Writes each split of examples as a number of TFRecord shards, for training processes to share.
+
+    Shards have the same number of examples but for one; examples are shuffled over all of them, and the same seed gives the
+    same bytes, whatever the Beam runner. A manifest beside them says how many examples and bytes each has, and its checksum.
+    With a transform graph it is the pass over the data that writes transformed examples, in place of Transform's own:
+
+    ```python
+    transform = Transform(examples=..., schema=..., module_file=..., materialize=False)
+    sharder = Sharder(
+        examples=example_gen.outputs["examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        num_shards=8,
+    )
+    trainer = Trainer(
+        examples=sharder.outputs["sharded_examples"], transform_graph=transform.outputs["transform_graph"], ...
+    )
+    ```
+
+    Component `outputs` contains:
+     - `sharded_examples`: Channel of type `standard_artifacts.Examples`, with the splits of the input and `manifest.json`.
+     - `statistics`: Channel of type `standard_artifacts.ExampleStatistics` of what was written, unless that is disabled.
+    """
+
+    SPEC_CLASS = SharderSpec
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
+
+    def __init__(
+        self,
+        examples: types.BaseChannel,
+        transform_graph: types.BaseChannel | None = None,
+        schema: types.BaseChannel | None = None,
+        num_shards: Number | None = None,
+        num_workers: Number | None = None,
+        compression: str | data_types.RuntimeParameter | None = None,
+        seed: Number | None = None,
+        disable_statistics: bool = False,
+    ):
+        """Constructs a Sharder component.
+
+        Args:
+          examples: Channel of `standard_artifacts.Examples`: tf.Examples in TFRecord files.
+          transform_graph: Channel of `standard_artifacts.TransformGraph` to transform them with.
+          schema: Channel of `standard_artifacts.Schema`. Exactly one of `transform_graph` and `schema`; with a schema, the
+            features that it names are written as they are.
+          num_shards: Shards of each split. Default 0: a multiple of `num_workers`, at least 16, of 128 MiB at most.
+          num_workers: Training processes that will read them, where `num_shards` is 0. Default 1.
+          compression: `none`, or `gzip` for smaller shards that take longer to read. Default `none`.
+          seed: What the order of examples is drawn with. Default 0.
+          disable_statistics: Whether no statistics of the written examples are worked out.
+
+        Raises:
+          ConfigurationError: The arguments contradict each other.
+        """
+        if bool(transform_graph) == bool(schema):
+            raise ConfigurationError("Sharder: exactly one of transform_graph and schema must be supplied")
+        if isinstance(compression, str) and compression not in COMPRESSIONS:
+            raise ConfigurationError(f"compression: {compression!r} is not known; choose one of {', '.join(COMPRESSIONS)}")
+        for name, value, least in (("num_shards", num_shards, 0), ("num_workers", num_workers, 1), ("seed", seed, 0)):
+            if isinstance(value, int) and value < least:
+                raise ConfigurationError(f"{name}: {value} is too small; write {least} or more")
+        outputs = {executor.SHARDED_EXAMPLES: types.Channel(type=standard_artifacts.Examples)}
+        if not disable_statistics:
+            outputs[standard_component_specs.STATISTICS_KEY] = types.Channel(type=standard_artifacts.ExampleStatistics)
+        super().__init__(
+            spec=SharderSpec(
+                examples=examples,
+                transform_graph=transform_graph,
+                schema=schema,
+                num_shards=num_shards,
+                num_workers=num_workers,
+                compression=compression,
+                seed=seed,
+                **outputs,
+            )
+        )

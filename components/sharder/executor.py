@@ -1,0 +1,142 @@
+"""The Sharder's executor: examples, through the transform, into shards; with Beam."""
+
+import os
+import re
+import uuid
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from absl import logging
+from tfx import types
+from tfx.components.util import examples_utils
+from tfx.dsl.components.base import base_beam_executor
+from tfx.dsl.io import fileio
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import io_utils
+
+from tfx_distribute.components import schemas
+from tfx_distribute.components.sharder import beam_pipeline
+from tfx_distribute.trainer_module.data import shard_manifest
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, TfxDistributeError
+
+SHARDED_EXAMPLES = "sharded_examples"
+
+
+class Executor(base_beam_executor.BaseBeamExecutor):
+    """Writes each split of examples as so many shards."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Transforms, shuffles, writes and counts examples.
+
+        Args:
+          input_dict: Input artifacts: examples, and transform_graph or schema.
+          output_dict: Output artifacts: sharded_examples, and statistics where they are wanted.
+          exec_properties: The component's parameters.
+
+        Raises:
+          ConfigurationError: The examples cannot be divided as asked.
+          DataError: An example cannot be read.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        examples = input_dict[standard_component_specs.EXAMPLES_KEY][0]
+        sharded = artifact_utils.get_single_instance(output_dict[SHARDED_EXAMPLES])
+        work_dir = os.path.join(self._get_tmp_dir(), uuid.uuid4().hex)
+        fileio.makedirs(work_dir)
+        try:
+            request = _request(input_dict, output_dict, exec_properties, work_dir)
+            self._run(request)
+            found = beam_pipeline.collect(request)
+        finally:
+            fileio.rmtree(work_dir)
+        for output in (sharded, *output_dict.get(standard_component_specs.STATISTICS_KEY, ())):
+            output.split_names = examples.split_names
+            output.span = examples.span
+        examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
+        for name, split in found.items():
+            num_shards = len(split.shards)
+            logging.info("Split %s: %d examples in %d shards (%s)", name, split.num_examples, num_shards, split.reason)
+            sharded.set_int_custom_property(f"num_shards_{name}", num_shards)
+            sharded.set_int_custom_property(f"num_examples_{name}", split.num_examples)
+        # Last: what has no manifest was never finished.
+        fingerprint = schemas.fingerprint(request.schema)
+        shard_manifest.write(shard_manifest.Manifest(request.compression, request.seed, fingerprint, found), sharded.uri)
+
+    def _run(self, request: beam_pipeline.Request) -> None:
+        try:
+            with self._make_beam_pipeline() as pipeline:
+                beam_pipeline.build(pipeline, request, beam_pipeline.num_processes(self._beam_pipeline_args))
+        except Exception as error:
+            told = _told(error)
+            if told is None:
+                raise
+            raise told from error
+
+
+def _request(
+    inputs: dict[str, list[types.Artifact]],
+    outputs: dict[str, list[types.Artifact]],
+    exec_properties: dict[str, Any],
+    work_dir: str,
+) -> beam_pipeline.Request:
+    """What TFX hands to the executor, as what is asked of Beam."""
+    if len(inputs[standard_component_specs.EXAMPLES_KEY]) > 1:
+        uris = ", ".join(artifact.uri for artifact in inputs[standard_component_specs.EXAMPLES_KEY])
+        raise ConfigurationError(f"examples: the Sharder takes one artifact, but gets several: {uris}")
+    examples = artifact_utils.get_single_instance(inputs[standard_component_specs.EXAMPLES_KEY])
+    splits = artifact_utils.decode_split_names(examples.split_names)
+
+    def uri(artifacts: dict[str, list[types.Artifact]], key: str) -> str | None:
+        return artifact_utils.get_single_uri(artifacts[key]) if artifacts.get(key) else None
+
+    transform_graph, schema_folder = uri(inputs, "transform_graph"), uri(inputs, "schema")
+    schema = schemas.of_examples(transform_graph, schema_folder and io_utils.get_only_uri_in_dir(schema_folder))
+    return beam_pipeline.Request(
+        splits=tuple(splits),
+        files=tuple(tuple(_files(examples, split)) for split in splits),
+        raw_schema=tft.TFTransformOutput(transform_graph).raw_metadata.schema if transform_graph else schema,
+        schema=schema,
+        transform_graph=transform_graph,
+        num_shards=exec_properties.get("num_shards") or 0,
+        num_readers=exec_properties.get("num_workers") or 1,
+        compression=exec_properties.get("compression") or "none",
+        seed=exec_properties.get("seed") or 0,
+        output=artifact_utils.get_single_uri(outputs[SHARDED_EXAMPLES]),
+        statistics=uri(outputs, "statistics"),
+        work_dir=work_dir,
+    )
+
+
+def _files(examples: types.Artifact, split: str) -> list[str]:
+    """The files of a split, sorted.
+
+    Raises:
+      ConfigurationError: They hold no tf.Examples, or there are none.
+    """
+    payload = examples_utils.get_payload_format(examples)
+    if payload != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
+        name = example_gen_pb2.PayloadFormat.Name(payload)
+        raise ConfigurationError(f"examples: {examples.uri} holds {name}, not tf.Examples in TFRecord files")
+    (uri,) = artifact_utils.get_split_uris([examples], split)
+    files = sorted(tf.io.gfile.glob(io_utils.all_files_pattern(uri)))
+    if not files:
+        raise ConfigurationError(f"examples: the split {split!r} has no files in {uri}")
+    return files
+
+
+def _told(error: BaseException) -> TfxDistributeError | None:
+    """The error of ours that a step of Beam's ended with: Beam passes errors on as text."""
+    text = f"{type(error).__name__}: {error}"
+    if "Cannot pass-through data when input and output batch sizes are different" in text:  # TFT's words
+        return ConfigurationError("preprocessing_fn: returns another number of examples than it is given")
+    for kind in (ConfigurationError, DataError):
+        found = re.search(rf"^(?:[\w.]*\.)?{kind.__name__}: (.*?)(?: \[while running .*)?$", text, re.MULTILINE)
+        if found:
+            return kind(found[1])
+    return None

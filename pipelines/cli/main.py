@@ -1,0 +1,157 @@
+"""The command `tfx-distribute`. Each command imports what it needs when it runs, so that help and checks answer at once."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tfx_distribute.pipelines.cli import remote, shell
+from tfx_distribute.pipelines.cli.options import (
+    FAILED,
+    INTERRUPTED,
+    INVALID,
+    NOT_BLESSED,
+    PARAMETER,
+    PIPELINE,
+    load,
+    local_places,
+    refuse,
+)
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+    from tfx_distribute.pipelines.spec.user_module import Module
+
+
+@click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tfx-distribute")
+def main() -> None:
+    """Distributed training as a parameter of a TFX pipeline."""
+
+
+@main.command()
+@PIPELINE
+@PARAMETER
+def validate(pipeline: str, given: tuple[str, ...]) -> None:
+    """Checks a pipeline file, its module and its local data, without running anything."""
+    spec, module = load(pipeline, given)
+    local_places(spec)
+    click.echo(f"{pipeline}: valid ({spec.name}: {module.train} of {module.file})")
+
+
+@main.command()
+@PIPELINE
+@PARAMETER
+@click.option(
+    "--target", type=click.Choice(["local", "kubeflow", "vertex"]), default="local", show_default=True, help="Where it is."
+)
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="For whom.")
+def plan(pipeline: str, given: tuple[str, ...], target: str, output: str) -> None:
+    """Shows what a run would be: processes and their TF_CONFIG, replicas, batch, steps, warnings. Starts nothing.
+
+    With --target, also what the Trainer's step would create there for training: a TFJob, or a CustomJob.
+    """
+    spec, module = load(pipeline, given, target)
+    if target == "local":
+        local_places(spec)
+    from tfx_distribute.pipelines.plan import run_plan as plan_lib
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    try:
+        made = plan_lib.make_plan(spec, module, target)
+    except ConfigurationError as error:
+        refuse(str(error))
+    if output == "json":
+        import dataclasses
+        import json
+
+        click.echo(json.dumps(dataclasses.asdict(made), indent=2))
+    else:
+        from tfx_distribute.pipelines.plan.text import as_text
+
+        click.echo(as_text(made))
+
+
+@main.command()
+def schema() -> None:
+    """Prints the JSON Schema of pipeline files, for editors."""
+    import json
+
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+
+    document = PipelineSpec.model_json_schema()
+    click.echo(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **document}, indent=2))
+
+
+@main.command()
+@PIPELINE
+@PARAMETER
+@click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
+@click.option("--no-cache", is_flag=True, help="Run every node, whatever an earlier run has.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what TFX, Beam and TensorFlow log.")
+def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool, verbose: bool) -> None:
+    """Runs a pipeline on this machine.
+
+    Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed. 2: the pipeline cannot be run as it
+    is written. 3: the pipeline ran, but its model did not meet its thresholds and was not pushed. 130, 143: it was ended by
+    Ctrl-C or SIGTERM; training, if it was going on, has saved its state.
+    """
+    shell.check_limits()
+    spec, module = load(pipeline, given)
+    places = local_places(spec, root)
+    from tfx_distribute.pipelines.cli import console as console_lib
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    try:
+        places.create()
+    except ConfigurationError as error:
+        refuse(str(error))
+    with console_lib.output_to(places.log, verbose) as console:
+        console.print(console_lib.header(spec))
+        code = FAILED
+        try:
+            code = _run(spec, module, places, console, enable_cache=not no_cache)
+        except ConfigurationError as error:
+            console.print(f"Error: {error}", style="red", markup=False)
+            code = INVALID
+        except KeyboardInterrupt as interrupt:
+            from tfx_distribute.components.launchers.sigterm import TerminatedError
+            from tfx_distribute.trainer_module.lifecycle import exit_codes
+
+            console.print("Interrupted. The same command goes on after the last node that was done and the last saved step.")
+            code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
+        finally:
+            console.print(f"log      {places.log}", markup=False)
+    sys.exit(code)
+
+
+def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: bool) -> int:  # type: ignore[no-untyped-def]
+    from tfx_distribute.components.launchers.local.fork_client import ForkServer
+    from tfx_distribute.pipelines.cli import console as console_lib
+
+    # It imports TensorFlow while this process imports TFX and runs the nodes before the Trainer.
+    with ForkServer(places.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
+        from tfx_distribute.pipelines.cli import node_errors
+        from tfx_distribute.pipelines.runners.local import runner as local_runner
+
+        with console_lib.RunView(console) as view:
+
+            def on_node(event: local_runner.NodeStarted | local_runner.NodeEnded) -> None:
+                if isinstance(event, local_runner.NodeStarted):
+                    view.node_started(event.node)
+                else:
+                    view.node_ended(event.node, event.seconds, event.cached)
+
+            try:
+                result = local_runner.run(spec, module, places, server, enable_cache, on_node, view.training)
+            except local_runner.NodeError as error:
+                view.node_failed(error.node)
+                message = node_errors.explain(error.__cause__ or error, module.file.parent)
+                console.print(message, markup=False, style="red")
+                return FAILED
+        console.print(console_lib.summary(result))
+        return NOT_BLESSED if result.blessed is False else 0
+
+
+for command in (remote.compile_, remote.submit, remote.manifests):
+    main.add_command(command)

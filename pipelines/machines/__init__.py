@@ -1,0 +1,1 @@
+"""Accelerators of all platforms, and whether a machine suits the strategy."""

@@ -1,0 +1,1 @@
+"""Shows what a run would be, without starting anything."""

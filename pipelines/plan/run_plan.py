@@ -1,0 +1,311 @@
+"""What a run would be, worked out without TensorFlow: who takes part, what each is told, how much one step is.
+
+Pure: a specification in, a `RunPlan` out. What depends on the machine that will train is said to, and not guessed.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
+from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
+from tfx_distribute.pipelines.runners.kubeflow import target as kubeflow_target
+from tfx_distribute.pipelines.runners.vertex import target as vertex_target
+from tfx_distribute.pipelines.spec import data_checks
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.spec.user_module import Module
+from tfx_distribute.trainer_module.job import layout_rules, strategy_table
+from tfx_distribute.trainer_module.job import shard_plan as shards_lib
+from tfx_distribute.trainer_module.job.cluster import CHIEF, EVALUATOR, WORKER, Cluster, Task, replicas_of_roles, serves
+from tfx_distribute.trainer_module.job.step_plan import pass_of
+from tfx_distribute.trainer_module.job.training_job import Distribution, keras_environment
+
+FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
+
+
+@dataclass(frozen=True)
+class ProcessPlan:
+    """One training process.
+
+    Attributes:
+      task: Who it is, such as `chief` or `worker 0`.
+      does: Its part in the training.
+      command: What it runs.
+      tf_config: Its TF_CONFIG; None for a process that trains alone.
+      writes: What it leaves behind.
+    """
+
+    task: str
+    does: str
+    command: str
+    tf_config: str | None
+    writes: str
+
+
+@dataclass(frozen=True)
+class DataPlan:
+    """What is trained on, and what each process reads of it. Counts are about right: splits are drawn by hash.
+
+    Attributes:
+      num_examples: Examples of the train split; None where only a run can tell.
+      num_bytes: Bytes of its shards, as far as the source tells; a transform may make more or less of them.
+      num_shards: Shards of the train split; None where only a run can tell.
+      chosen_for: Why there are so many; empty where that is asked for, or only a run can tell.
+      processes: Processes that read them.
+      shards_per_process: Shards that each of these reads.
+      sharing: Processes that read each shard; 1 where each has shards of its own.
+      examples_per_process: Examples that each process reads in an epoch.
+      examples_left_over: Examples of an epoch that are left to the next one, since all batches have the same size.
+    """
+
+    num_examples: int | None
+    num_bytes: int | None
+    num_shards: int | None
+    chosen_for: str
+    processes: int
+    shards_per_process: int | None
+    sharing: int | None
+    examples_per_process: int | None
+    examples_left_over: int | None
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run would be.
+
+    Attributes:
+      pipeline: Name of the pipeline.
+      strategy: Name of the strategy.
+      chosen_for: Why it is that one, where the parameter says `auto`; else empty.
+      summary: What the strategy is.
+      processes: The training processes, in the order in which they start.
+      devices_per_process: Devices of each that train; None where the machine decides.
+      num_replicas: Replicas that train in step; None where the machine decides.
+      per_replica_batch_size: Examples that one replica takes at once.
+      gradient_accumulation_steps: How often it does so in one training step.
+      global_batch_size: Examples per training step; None where the machine decides.
+      learning_rate_factor: What the learning rate is multiplied by; None where the machine decides.
+      warmup_steps: Training steps in which the learning rate rises to its value.
+      data: What is trained on; None for a `run_fn`, which reads by itself.
+      steps_per_epoch: About how many steps see each of them once.
+      train_steps: Training steps in all, about, where `epochs` says how long.
+      hparams: The module's hyperparameters.
+      launches: What the Trainer's step creates to run these processes, a TFJob or a CustomJob; None where they run in the
+        step itself, or on this machine. Name and address of the job stand for those of a run.
+      warnings: What a person should know before the run.
+    """
+
+    pipeline: str
+    strategy: str
+    chosen_for: str
+    summary: str
+    processes: tuple[ProcessPlan, ...]
+    devices_per_process: int | None
+    num_replicas: int | None
+    per_replica_batch_size: int
+    gradient_accumulation_steps: int
+    global_batch_size: int | None
+    learning_rate_factor: float | None
+    warmup_steps: int
+    data: DataPlan | None
+    steps_per_epoch: int | None
+    train_steps: int | None
+    hparams: dict[str, Any]
+    launches: dict[str, Any] | None
+    warnings: tuple[str, ...]
+
+
+def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunPlan:
+    """Works out what a run of a pipeline would be.
+
+    Args:
+      spec: The pipeline, with the values of its parameters.
+      module: The user's module.
+      target: Where it would run: `local`, `kubeflow` or `vertex`.
+    """
+    parameters = spec.trainer.parameters
+    distribution, reason = strategy_table.resolve(parameters.distribution)
+    row = strategy_table.strategy_named(distribution.strategy)
+    devices = _devices(distribution, row)
+    replicas = _replicas(distribution, row, devices)
+    of_replica = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
+    batch = replicas and replicas * of_replica
+    # A run_fn reads, and decides on its batch, by itself.
+    by_itself = module.train == "run_fn"
+    data = None if by_itself else _data(spec, distribution, row, replicas, batch, target)
+    examples = data.num_examples if data else None
+    steps_per_epoch = None
+    if examples and replicas:
+        steps_per_epoch = max(1, pass_of(parameters.schedule, examples, replicas, bool(row.fixed_batches))[0])
+    train_steps = parameters.train_steps or (steps_per_epoch and parameters.epochs * steps_per_epoch)
+    return RunPlan(
+        pipeline=spec.name,
+        strategy=distribution.strategy,
+        chosen_for=reason,
+        summary=row.summary,
+        processes=_processes(distribution),
+        devices_per_process=devices,
+        num_replicas=replicas,
+        per_replica_batch_size=parameters.per_replica_batch_size,
+        gradient_accumulation_steps=parameters.gradient_accumulation_steps,
+        global_batch_size=None if by_itself else batch,
+        learning_rate_factor=replicas
+        and strategy_table.learning_rate_factor(
+            parameters.learning_rate_scaling, replicas * parameters.gradient_accumulation_steps
+        ),
+        warmup_steps=parameters.warmup_steps,
+        data=data,
+        steps_per_epoch=steps_per_epoch,
+        train_steps=train_steps or None,
+        hparams=dict(spec.trainer.hparams),
+        launches=_launches(spec, distribution, target),
+        warnings=tuple(_warnings(spec, distribution, row, data, devices, replicas, batch)),
+    )
+
+
+def _launches(spec: PipelineSpec, distribution: Distribution, target: str) -> dict[str, Any] | None:
+    """What the Trainer's step would create."""
+    settings: settings_lib.Settings
+    environment = keras_environment(spec.trainer.parameters.keras_version)
+    name = f"{spec.name}-0123456789"
+    if target == "kubeflow":
+        cluster = kubeflow_target.checked(spec)
+        settings = kubeflow_target.launcher(spec.name, spec.nodes, cluster)
+        address = f"{cluster.training_dir or cluster.pipeline_root}/{name}/job.json"
+        if settings_lib.wanted(settings, distribution):
+            return tfjob_manifest.manifest(name, address, distribution, environment, settings, owner=None)
+    if target == "vertex":
+        cloud = vertex_target.checked(spec)
+        settings = vertex_target.launcher(spec.name, spec.nodes, cloud)
+        if settings_lib.wanted(settings, distribution):
+            return custom_job_spec.request(
+                name, f"{cloud.pipeline_root}/{name}/job.json", distribution, environment, settings
+            )
+    return None
+
+
+def _devices(distribution: Distribution, row: strategy_table.Strategy) -> int | None:
+    """Devices of each training process."""
+    if not row.all_devices:
+        return 1
+    if distribution.mesh:
+        return math.prod(layout_rules.parse_mesh(distribution.mesh))
+    if count := distribution.accelerator_count or len(strategy_table.device_names(distribution)):
+        return count
+    return 1 if distribution.accelerator_type == "cpu" else None
+
+
+def _replicas(distribution: Distribution, row: strategy_table.Strategy, devices: int | None) -> int | None:
+    """Replicas that train in step: a worker of parameter servers waits for no other, and a mesh's groups are one each."""
+    if row.name == "model_parallel" and distribution.mesh:
+        return layout_rules.parse_mesh(distribution.mesh)[0]
+    return devices and devices * strategy_table.readers(distribution)
+
+
+def _processes(distribution: Distribution) -> tuple[ProcessPlan, ...]:
+    roles = replicas_of_roles(distribution)
+    cluster = Cluster.of(roles, (f"127.0.0.1:{port}" for port in itertools.count(FIRST_PORT)))
+    return tuple(
+        ProcessPlan(
+            task=str(task),
+            does=_part(distribution, task),
+            command="python -m tfx_distribute.trainer_module --job job.json",
+            tf_config=cluster.tf_config(task) if len(cluster.tasks) > 1 else None,
+            writes={CHIEF: "the model, TensorBoard logs", EVALUATOR: "TensorBoard logs"}.get(task.role, "nothing"),
+        )
+        for task in cluster.tasks
+    )
+
+
+def _part(distribution: Distribution, task: Task) -> str:
+    if task.role == EVALUATOR:
+        return "evaluates after each epoch, while the others train"
+    if not serves(distribution, task):
+        asynchronous = strategy_table.strategy_named(distribution.strategy).parameter_servers
+        return "coordinates: gives steps to workers" if asynchronous else "trains"
+    return "trains, whenever it is free" if task.role == WORKER else "holds variables"
+
+
+def _data(
+    spec: PipelineSpec,
+    distribution: Distribution,
+    row: strategy_table.Strategy,
+    replicas: int | None,
+    batch: int | None,
+    target: str,
+) -> DataPlan:
+    processes = strategy_table.reading_processes(distribution)
+    # Elsewhere, a step reads what is perhaps not here.
+    here = target == "local" or Path(spec.data.source[1]).exists()
+    found = data_checks.examples_and_bytes(spec.data) if here else None
+    share = spec.data.splits["train"] / sum(spec.data.splits.values())
+    examples, num_bytes = (round(found[0] * share), round(found[1] * share)) if found else (None, None)
+    num_shards, reason = spec.shards.num_shards or None, ""
+    if not num_shards and examples and num_bytes is not None:
+        num_shards, reason = shards_lib.num_shards(examples, num_bytes, processes)
+    of_process = shards_lib.share(num_shards, processes) if num_shards else None
+    left_over = None
+    if examples and batch and replicas:
+        steps, fixed = pass_of(spec.trainer.parameters.schedule, examples, replicas, bool(row.fixed_batches))
+        left_over = max(0, examples - steps * batch) if fixed else 0
+    return DataPlan(
+        num_examples=examples,
+        num_bytes=num_bytes,
+        num_shards=num_shards,
+        chosen_for=reason,
+        processes=processes,
+        shards_per_process=of_process.shards if of_process else None,
+        sharing=of_process.sharing if of_process else None,
+        examples_per_process=examples and round(examples / processes),
+        examples_left_over=left_over,
+    )
+
+
+def _warnings(
+    spec: PipelineSpec,
+    distribution: Distribution,
+    row: strategy_table.Strategy,
+    data: DataPlan | None,
+    devices: int | None,
+    replicas: int | None,
+    batch: int | None,
+) -> list[str]:
+    found = []
+    by_itself, examples = data is None, data.num_examples if data else None
+    if devices is None and row.name == "tpu":
+        found.append("the TPU decides on the replicas, one a core, and on the global batch")
+    elif devices is None:
+        found.append("accelerator_count is 0: the GPUs that a process sees decide on the replicas, and on the global batch")
+    if (devices or 0) * strategy_table.readers(distribution) == 1 and row.all_devices:
+        found.append(f"one device: strategy {row.name} has nothing to distribute over; raise accelerator_count")
+    if row.parameter_servers:
+        found.append("workers do not wait for each other: two runs with the same seed differ")
+    if row.name == "model_parallel" and not distribution.layout_rules:
+        found.append("no layout_rules: every device holds the whole model")
+    if distribution.num_evaluators and not by_itself:
+        found.append("the evaluator's metrics come while training goes on: callbacks do not see them")
+    if by_itself and row.name != "default":
+        found.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
+    if batch and examples is not None and examples < batch:
+        found.append(f"the train split has about {examples} examples, fewer than one global batch of {batch}")
+    if data and data.sharing and data.sharing > 1 and data.num_shards:
+        better = data.processes * math.ceil(data.num_shards / data.processes)
+        found.append(
+            f"{data.num_shards} shards do not divide among {data.processes} processes: each reads {data.shards_per_process} "
+            f"of them whole to take 1 in {data.sharing} of their examples; write num_shards={better}"
+        )
+    if data and examples and spec.shards.num_shards:
+        buckets = spec.data.splits
+        for name in buckets:
+            of_split = round(examples * buckets[name] / buckets["train"])
+            if of_split < spec.shards.num_shards:
+                found.append(f"the split {name!r} has about {of_split} examples, fewer than {spec.shards.num_shards} shards")
+    if data and row.fixed_batches:
+        found.append(f"all batches have the same size ({row.fixed_batches}): an epoch may end off the last example")
+
+    if "eval" not in spec.data.splits and not by_itself:
+        found.append("no split is called 'eval': nothing is evaluated while training")
+    return found

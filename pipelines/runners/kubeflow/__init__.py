@@ -1,0 +1,1 @@
+"""Compiles for Kubeflow Pipelines and submits to it."""

@@ -1,0 +1,1 @@
+"""Runs a pipeline on this machine."""

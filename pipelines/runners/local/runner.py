@@ -1,0 +1,275 @@
+"""Runs a pipeline on this machine: TFX's LocalDagRunner, which tells what it does as it does it."""
+
+import contextlib
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from unittest import mock
+
+from absl import logging
+from ml_metadata.proto import metadata_store_pb2
+from tfx.dsl.compiler import constants
+from tfx.orchestration import metadata, pipeline
+from tfx.orchestration.local import local_dag_runner, runner_utils
+from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.proto.orchestration import pipeline_pb2
+
+from tfx_distribute.components import direct_runner
+from tfx_distribute.components.launchers import locks
+from tfx_distribute.components.launchers.local import gpus as launcher_gpus
+from tfx_distribute.components.launchers.local import launcher as local_launcher
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.components.launchers.sigterm import terminable
+from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners.local import results, temporary
+from tfx_distribute.pipelines.runners.local.paths import LocalPlaces
+from tfx_distribute.pipelines.spec import beam, user_module
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.trainer_module.job.training_job import UserModule
+from tfx_distribute.trainer_module.user_code import module_loader as module_lib
+from tfx_distribute.trainer_module.user_code import user_exit
+
+
+@dataclass(frozen=True)
+class NodeStarted:
+    """A node of the pipeline begins.
+
+    Attributes:
+      node: The node's id.
+    """
+
+    node: str
+
+
+@dataclass(frozen=True)
+class NodeEnded:
+    """A node of the pipeline is done.
+
+    Attributes:
+      node: The node's id.
+      seconds: How long it took.
+      cached: Whether its outputs are those of an earlier run.
+    """
+
+    node: str
+    seconds: float
+    cached: bool
+
+
+class NodeError(Exception):
+    """A node of the pipeline failed; `__cause__` is what it raised.
+
+    Attributes:
+      node: The node's id.
+    """
+
+    def __init__(self, node: str):
+        super().__init__(f"{node} failed")
+        self.node = node
+
+
+NodeListener = Callable[[NodeStarted | NodeEnded], None]
+
+
+class LocalRunner(local_dag_runner.LocalDagRunner):
+    """LocalDagRunner with a listener, and an error that tells which node failed.
+
+    Args:
+      parameters: Values of the pipeline's runtime parameters; others take their defaults.
+      listener: Called before and after each node.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, int | float | str] | None = None, listener: NodeListener = lambda event: None
+    ):
+        super().__init__()
+        self._parameters = dict(parameters or {})
+        self._listener = listener
+        self.executions: dict[str, int] = {}  # node -> id of its execution in ML Metadata
+
+    def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
+        """Runs the nodes one after the other, in the order of the pipeline.
+
+        Args:
+          pipeline: The compiled pipeline.
+          run_options: Not supported here.
+
+        Raises:
+          NodeError: A node failed.
+          ValueError: `run_options` is given.
+        """
+        if run_options is not None:
+            raise ValueError("LocalRunner runs whole pipelines; for a partial run use LocalDagRunner")
+        runtime_parameter_utils.substitute_runtime_parameter(
+            pipeline, {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: datetime.now().isoformat()}
+        )
+        deployment = runner_utils.extract_local_deployment_config(pipeline)
+        store = deployment.metadata_connection_config
+        connection = metadata.Metadata(getattr(store, store.WhichOneof("connection_config")))
+        with connection as opened:
+            results.mark_removed_pushes(opened.store)
+        for node in (node.pipeline_node for node in pipeline.nodes):
+            name = node.node_info.id
+            self._listener(NodeStarted(name))
+            began = time.monotonic()
+            try:
+                with _without_watchers():
+                    execution, cached = _launch(node, pipeline, deployment, connection)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # sys.exit(0) in user code too: the node has not done its work
+                logging.exception("%s failed", name)
+                raise NodeError(name) from error
+            if execution is not None:
+                self.executions[name] = execution
+            self._listener(NodeEnded(name, time.monotonic() - began, cached))
+
+
+def _launch(
+    node: pipeline_pb2.PipelineNode, pipeline: pipeline_pb2.Pipeline, deployment: Any, connection: metadata.Metadata
+) -> tuple[int | None, bool]:
+    """Runs a node. Returns the id of its execution, and True if its outputs are those of an earlier one."""
+    name = node.node_info.id
+    execution = launcher.Launcher(
+        pipeline_node=node,
+        mlmd_connection=connection,
+        pipeline_info=pipeline.pipeline_info,
+        pipeline_runtime_spec=pipeline.runtime_spec,
+        executor_spec=runner_utils.extract_executor_spec(deployment, name),
+        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+    ).launch()
+    if execution is None or execution.execution_id is None:
+        return None, False
+    with connection as opened:
+        (stored,) = opened.store.get_executions_by_id([execution.execution_id])
+    return execution.execution_id, stored.last_known_state == metadata_store_pb2.Execution.CACHED
+
+
+def run(
+    spec: PipelineSpec,
+    module: user_module.Module,
+    places: LocalPlaces,
+    server: ForkServer | None = None,
+    enable_cache: bool = True,
+    on_node: NodeListener = lambda event: None,
+    on_training: local_launcher.ProgressListener = lambda task, progress: None,
+) -> results.RunResult:
+    """Runs a pipeline on this machine.
+
+    Args:
+      spec: What the pipeline is, with the values of its parameters.
+      module: The user's module.
+      places: Where the run keeps its things.
+      server: A fork server that is started already.
+      enable_cache: Whether nodes whose inputs have not changed take their outputs from an earlier run.
+      on_node: Called before and after each node.
+      on_training: Called with each report of each training process.
+
+    Returns:
+      What came of it.
+
+    Raises:
+      ConfigurationError: The pipeline cannot be built, or another run is using its folder.
+      NodeError: A node failed.
+    """
+    beam.check_local(spec.beam)
+    places.create()
+    logging.set_verbosity(logging.INFO)  # what TFX has to say is wanted in the log
+    connection = tfx_pipeline.sqlite(str(places.metadata))
+    settings = local_launcher.LocalSettings(
+        log_dir=places.logs,
+        base_port=spec.targets.local.base_port,
+        on_progress=on_training,
+        server=server,
+        gpus=tuple(launcher_gpus.visible()),
+    )
+    with (
+        locks.exclusive(str(places.root), "the run folder", "wait until it ends, or write another --root"),
+        temporary.run_folder(),
+        terminable(),
+        _arguments_hidden(),
+        user_exit.os_exit_raises(),
+        user_module.importable(module),
+        local_launcher.settings(settings),
+        _gpus_hidden(),
+        direct_runner.as_default(),
+    ):
+        # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
+        module_lib.load(UserModule(module.function(module.train)))
+        runner = LocalRunner(tfx_pipeline.parameter_values(spec), on_node)
+        runner.run(_build(spec, module, places, connection, enable_cache))
+        return results.read(connection, runner.executions, spec)
+
+
+@contextlib.contextmanager
+def _arguments_hidden() -> Iterator[None]:
+    """Keeps this process's arguments from TFX and absl, which would read them as flags of theirs: `-v` is absl's too."""
+    before = sys.argv
+    sys.argv = before[:1] or ["tfx-distribute"]  # absl takes the first word for the program's name
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+class _NoWatcher:
+    """Stands in for the server by which a remote executor would update the metadata of its execution.
+
+    TFX starts one for each node, on a port that it finds by listening on every interface. It is of no use to executors in
+    this process, and any user of the machine could call it.
+    """
+
+    address = ""
+
+    def __init__(self, **_: Any):
+        pass
+
+    def start(self) -> None:
+        """Does nothing."""
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+@contextlib.contextmanager
+def _without_watchers() -> Iterator[None]:
+    with (
+        mock.patch.object(launcher, "execution_watcher", types.SimpleNamespace(ExecutionWatcher=_NoWatcher)),
+        mock.patch.object(launcher, "portpicker", types.SimpleNamespace(pick_unused_port=int)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _gpus_hidden() -> Iterator[None]:
+    """Keeps GPUs from this process: TensorFlow would take their memory for Transform, and leave none for training."""
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    os.environ[name] = "-1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _build(
+    spec: PipelineSpec, module: user_module.Module, places: LocalPlaces, connection: Any, enable_cache: bool
+) -> pipeline.Pipeline:
+    return tfx_pipeline.build(
+        spec,
+        module,
+        tfx_pipeline.Places(
+            pipeline_root=str(places.artifacts),
+            metadata=connection,
+            push_directory=str(places.serving),
+        ),
+        enable_cache,
+    )

@@ -1,0 +1,1 @@
+"""Compiles for Vertex AI Pipelines and submits to it."""

@@ -1,0 +1,1 @@
+"""The declarative pipeline: models of the YAML file, its loader and its checks."""

@@ -1,0 +1,34 @@
+"""What all models of a pipeline file have in common."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
+
+from tfx_distribute.pipelines.spec.files import shorten
+
+Scalar = bool | int | float | str
+
+
+def _check_scalar(value: Any) -> Any:
+    """Refuses what is not a scalar in one message; pydantic would have one for each kind of scalar."""
+    if not isinstance(value, Scalar):
+        raise ValueError(f"{shorten(repr(value))} is not allowed; write a number, text, true or false")
+    return value
+
+
+ScalarValue = Annotated[Scalar, BeforeValidator(_check_scalar)]
+
+_MAX_INT = 2**63 - 1  # of ML Metadata and of protocol buffers
+
+
+class Model(BaseModel):
+    """A part of a pipeline file: no other keys than its own, no value turned into another, its docstrings in the schema."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, validate_default=True)
+
+    @field_validator("*")
+    @classmethod
+    def _fits_in_64_bits(cls, value: Any) -> Any:
+        if isinstance(value, int) and not -_MAX_INT - 1 <= value <= _MAX_INT:
+            raise ValueError(f"is beyond 64 bits; write at most {_MAX_INT}")
+        return value

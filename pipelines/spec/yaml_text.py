@@ -1,0 +1,209 @@
+"""Parses YAML into plain values, with the line of each; bounded in time and memory whatever the text is."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from tfx_distribute.pipelines.spec.base import Scalar
+from tfx_distribute.pipelines.spec.files import shorten
+
+Location = tuple[str | int, ...]
+
+MAX_DEPTH = 50
+MAX_VALUES = 100_000
+MAX_SCALAR = 1 << 16  # characters of a `-p` value
+
+_TAG = "tag:yaml.org,2002:"
+_SCALAR_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
+_NOT_JSON = {_TAG + name for name in ("timestamp", "value")}
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # neither a path nor a protocol buffer can hold these
+
+
+class TextError(ValueError):
+    """A text is not YAML, or holds something that a pipeline file may not have.
+
+    Attributes:
+      line: The line of the mistake, from 1.
+    """
+
+    def __init__(self, line: int, message: str):
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass
+class Document:
+    """A parsed text.
+
+    Attributes:
+      value: Mappings with string keys, lists, strings, numbers, booleans and None.
+      lines: The line of each place, from 1: that of its key, or of an item of a list.
+    """
+
+    value: Any = None
+    lines: dict[Location, int] = field(default_factory=dict)
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader with numbers and dates as in YAML 1.2: `1e-3` is a number, `2024-01-31` a string."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self._depth > MAX_DEPTH:
+            raise TextError(self.peek_event().start_mark.line + 1, f"is nested more than {MAX_DEPTH} levels deep")
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NOT_JSON]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_TAG + "float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+
+
+def parse(text: str) -> Document:
+    r"""Parses a text of one YAML document.
+
+    ```python
+    parse("a:\n  b: [1]").lines  # {(): 1, ("a",): 1, ("a", "b"): 2, ("a", "b", 0): 2}
+    ```
+
+    Raises:
+      TextError: It is not YAML, has other values than JSON has, has a key twice or one that is not a string, or is too large
+        or too deeply nested once its aliases are expanded.
+    """
+    loader, node = _compose(text)
+    document = Document()
+    if node is not None:
+        document.lines[()] = _line(node)
+        document.value = _Converter(loader, document.lines).value(node, ())
+    return document
+
+
+def parse_scalar(text: str) -> Scalar:
+    """Reads a single value as YAML reads it: a number, true or false, or text; quotes make text of anything.
+
+    Text that YAML would shorten, for a comment or a line break in it, is kept whole.
+
+    ```python
+    parse_scalar("1e3"), parse_scalar("'1e3'"), parse_scalar("a #b")  # (1000.0, "1e3", "a #b")
+    ```
+
+    Raises:
+      ValueError: It is null, a list or a mapping, is longer than `MAX_SCALAR`, or is not valid Unicode.
+    """
+    if len(text) > MAX_SCALAR:
+        raise ValueError(f"has {len(text):,} characters; at most {MAX_SCALAR:,} are allowed")
+    if _NOT_TEXT.search(text):
+        raise ValueError("is not valid text in the encoding of the terminal")
+    if not text or "\n" in text or "\r" in text:
+        return text
+    try:
+        loader, node = _compose(text)
+    except TextError:
+        return text
+    if node is None or text[node.start_mark.index : node.end_mark.index] != text.strip():
+        return text
+    value = _Converter(loader, {}).value(node, ())
+    if not isinstance(value, Scalar):
+        raise ValueError("write -p name=value, with a number, true, false or text; text such as [1] goes in quotes")
+    return value
+
+
+def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
+    loader = None
+    try:
+        loader = _Loader(text)
+        return loader, loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise TextError(line, f"not valid YAML: the character {chr(error.character)!a} is not allowed") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = ", ".join(filter(None, (error.context, error.problem)))
+        raise TextError(mark.line + 1 if mark else 1, f"not valid YAML: {message}") from error
+    except (ValueError, OverflowError) as error:  # of an escape that is not a character, such as \UFFFFFFFF
+        if isinstance(error, TextError):
+            raise
+        line = loader.line + 1 if loader else 1
+        raise TextError(line, f"not valid YAML: {error}") from error
+
+
+class _Converter:
+    """Converts nodes to values and notes the line of each, with a bound on what aliases may repeat."""
+
+    def __init__(self, loader: _Loader, lines: dict[Location, int]):
+        self._loader = loader
+        self._lines = lines
+        self._count = 0
+
+    def value(self, node: yaml.Node, location: Location) -> Any:
+        self._count += 1
+        if self._count > MAX_VALUES:
+            raise TextError(_line(node), f"has more than {MAX_VALUES:,} values, counting what aliases repeat")
+        if len(location) > MAX_DEPTH:
+            raise TextError(_line(node), f"is nested more than {MAX_DEPTH} levels deep, counting what aliases repeat")
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+            return {key: self._item(key, of, value, location) for key, (of, value) in self._entries(node).items()}
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+            return [self._item(index, value, value, location) for index, value in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALAR_TAGS:
+            return self._scalar(node)
+        tag = node.tag.replace(_TAG, "!!")
+        raise TextError(_line(node), f"not valid YAML: the tag {shorten(tag)} is not allowed; leave it out")
+
+    def _item(self, key: str | int, of: yaml.Node, value: yaml.Node, location: Location) -> Any:
+        place = (*location, key)
+        self._lines[place] = _line(of)
+        return self.value(value, place)
+
+    def _entries(self, node: yaml.MappingNode, depth: int = 0) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """Returns the keys of a mapping, each with its node and its value's; those merged in by `<<` come first."""
+        merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            if key.tag == _TAG + "merge":
+                for source in reversed(list(_merged(value))):
+                    if depth > MAX_DEPTH:
+                        raise TextError(_line(key), "<<: merges a mapping into itself")
+                    merged.update(self._entries(source, depth + 1))
+                continue
+            if not isinstance(key, yaml.ScalarNode):
+                raise TextError(_line(key), "a key is a list or a mapping; keys are strings")
+            if key.tag != _TAG + "str":
+                raise TextError(_line(key), f"the key {shorten(key.value)} is not a string; write it in quotes")
+            name = self._scalar(key)
+            if name in own:
+                raise TextError(_line(key), f"{shorten(name)!r} is also on line {_line(own[name][0])}")
+            own[name] = (key, value)
+        return {**merged, **own}
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        try:
+            value = self._loader.construct_object(node)
+        except (ValueError, KeyError, IndexError, OverflowError) as error:
+            kind = node.tag.replace(_TAG, "")
+            raise TextError(_line(node), f"{shorten(node.value)!r} is not a valid {kind}; text goes in quotes") from error
+        if isinstance(value, str) and _NOT_TEXT.search(value):
+            raise TextError(_line(node), f"{shorten(ascii(value))} holds a character that is not allowed")
+        return value
+
+
+def _merged(node: yaml.Node) -> Iterator[yaml.MappingNode]:
+    """Yields the mappings that a key `<<` names: one, or a list of them."""
+    for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+        if not isinstance(source, yaml.MappingNode):
+            raise TextError(_line(source), "<<: merges mappings only")
+        yield source
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1

@@ -1,0 +1,347 @@
+"""Evaluator: only finite metrics meet thresholds, and only finite baselines are compared with."""
+
+import logging
+import math
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.evaluators import metrics_validator
+from tensorflow_model_analysis.slicer import slicer_lib
+from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as writer
+from tfx import types
+from tfx.types import standard_artifacts
+from tfx.utils import proto_utils
+
+from tfx_distribute.components import Evaluator
+from tfx_distribute.components.evaluator import executor, thresholds
+from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners.local import results
+from tfx_distribute.pipelines.spec.pipeline import Change, Metric
+
+NAN, INF = math.nan, math.inf
+LOSS = "MeanSquaredError"
+SMALL, LARGE = (("hour", 3),), (("hour", 4),)
+
+
+def config(metric: Metric) -> tfma.EvalConfig:
+    return tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec(label_key="y")],
+        slicing_specs=[tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["hour"])],
+        metrics_specs=tfx_pipeline.metrics_specs({LOSS: metric}),
+    )
+
+
+def judge(metric: Metric, new: dict, baseline: dict | None = None) -> thresholds.Verdict:
+    """Judges a metric by its value on each slice, after TFMA itself has."""
+    updated = tfma.utils.update_eval_config_with_defaults(
+        config(metric), has_baseline=baseline is not None, rubber_stamp=True
+    )
+    of_slices, combine = [], writer.CombineValidations(updated, rubber_stamp=baseline is None)
+    accumulator = combine.create_accumulator()
+    for key in {**new, **(baseline or {})}:
+        metrics = {}
+        name = "" if baseline is None else "candidate"
+        metrics[tfma.metrics.MetricKey("baseline_or_any", model_name=name)] = 1.0
+        if new.get(key) is not None:
+            metrics[tfma.metrics.MetricKey(LOSS, model_name=name)] = new[key]
+        if baseline is not None:
+            metrics[tfma.metrics.MetricKey(LOSS, model_name="baseline")] = baseline[key]
+            diff = NAN if new.get(key) is None else new[key] - baseline[key]
+            metrics[tfma.metrics.MetricKey(LOSS, model_name=name, is_diff=True)] = diff
+        accumulator = combine.add_input(accumulator, metrics_validator.validate_metrics((key, metrics), updated))
+        of_slices.append(writer.convert_slice_metrics_to_proto((key, metrics), ()))
+    validation = combine.extract_output(accumulator)
+    return thresholds.judge(config(metric), of_slices, validation, has_baseline=baseline is not None)
+
+
+def failed_on(verdict: thresholds.Verdict) -> list[str]:
+    slices = verdict.validation.metric_validations_per_slice
+    return sorted(thresholds.slice_name(slicer_lib.deserialize_slice_key(found.slice_key)) for found in slices)
+
+
+LOWER = Metric(lower_bound=0.0)
+UPPER = Metric(upper_bound=1.0)
+NO_WORSE = Metric(change=Change(absolute=0.0, higher_is_better=False))
+BETTER = Metric(change=Change(absolute=0.0))
+RELATIVE = Metric(change=Change(relative=0.1))
+RELATIVE_LOSS = Metric(change=Change(relative=-0.1, higher_is_better=False))
+BOTH = Metric(upper_bound=1.0, change=Change(absolute=0.0, higher_is_better=False))
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF, None])
+@pytest.mark.parametrize("metric", [LOWER, UPPER, NO_WORSE, BETTER, RELATIVE, RELATIVE_LOSS, BOTH])
+@pytest.mark.parametrize("baseline", [None, 0.5, 0.0, NAN, INF, -INF])
+def test_metric_that_is_not_finite_meets_no_threshold(value, metric, baseline):
+    verdict = judge(metric, {(): value}, None if baseline is None else {(): baseline})
+    assert not verdict.validation.validation_ok
+    assert failed_on(verdict) == [""]
+    assert verdict.not_finite == (LOSS,)
+
+
+@pytest.mark.parametrize("baseline", [NAN, INF, -INF])
+@pytest.mark.parametrize(
+    ("metric", "value", "ok"),
+    [(NO_WORSE, 0.5, True), (BETTER, 0.5, True), (RELATIVE, 0.5, True), (BOTH, 0.5, True), (BOTH, 1.5, False)],
+)
+def test_baseline_that_is_not_finite_is_no_baseline(metric, value, ok, baseline):
+    verdict = judge(metric, {(): value}, {(): baseline})
+    assert verdict.validation.validation_ok is ok
+    assert verdict.unusable_baseline == LOSS
+    assert ok is judge(metric, {(): value}).validation.validation_ok, "as the first model"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "baseline", "ok"),
+    [
+        (LOWER, 0.5, 0.5, True),
+        (LOWER, -0.5, 0.5, False),
+        (NO_WORSE, 0.5, 0.6, True),
+        (NO_WORSE, 0.6, 0.5, False),
+        (BETTER, 0.6, 0.5, True),
+        (BETTER, 0.5, 0.6, False),
+        (RELATIVE, 0.6, 0.5, True),
+        (RELATIVE, 0.54, 0.5, False),
+        (BOTH, 1.5, 1.6, False),
+        # TFMA refuses any model relative to 0, so that none could ever replace such a baseline.
+        (RELATIVE, 0.0, 0.0, True),
+        (RELATIVE, 0.5, 0.0, True),
+        (RELATIVE, -0.5, 0.0, False),
+        (RELATIVE_LOSS, 0.0, 0.0, True),
+        (RELATIVE_LOSS, 0.1, 0.0, False),
+        (Metric(change=Change(absolute=0.2, relative=0.1)), 0.1, 0.0, False),
+        (Metric(change=Change(absolute=0.2, relative=0.1)), 0.3, 0.0, True),
+    ],
+)
+def test_finite_metrics_are_compared_as_ever(metric, value, baseline, ok):
+    verdict = judge(metric, {(): value}, {(): baseline})
+    assert (verdict.validation.validation_ok, verdict.not_finite, verdict.unusable_baseline) == (ok, (), "")
+
+
+AT_MOST_5_PERCENT_LOWER = Metric(change=Change(relative=-0.05))
+AT_MOST_5_PERCENT_HIGHER = Metric(change=Change(relative=0.05, higher_is_better=False))
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "baseline", "ok"),
+    [
+        (AT_MOST_5_PERCENT_LOWER, -2.0, -0.5, False),
+        (AT_MOST_5_PERCENT_LOWER, -0.55, -0.5, False),
+        (AT_MOST_5_PERCENT_LOWER, -0.52, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, -0.5, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, 0.9, -0.5, True),
+        (AT_MOST_5_PERCENT_LOWER, -0.1, 0.5, False),
+        (AT_MOST_5_PERCENT_HIGHER, 3.0, -1.0, False),
+        (AT_MOST_5_PERCENT_HIGHER, -0.9, -1.0, False),
+        (AT_MOST_5_PERCENT_HIGHER, -0.96, -1.0, True),
+        (AT_MOST_5_PERCENT_HIGHER, -2.0, -1.0, True),
+        (AT_MOST_5_PERCENT_HIGHER, -3.0, 1.0, True),
+        (RELATIVE, -0.4, -0.5, True),
+        (RELATIVE, -0.48, -0.5, False),
+        (RELATIVE_LOSS, -1.2, -1.0, True),
+        (RELATIVE_LOSS, -1.05, -1.0, False),
+        (Metric(change=Change(absolute=0.2, relative=0.1)), -0.9, -1.0, False),
+        (Metric(change=Change(absolute=0.2, relative=0.1)), -0.7, -1.0, True),
+        (Metric(upper_bound=-0.8, change=Change(relative=0.1)), -0.7, -1.0, False),
+    ],
+)
+def test_relative_change_is_a_fraction_of_the_magnitude(metric, value, baseline, ok):
+    verdict = judge(metric, {(): value}, {(): baseline})
+    assert (verdict.validation.validation_ok, verdict.not_finite, verdict.unusable_baseline) == (ok, (), "")
+    on_slice = judge(metric, {(): baseline + 0.2 * abs(baseline), SMALL: value}, {(): baseline, SMALL: baseline})
+    assert ("hour=3" in failed_on(on_slice)) is not ok
+
+
+def test_array_of_one_number_is_compared_as_a_number():
+    verdict = judge(NO_WORSE, {(): np.array([0.6])}, {(): np.array([0.5])})
+    assert failed_on(verdict) == [""]
+    assert not verdict.not_finite
+    assert judge(NO_WORSE, {(): np.array([0.4], np.float32)}, {(): np.array([0.5], np.float32)}).validation.validation_ok
+
+
+def test_failed_change_is_reported_with_the_difference():
+    verdict = judge(AT_MOST_5_PERCENT_LOWER, {(): -2.0}, {(): -0.5})
+    (found,) = verdict.validation.metric_validations_per_slice
+    (failure,) = found.failures
+    assert failure.metric_key.name == LOSS
+    assert failure.metric_key.is_diff
+    assert failure.metric_value.double_value.value == -1.5
+    assert failure.metric_threshold.change_threshold.relative.value == -0.05
+    assert not failure.message
+
+
+def test_slice_that_is_not_finite_fails_alone():
+    verdict = judge(UPPER, {(): 0.5, SMALL: NAN, LARGE: 0.5})
+    assert failed_on(verdict) == ["hour=3"]
+    assert verdict.not_finite == (f"{LOSS} on hour=3",)
+    assert failed_on(judge(NO_WORSE, {(): 0.5, SMALL: NAN, LARGE: 0.5})) == ["hour=3"], "of the first model too"
+
+
+def test_baseline_that_is_not_finite_on_a_slice_still_counts_on_others():
+    baseline = {(): 0.5, SMALL: NAN, LARGE: 0.5}
+    better = judge(NO_WORSE, {(): 0.4, SMALL: 0.4, LARGE: 0.4}, baseline)
+    assert better.validation.validation_ok
+    assert better.unusable_baseline == f"{LOSS} on hour=3"
+    worse = judge(NO_WORSE, {(): 0.4, SMALL: 0.9, LARGE: 0.9}, baseline)
+    assert failed_on(worse) == ["hour=4"]
+    broken = judge(NO_WORSE, {(): 0.9, SMALL: 0.9, LARGE: 0.9}, {(): NAN, SMALL: NAN, LARGE: 0.5})
+    assert broken.validation.validation_ok, "over all examples: not used at all"
+    assert broken.unusable_baseline == LOSS
+
+
+@pytest.mark.parametrize("metric", [UPPER, NO_WORSE])
+def test_no_examples_meet_no_threshold(metric):
+    verdict = judge(metric, {})
+    assert not verdict.validation.validation_ok
+    assert failed_on(verdict) == [""]
+
+
+@pytest.mark.parametrize(("values", "ok"), [({}, False), ({SMALL: 0.5}, True), ({SMALL: NAN}, False)])
+def test_evaluation_of_slices_alone(values, ok):
+    wanted = config(UPPER)
+    del wanted.slicing_specs[0]
+    of_slices = [
+        writer.convert_slice_metrics_to_proto((key, {tfma.metrics.MetricKey(LOSS): value}), ())
+        for key, value in values.items()
+    ]
+    validation = tfma.ValidationResult(validation_ok=bool(values))  # as TFMA says of no examples
+    assert thresholds.judge(wanted, of_slices, validation, has_baseline=False).validation.validation_ok is ok
+
+
+def test_threshold_on_one_slice_concerns_no_other():
+    limit = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(upper_bound={"value": 1.0}))
+    only = tfma.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "4"})], threshold=limit)
+    spec = tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name=LOSS, per_slice_thresholds=[only])])
+    wanted = config(UPPER)
+    del wanted.metrics_specs[:]
+    wanted.metrics_specs.append(spec)
+    values = {(): NAN, SMALL: NAN, LARGE: 0.5}
+    of_slices = [
+        writer.convert_slice_metrics_to_proto((key, {tfma.metrics.MetricKey("mean_squared_error"): value}), ())
+        for key, value in values.items()
+    ]
+    good = tfma.ValidationResult(validation_ok=True)
+    assert thresholds.judge(wanted, of_slices, good, has_baseline=False).validation.validation_ok
+
+
+class Scaled(tf.Module):
+    """Predicts a constant for each hour."""
+
+    def __init__(self, of_hour: list[float]):
+        super().__init__()
+        self.of_hour = tf.constant(of_hour)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def serve(self, serialized):
+        hour = tf.io.parse_example(serialized, {"hour": tf.io.FixedLenFeature([], tf.int64)})["hour"]
+        return {"outputs": tf.gather(self.of_hour, hour)[:, None]}
+
+
+def write_model(folder, of_hour: list[float]) -> standard_artifacts.Model:
+    module = Scaled(of_hour)
+    tf.saved_model.save(module, f"{folder}/Format-Serving", signatures={"serving_default": module.serve})
+    model = standard_artifacts.Model()
+    model.uri, model.id = str(folder), 1
+    return model
+
+
+@pytest.fixture(scope="module")
+def evaluate(tmp_path_factory):
+    """Runs the executor as TFX does, on ten examples with a label of 0.5 and an hour of 0 or 1."""
+    folder = tmp_path_factory.mktemp("evaluator")
+    (folder / "Split-eval").mkdir()
+    with tf.io.TFRecordWriter(str(folder / "Split-eval" / "examples")) as writer:
+        for number in range(10):
+            values = {"y": [0.5], "w": [1.0 + number]}
+            features = {name: tf.train.Feature(float_list=tf.train.FloatList(value=value)) for name, value in values.items()}
+            features["hour"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    examples = standard_artifacts.Examples()
+    examples.uri, examples.split_names = str(folder), '["eval"]'
+
+    def run(metric: Metric, new: list[float], baseline: list[float] | None = None):
+        place = tmp_path_factory.mktemp("evaluation")
+        inputs = {"examples": [examples], "model": [write_model(place / "new", new)]}
+        if baseline is not None:
+            inputs["baseline_model"] = [write_model(place / "baseline", baseline)]
+        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
+        evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
+        made = config(metric)
+        made.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
+        context = executor.Executor.Context(beam_pipeline_args=["--runner=DirectRunner"], tmp_dir=str(place), unique_id="1")
+        properties = {"eval_config": proto_utils.proto_to_json(made), "example_splits": '["eval"]'}
+        executor.Executor(context).Do(inputs, {"evaluation": [evaluation], "blessing": [blessing]}, properties)
+        (name,) = os.listdir(blessing.uri)
+        assert name == ("BLESSED" if blessing.get_int_custom_property("blessed") else "NOT_BLESSED")
+        found = tfma.load_validation_result(evaluation.uri)
+        assert found.validation_ok == (name == "BLESSED")
+        return name, failed_on(thresholds.Verdict(found)), blessing.get_string_custom_property(executor.UNUSABLE_BASELINE)
+
+    return run
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("metric", "new", "baseline", "expected"),
+    [
+        (NO_WORSE, [NAN, NAN], None, ("NOT_BLESSED", ["", "hour=0", "hour=1"], "")),
+        (NO_WORSE, [0.6, 0.6], [NAN, NAN], ("BLESSED", [], LOSS)),
+        (NO_WORSE, [0.6, 0.6], [0.6, 0.5], ("NOT_BLESSED", ["", "hour=1"], "")),
+    ],
+)
+def test_blessing_of_models_that_are_evaluated(evaluate, caplog, metric, new, baseline, expected):
+    with caplog.at_level(logging.WARNING):
+        assert evaluate(metric, new, baseline) == expected
+    assert (f"{LOSS} of the new model is not finite" in caplog.text) == (not all(map(math.isfinite, new)))
+    assert ("The latest blessed model is not compared with" in caplog.text) == bool(expected[2])
+
+
+@pytest.mark.e2e
+def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
+    rows = [(0, [0.6, 0.3, 0.1]), (1, [0.2, 0.7, 0.1]), (2, [0.5, 0.1, 0.4]), (1, [0.5, 0.4, 0.1])]
+    with tf.io.TFRecordWriter(str(tmp_path / "examples")) as writer:
+        for label, probabilities in rows:
+            features = {
+                "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                "p": tf.train.Feature(float_list=tf.train.FloatList(value=probabilities)),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    cases = {  # name -> config, value, whether the bound is below the value
+        "ExampleCount": ({}, 4.0, True),
+        "Precision": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, True),
+        "PPV": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, False),
+        "Recall": ({"class_id": 1, "thresholds": [0.3]}, 1.0, True),
+        "TPR": ({"top_k": 1}, 0.5, True),
+        "TP": ({"top_k": 2}, 4.0, False),
+        "BinaryAccuracy": ({"name": "mine", "class_id": 0}, 1.0, False),
+    }
+    metrics = {
+        name: Metric(lower_bound=value - 0.01 if ok else value + 0.01, config=arguments)
+        for name, (arguments, value, ok) in cases.items()
+    }
+    wanted = tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec(label_key="y", prediction_key="p")],
+        slicing_specs=[tfma.SlicingSpec()],
+        metrics_specs=tfx_pipeline.metrics_specs(metrics),
+    )
+    folder = str(tmp_path / "evaluation")
+    tfma.run_model_analysis(eval_config=wanted, data_location=str(tmp_path / "examples"), output_path=folder)
+    verdict = thresholds.judge(wanted, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False)
+    assert verdict.not_finite == ()
+    found = {result.name: result for result in results.read_metrics(folder, metrics)}
+    assert {name: result.value for name, result in found.items()} == pytest.approx(
+        {name: value for name, (_, value, _) in cases.items()}
+    )
+    assert {name: not result.failed_on for name, result in found.items()} == {name: ok for name, (_, _, ok) in cases.items()}
+
+
+def test_component_takes_the_place_of_tfxs():
+    made = Evaluator(
+        examples=types.Channel(type=standard_artifacts.Examples),
+        model=types.Channel(type=standard_artifacts.Model),
+        eval_config=config(UPPER),
+    )
+    assert made.id == "Evaluator"
+    assert set(made.outputs) == {"evaluation", "blessing"}

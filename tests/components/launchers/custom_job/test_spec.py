@@ -1,0 +1,115 @@
+from dataclasses import replace
+
+import pytest
+from google.cloud.aiplatform_v1.types import CustomJob
+from google.protobuf import json_format
+
+from tfx_distribute.components.launchers import settings
+from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
+from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
+from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.trainer_module.job.training_job import Distribution
+
+SETTINGS = CustomJobSettings(
+    name="digits",
+    project="example-project",
+    location="europe-west4",
+    image="europe-west4-docker.pkg.dev/example-project/team/digits:1",
+    worker={"machine_type": "g2-standard-24", "accelerator_type": "NVIDIA_L4", "accelerator_count": 2},
+    parameter_server={"machine_type": "n2-highmem-8"},
+    reduction_server={"machine_type": "n1-highcpu-16"},
+    reduction_server_replica_count=4,
+    disk_spec={"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 200},
+    labels={"team": "a"},
+)
+EVERYTHING = replace(
+    SETTINGS,
+    worker={
+        **SETTINGS.worker,
+        "reservation_affinity": {
+            "reservation_affinity_type": "SPECIFIC_RESERVATION",
+            "key": "compute.googleapis.com/reservation-name",
+            "values": ["projects/example-project/zones/europe-west4-a/reservations/l4"],
+        },
+    },
+    scheduling={"strategy": "SPOT", "timeout": "86400s", "restart_job_on_worker_restart": True},
+    service_account="trainer@example-project.iam.gserviceaccount.com",
+    network="projects/1234/global/networks/training",
+    tensorboard="projects/1234/locations/europe-west4/tensorboards/5678",
+    encryption_spec={"kms_key_name": "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"},
+)
+TPU = {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x2"}
+CASES = {
+    "default": (Distribution(), SETTINGS),
+    "one_device": (Distribution("one_device"), SETTINGS),
+    "mirrored": (Distribution("mirrored", accelerator_count=2), SETTINGS),
+    "central_storage": (Distribution("central_storage", accelerator_count=2), SETTINGS),
+    "multi_worker_mirrored": (Distribution("multi_worker_mirrored", num_workers=3), SETTINGS),
+    "multi_worker_mirrored_evaluator": (
+        Distribution("multi_worker_mirrored", num_workers=3, num_evaluators=1),
+        SETTINGS,
+    ),
+    "one_worker_and_evaluator": (Distribution("multi_worker_mirrored", num_workers=1, num_evaluators=1), SETTINGS),
+    "reduction_server": (
+        Distribution("multi_worker_mirrored", num_workers=3, num_evaluators=1, all_reduce="reduction_server"),
+        SETTINGS,
+    ),
+    "parameter_server": (
+        Distribution("parameter_server", num_workers=2, num_parameter_servers=2, num_evaluators=1),
+        SETTINGS,
+    ),
+    "tpu": (Distribution("tpu"), replace(SETTINGS, worker=TPU)),
+    "model_parallel": (Distribution("model_parallel", mesh="1x2"), SETTINGS),
+    "everything": (Distribution("multi_worker_mirrored", num_workers=2), EVERYTHING),
+}
+
+
+def made(case: str) -> dict:
+    distribution, given = CASES[case]
+    address = "gs://example-bucket/digits/digits-1/job.json"
+    return custom_job_spec.request("digits-1", address, distribution, {"TF_USE_LEGACY_KERAS": "1"}, given)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_job_of_each_strategy(case, expected):
+    expected(f"custom_job/{case}", made(case))
+    # Strict: a field that the service does not know is an error.
+    json_format.ParseDict(made(case), CustomJob.pb(CustomJob()))
+
+
+def test_a_place_that_is_not_needed_is_empty():
+    pools = made("multi_worker_mirrored_evaluator")["job_spec"]["worker_pool_specs"]
+    assert [pool.get("replica_count") for pool in pools] == [1, 2, None, 1]
+
+
+def test_reduction_servers_have_their_own_command():
+    pool = made("reduction_server")["job_spec"]["worker_pool_specs"][2]
+    assert pool["container_spec"] == {"image_uri": custom_job_spec.REDUCTION_SERVER_IMAGE}
+    assert (pool["replica_count"], pool["machine_spec"]) == (4, {"machine_type": "n1-highcpu-16"})
+
+
+POD = {"spec": {"containers": [{"name": "tensorflow"}]}}
+TFJOB = TFJobSettings("digits", POD, POD)
+
+
+@pytest.mark.parametrize("given", [SETTINGS, EVERYTHING, TFJOB])
+def test_settings_say_the_same_again(given):
+    assert settings.from_json(settings.to_json(given)) == given
+
+
+@pytest.mark.parametrize("given", [SETTINGS, TFJOB])
+@pytest.mark.parametrize(
+    ("training", "distribution", "wanted"),
+    [
+        ("auto", Distribution("mirrored", accelerator_count=8), False),
+        ("auto", Distribution("multi_worker_mirrored", num_workers=1), False),
+        ("auto", Distribution("multi_worker_mirrored", num_workers=2), True),
+        ("auto", Distribution("parameter_server"), True),
+        ("auto", Distribution("auto", num_workers=2), True),
+        ("always", Distribution(), True),
+        ("step", Distribution("multi_worker_mirrored", num_workers=2), False),
+    ],
+)
+def test_when_training_runs_elsewhere(given, training, distribution, wanted):
+    given = settings.always(given) if training == "always" else replace(given, training=training)
+    assert settings.wanted(given, distribution) is wanted

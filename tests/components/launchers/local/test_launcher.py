@@ -1,0 +1,289 @@
+"""What the local launcher does when things go wrong, with real processes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from running import children, is_running, listening, wait_until
+
+from tfx_distribute.components.launchers.local import fork_client, processes
+from tfx_distribute.components.launchers.local import launcher as local_launcher
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.training_job import Distribution, Recovery, Schedule, UserModule
+
+TWO_WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
+LONG = Schedule(32, train_steps=1_000_000)
+
+
+def test_addresses_are_free_ports_on_loopback():
+    cluster = local_launcher.local_cluster({"chief": 1, "worker": 3})
+    hosts = [host for role in cluster.addresses.values() for host in role]
+    assert [len(role) for role in cluster.addresses.values()] == [1, 3]
+    assert all(host.startswith("127.0.0.1:") for host in hosts)
+    assert len(set(hosts)) == 4
+
+
+def test_port_that_is_taken_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            local_launcher.settings(local_launcher.LocalSettings(base_port=port - 1)),
+            pytest.raises(ConfigurationError, match=f"base_port: port {port}, for worker 0, cannot be listened on"),
+        ):
+            local_launcher.local_cluster({"chief": 1, "worker": 1})
+
+
+@pytest.mark.e2e
+def test_killed_worker_is_named_and_nobody_stays(cluster):
+    def kill_worker(task, progress):
+        if progress.step > 0 and task.role == "worker" and children(cluster.server.pid):
+            os.kill(max(children(cluster.server.pid)), signal.SIGKILL)
+
+    began = time.monotonic()
+    with pytest.raises(TrainingError, match=r"training process worker 0 failed \(killed by SIGKILL\)"):
+        cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker, recovery=Recovery(max_restarts=0))
+    assert time.monotonic() - began < 60
+    assert children(cluster.server.pid) == []
+    assert not cluster.model.exists()
+
+
+BREAKS = """
+import json, os, sys
+def build_model(context):
+    print("the last words", file=sys.stderr)
+    if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker":
+        raise ZeroDivisionError("worker's own mistake")
+    import time
+    time.sleep(600)
+"""
+
+
+@pytest.mark.e2e
+def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
+    (tmp_path / "own_breaks.py").write_text(BREAKS)
+    with pytest.raises(TrainingError) as failure:
+        cluster.train(TWO_WORKERS, module=UserModule("own_breaks.build_model", (str(tmp_path),)))
+    message = str(failure.value)
+    assert "training process worker 0 failed (exit code 1)" in message
+    assert "the last words" in message
+    assert "ZeroDivisionError: worker's own mistake" in message
+    assert len(message.splitlines()) <= processes.LAST_LINES + 1
+    assert children(cluster.server.pid) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("leave", "message"),
+    [
+        ("sys.exit(0)", r"^module: sys.exit\(0\) was called in .*leaver.py, line 3$"),
+        ("os._exit(0)", r"^training process chief ended with exit code 0 before the model was trained; os._exit\(\)"),
+    ],
+)
+def test_process_that_leaves_without_a_model_has_failed(cluster, tmp_path, leave, message):
+    (tmp_path / "leaver.py").write_text(f"import os, sys\ndef build_model(context):\n    {leave}\n")
+    with pytest.raises(TrainingError, match=message):
+        cluster.train(module=UserModule("leaver.build_model", (str(tmp_path),)))
+
+
+@pytest.mark.e2e
+def test_no_process_survives_a_launcher_that_is_killed(cluster, tmp_path):
+    """The launcher gets SIGKILL: it can do nothing any more, and yet all its processes end."""
+    (tmp_path / "job.json").write_text(cluster.job.to_json())
+    launcher = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from dataclasses import replace\n"
+            "from tfx_distribute.components.launchers.local import launcher as local_launcher\n"
+            "from tfx_distribute.trainer_module.job.training_job import *\n"
+            "job = TrainingJob.from_json(Path(sys.argv[1], 'job.json').read_bytes())\n"
+            "job = replace(job, schedule=Schedule(32, train_steps=1_000_000),\n"
+            "    distribution=Distribution('multi_worker_mirrored', num_workers=2, accelerator_type='cpu'))\n"
+            "local_launcher.launch(job, sys.argv[1])\n",
+            str(tmp_path),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("*.progress"))) == 2, seconds=90)
+        (server,) = children(launcher.pid)
+        training = children(server)
+        assert len(training) == 2
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_until(lambda: not any(map(is_running, [server, *training])))
+
+
+@pytest.mark.e2e
+def test_interrupt_ends_all_processes(cluster):
+    """A Ctrl-C is a KeyboardInterrupt in the launcher."""
+
+    def interrupt(task, progress):
+        if progress.step > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cluster.train(TWO_WORKERS, LONG, on_progress=interrupt)
+    assert children(cluster.server.pid) == []
+
+
+@pytest.mark.e2e
+def test_job_document_is_readable_by_its_owner_only(cluster):
+    cluster.train(schedule=Schedule(64, train_steps=2))
+    assert (cluster.folder / "job.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+def test_cluster_listens_on_loopback_only(cluster, strategy):
+    seen = []
+
+    def look(task, progress):
+        if progress.step and not seen:
+            seen.extend(listening(children(cluster.server.pid)))
+
+    cluster.train(Distribution(strategy, num_workers=2, accelerator_type="cpu"), on_progress=look)
+    assert len(seen) == {"multi_worker_mirrored": 2, "parameter_server": 4}[strategy]
+    loopback = ("0100007F", "0000000000000000FFFF00000100007F")  # 127.0.0.1, and the same mapped into IPv6
+    assert {address.partition(":")[0] for address in seen} <= set(loopback)
+
+
+LEAVES = """
+import multiprocessing, os, subprocess, threading, time
+from model import build_model as build_digits
+
+def build_model(context):
+    threading.Thread(target=time.sleep, args=(10**6,)).start()
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(10**6,)).start()
+    subprocess.Popen(["sleep", context.hparams["mark"]], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(10**6)
+    if (child := os.fork()) == 0:
+        if os.fork() == 0:
+            time.sleep(0.1)
+        os._exit(0)
+    os.waitpid(child, 0)
+    time.sleep(0.5)
+    return build_digits(context)
+"""
+
+
+@pytest.mark.e2e
+def test_what_a_module_starts_ends_with_training(cluster, tmp_path):
+    """A thread that never ends, a pool, a child, and children in sessions of their own."""
+    (tmp_path / "own_leaves.py").write_text(LEAVES)
+    module = UserModule("own_leaves.build_model", (str(tmp_path), *cluster.job.module.search_path))
+    mark = f"{10**6}.{os.getpid()}"
+    seen, zombies = [], []
+
+    def look(task, progress):
+        if progress.step:
+            seen.extend(sleeping(mark))
+            zombies.extend(ended_children(cluster.server.pid))
+
+    cluster.train(
+        schedule=Schedule(64, epochs=1), module=module, hparams={**cluster.job.hparams, "mark": mark}, on_progress=look
+    )
+    assert seen, "it was there"
+    assert zombies == [], "what has ended is gone while training goes on"
+    assert sleeping(mark) == []
+    assert children(cluster.server.pid) == []
+
+
+def ended_children(pid):
+    """The names of the processes that a process has started and not asked about since they ended."""
+    out = subprocess.run(["ps", "-o", "stat=,comm=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout  # noqa: S607
+    return [row for row in out.splitlines() if row.startswith("Z")]
+
+
+def sleeping(mark):
+    rows = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S607
+    return [row for row in rows if row.endswith(f"sleep {mark}")]
+
+
+HOGS = """
+from model import build_model as build_digits
+
+def build_model(context):
+    hoard = [b"x" * (50 << 20) for _ in range(40)]
+    return build_digits(context)
+"""
+
+
+@pytest.fixture
+def small_memory(tmp_path):
+    """A function that moves a process, with what it starts, into a cgroup of 800 MiB."""
+    version_1, version_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    is_1 = version_1.is_dir()
+    group = (version_1 if is_1 else version_2) / f"tfx-distribute-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if is_1 else "memory.max")).write_text(str(800 << 20))
+    except OSError as error:
+        if group.is_dir():
+            group.rmdir()
+        pytest.skip(f"this machine allows no cgroup: {error}")
+    yield lambda pid: (group / "cgroup.procs").write_text(str(pid))
+    wait_until(lambda: not (group / "cgroup.procs").read_text().split())
+    group.rmdir()
+
+
+@pytest.mark.e2e
+def test_kill_for_want_of_memory_is_said(cluster, tmp_path, small_memory):
+    """Once more, and then no more, as where TensorFlow itself runs out of memory."""
+    (tmp_path / "own_hogs.py").write_text(HOGS)
+    module = UserModule("own_hogs.build_model", (str(tmp_path), *cluster.job.module.search_path))
+    with ForkServer(tmp_path / "log") as server:
+        server.wait_ready()
+        small_memory(server.pid)
+        cluster.server = server
+        with pytest.raises(
+            TrainingError, match=r"(?s)killed by the kernel: out of memory.*out of memory at the same training"
+        ):
+            cluster.train(module=module)
+    restarts = [progress.message for _, progress in cluster.reports if "restart" in progress.message]
+    assert len(restarts) == 1
+
+
+@pytest.mark.e2e
+def test_fork_server_that_is_stopped_is_given_up(tmp_path, cluster, monkeypatch):
+    monkeypatch.setattr(fork_client, "ANSWER_TIMEOUT", 5.0)
+    with ForkServer(tmp_path / "log") as server:
+        server.wait_ready()
+        cluster.server = server
+        training = []
+
+        def stop_server(task, progress):
+            if progress.step and not training:
+                training.extend(children(server.pid))
+                os.kill(server.pid, signal.SIGSTOP)
+
+        began = time.monotonic()
+        with pytest.raises(TrainingError, match=rf"training processes \(pid {server.pid}\) did not answer for 5 s"):
+            cluster.train(schedule=LONG, on_progress=stop_server)
+        assert time.monotonic() - began < 60
+        wait_until(lambda: not any(map(is_running, training)))
+
+
+@pytest.mark.e2e
+def test_fork_server_that_dies_is_said(tmp_path, cluster):
+    with ForkServer(tmp_path / "log") as server:
+        server.wait_ready()
+        cluster.server = server
+
+        def kill_server(task, progress):
+            os.kill(server.pid, signal.SIGKILL)
+
+        with pytest.raises(TrainingError, match="the process that starts training processes ended"):
+            cluster.train(schedule=LONG, on_progress=kill_server)

@@ -1,0 +1,147 @@
+"""The launcher follows processes that hang, with real processes and without TensorFlow."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from running import wait_until
+
+from tfx_distribute.components.launchers.local import processes as processes_lib
+from tfx_distribute.components.launchers.local.processes import LostError, Process, Processes
+from tfx_distribute.components.launchers.local.silence import SilenceMonitor
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
+
+
+class Children:
+    """Starts and ends Python programs as the fork server does training processes."""
+
+    def __init__(self, program):
+        self._program = program
+        self._answers = queue.Queue()
+        self.process = None
+
+    def start(self, task, job, log, environment):
+        self.process = subprocess.Popen([sys.executable, "-c", self._program], env={**os.environ, **environment})
+        self._answers.put({"started": task, "pid": self.process.pid})
+
+    def signal(self, task, number):
+        self.process.send_signal(number)
+
+    def next_answer(self, timeout):
+        try:
+            return self._answers.get(timeout=timeout)
+        except queue.Empty:
+            status = self.process.poll()
+            if status is None:
+                raise
+            return {"ended": "chief-0", "pid": self.process.pid, "status": status}
+
+    def close(self):
+        self.process.kill()
+        self.process.wait(timeout=20)
+
+
+@pytest.fixture
+def freeze():
+    """Puts processes into a frozen cgroup of version 1, which SIGKILL does not end."""
+    group = Path(f"/sys/fs/cgroup/freezer/tfx-distribute-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"this machine allows no freezer cgroup: {error}")
+
+    def put(pid):
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        wait_until(lambda: (group / "freezer.state").read_text().strip() == "FROZEN")
+
+    yield put
+    (group / "freezer.state").write_text("THAWED")
+    for pid in (group / "cgroup.procs").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    wait_until(lambda: not (group / "cgroup.procs").read_text().split())
+    group.rmdir()
+
+
+@pytest.fixture
+def chief_of(tmp_path):
+    """Starts a program as the only process of a cluster; returns the cluster and the process id."""
+    started = []
+
+    def start(program, silence):
+        started.append(children := Children(program))
+        chief = Process(CHIEF_TASK, tmp_path / "job.json", {}, tmp_path, tmp_path)
+        cluster = Processes(children, [chief], lambda *_: None, silence)
+        cluster.start()
+        return cluster, children.process.pid
+
+    yield start
+    for children in started:
+        children.close()
+
+
+@pytest.mark.timeout(60)
+def test_process_that_the_kernel_does_not_end_is_named(monkeypatch, chief_of, freeze):
+    monkeypatch.setattr(processes_lib, "KILL_SECONDS", 1.0, raising=False)
+    cluster, pid = chief_of("import time; time.sleep(600)", SilenceMonitor(0.5, 0.5))
+    freeze(pid)
+    began = time.monotonic()
+    with pytest.raises(TrainingError, match=rf"chief \(pid {pid}\) .*the kernel has not ended it"):
+        cluster.follow(lambda failure: False)
+    assert time.monotonic() - began < 10
+
+
+# As a training process: a thread gives signs of life, ten times a second.
+SIGNS = """
+import os, sys, threading, time
+def give():
+    while True:
+        os.utime(os.environ["TFX_DISTRIBUTE_PROGRESS"])
+        time.sleep(0.1)
+threading.Thread(target=give, daemon=True).start()
+time.sleep(0.5)
+"""
+HOLDS = "assert sum(range(10**8)) > 0\n"  # one call that keeps every other Python thread from running
+
+
+@pytest.mark.timeout(60)
+def test_process_whose_main_thread_holds_the_interpreter_is_not_ended(chief_of):
+    cluster, _ = chief_of(SIGNS + HOLDS, SilenceMonitor(0.4, 0.4))
+    cluster.follow(lambda failure: False)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("program", "stop", "busy", "message", "stuck"),
+    [
+        (
+            SIGNS + "sum(range(10**11))\n",
+            False,
+            2.0,
+            r"\(it used CPU time but gave no sign of life for [2-9] s; if it needs more time, write a larger "
+            r"progress_timeout_secs, or 0 for no limit\)",
+            True,
+        ),
+        (
+            SIGNS + "time.sleep(600)\n",
+            True,
+            0.0,
+            r"\(it gave no sign of life for [1-9] s; if it needs more time, write a larger heartbeat_timeout_secs\)",
+            False,
+        ),
+    ],
+    ids=["busy for ever", "stopped"],
+)
+def test_process_that_hangs_is_ended(chief_of, program, stop, busy, message, stuck):
+    cluster, pid = chief_of(program, SilenceMonitor(1.0, 1.0, busy))
+    if stop:
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(LostError, match=message) as lost:
+        cluster.follow(lambda failure: False)
+    assert lost.value.failure.stuck == stuck

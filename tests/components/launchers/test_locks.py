@@ -1,0 +1,150 @@
+"""A folder that a live run uses is refused to another, and free as soon as that one has ended, however it ended."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from tfx_distribute.components.launchers import locks
+from tfx_distribute.components.trainer import saved_state
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import Outputs
+
+HOLD = """
+import os, sys, time
+from tfx_distribute.components.launchers import locks
+with locks.exclusive(sys.argv[1], "the run folder", "wait"):
+    if len(sys.argv) > 2 and os.fork() == 0:  # a child that outlives it
+        time.sleep(60)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def hold():
+    """Starts a process that holds the lock of a folder."""
+    processes = []
+
+    def start(folder, *more):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(folder), *more], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait()
+
+
+def take(folder):
+    with locks.exclusive(str(folder), "the run folder", "wait until it ends"):
+        assert json.loads((folder / locks.LOCK_FILE).read_text())["pid"] == os.getpid()
+
+
+def test_the_holder_is_named(tmp_path, hold):
+    process = hold(tmp_path)
+    with pytest.raises(ConfigurationError) as refusal:
+        take(tmp_path)
+    words = (
+        f"the run folder {tmp_path} is in use by process {process.pid} on ",
+        "running since 20",
+        "-c",
+        "wait until it ends",
+    )
+    assert all(word in str(refusal.value) for word in words)
+
+
+@pytest.mark.parametrize("more", [(), ("with a child",)])
+def test_a_killed_holder_blocks_nobody(tmp_path, hold, more):
+    process = hold(tmp_path, *more)
+    process.kill()
+    process.wait()
+    take(tmp_path)
+    assert not (tmp_path / locks.LOCK_FILE).exists()
+
+
+def test_a_second_time_in_the_same_process_is_refused_too(tmp_path):
+    with locks.exclusive(str(tmp_path), "the run folder", "wait"), pytest.raises(ConfigurationError, match="in use by"):
+        take(tmp_path)
+
+
+def test_a_folder_that_its_holder_removed_is_free(tmp_path):
+    with locks.exclusive(str(tmp_path / "state"), "the state", "wait"):
+        (tmp_path / "state" / locks.LOCK_FILE).unlink()
+        (tmp_path / "state").rmdir()
+        with locks.exclusive(str(tmp_path / "state"), "the state", "wait"):
+            pass
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+@pytest.mark.parametrize("plant", [lambda path, victim: path.symlink_to(victim), lambda path, victim: path.mkdir()])
+def test_what_a_stranger_has_put_in_the_place_of_a_lock_is_not_opened(tmp_path, plant):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "state").mkdir()
+    plant(tmp_path / "state" / locks.LOCK_FILE, victim)
+    with pytest.raises(ConfigurationError, match="remove that file"):
+        take(tmp_path / "state")
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_who_may_not_open_the_lock_is_refused(hold):
+    """And a user who could, could hold it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o777)  # noqa: S103
+        hold(folder)
+        take_it = HOLD.replace("with locks", "os.setgid(65534); os.setuid(65534)\nwith locks")
+        done = subprocess.run(
+            [sys.executable, "-c", take_it, folder], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert "cannot open" in done.stderr
+    assert "Permission denied" in done.stderr
+
+
+def test_object_stores_have_no_locks():
+    with locks.exclusive("gs://bucket/state", "the state", "wait"):
+        pass
+
+
+def test_saved_state_in_use_is_refused_and_removed_once_there_is_a_model(tmp_path, hold):
+    folder = tmp_path / "checkpoints"
+    outputs = Outputs(str(tmp_path / "model"), str(tmp_path / "run"), str(tmp_path / "result"), str(folder))
+    process = hold(folder)
+    taken = f"the saved training state .* is in use by process {process.pid}"
+    with pytest.raises(ConfigurationError, match=taken), saved_state.owned(outputs):
+        raise AssertionError("trains")
+    process.kill()
+    process.wait()
+    (folder / "state.json").write_text("{}")
+    with pytest.raises(KeyboardInterrupt), saved_state.owned(outputs):
+        raise KeyboardInterrupt
+    assert (folder / "state.json").exists(), "for another try"
+    with saved_state.owned(outputs):
+        (tmp_path / "model").mkdir()
+    assert not folder.exists()
+
+
+def test_second_run_in_the_same_folder_is_refused_at_once(tmp_path, hold, capfd):
+    process = hold(tmp_path / "root")
+    began = time.monotonic()
+    example = os.path.join(os.path.dirname(__file__), "..", "..", "..", "examples", "digits", "pipeline.yaml")
+    done = CliRunner().invoke(main, ["run", example, "--root", str(tmp_path / "root")])
+    assert done.exit_code == 2
+    assert not list((tmp_path / "root" / "artifacts").iterdir()), "no node was started"
+    assert time.monotonic() - began < 60
+    assert f"in use by process {process.pid}" in capfd.readouterr().out

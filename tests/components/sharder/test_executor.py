@@ -1,0 +1,322 @@
+"""The Sharder's executor, with real Beam, TFT and TFDV on raw examples in TFRecord files."""
+
+import collections
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import tensorflow_data_validation as tfdv
+from tfx.components.util import examples_utils
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils, standard_artifacts
+
+from tfx_distribute.components import schemas
+from tfx_distribute.components.sharder import beam_pipeline
+from tfx_distribute.components.sharder.executor import Executor
+from tfx_distribute.components.trainer.input_splits import Splits
+from tfx_distribute.trainer_module.data import shard_manifest
+from tfx_distribute.trainer_module.data.tfrecords import checksum
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+from tfx_distribute.trainer_module.job.training_job import Reading
+
+SCHEMA = """
+feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+feature { name: "name" type: BYTES presence { min_fraction: 1 } shape { dim { size: 1 } } }
+"""
+RUNNER = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
+IN_MEMORY = [RUNNER, "--direct_running_mode=in_memory"]
+TWO_PROCESSES = [RUNNER, "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+
+
+def preprocessing_fn(inputs):
+    return {"twice": inputs["number"] * 2, "name": inputs["name"]}
+
+
+def example(number: int) -> bytes:
+    feature = {
+        "number": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+        "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[f"name {number}".encode()])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("schema")
+    (folder / "schema.pbtxt").write_text(SCHEMA)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def transform_graph(tmp_path_factory, schema) -> Path:
+    """A transform graph that TFT made, laid out as TFX lays it out."""
+    import apache_beam as beam
+    import tensorflow_transform as tft
+    import tensorflow_transform.beam as tft_beam
+    from tensorflow_transform.beam.tft_beam_io import WriteMetadata
+
+    folder = tmp_path_factory.mktemp("transform")
+    metadata = tft.DatasetMetadata.from_feature_spec(
+        tft.tf_metadata.schema_utils.schema_as_feature_spec(
+            schemas.of_examples(None, str(schema / "schema.pbtxt"))
+        ).feature_spec
+    )
+    with beam.Pipeline(argv=IN_MEMORY) as pipeline, tft_beam.Context(temp_dir=str(folder / "tmp")):
+        raw = pipeline | beam.Create([{"number": [1], "name": [b"one"]}])
+        transform = (raw, metadata) | tft_beam.AnalyzeDataset(preprocessing_fn)
+        _ = transform | tft_beam.WriteTransformFn(str(folder / "graph"))
+        _ = metadata | WriteMetadata(str(folder / "graph" / "metadata"), pipeline)
+    return folder / "graph"
+
+
+def artifact(kind: type, uri: Path):
+    made = kind()
+    made.uri = str(uri)
+    return made
+
+
+@dataclass
+class Sharded:
+    """What a Sharder left."""
+
+    artifact: standard_artifacts.Examples
+    manifest: shard_manifest.Manifest
+    folder: Path
+
+    def numbers(self, split: str, feature: str = "number") -> Iterator[list[int]]:
+        """The values of a feature in each shard."""
+        for shard in self.manifest.splits[split].shards:
+            compression = "GZIP" if shard.file.endswith(".gz") else ""
+            records = tf.data.TFRecordDataset(str(self.folder / shard.file), compression).as_numpy_iterator()
+            yield [tf.train.Example.FromString(record).features.feature[feature].int64_list.value[0] for record in records]
+
+    def content(self) -> list[bytes]:
+        return [(self.folder / shard.file).read_bytes() for split in self.manifest.splits.values() for shard in split.shards]
+
+
+@pytest.fixture
+def shard(tmp_path, schema) -> Callable[..., Sharded]:
+    """Makes raw examples and runs the Sharder's executor on them."""
+    raw = artifact(standard_artifacts.Examples, tmp_path / "raw")
+
+    def write(split: str, file: str, numbers: range) -> None:
+        (tmp_path / "raw" / f"Split-{split}").mkdir(parents=True, exist_ok=True)
+        options = tf.io.TFRecordOptions(compression_type="GZIP" if file.endswith(".gz") else "")
+        with tf.io.TFRecordWriter(str(tmp_path / "raw" / f"Split-{split}" / file), options) as writer:
+            for number in numbers:
+                writer.write(example(number))
+
+    def run(
+        train: int = 0,
+        held_out: int = 0,
+        output: str = "sharded",
+        graph: Path | None = None,
+        beam_args: list[str] = IN_MEMORY,
+        statistics: bool = False,
+        splits: list[str] | None = None,
+        **properties,
+    ) -> Sharded:
+        if train:
+            write("train", "part-0.gz", range(0, train, 2))
+            write("train", "part-1.gz", range(1, train, 2))
+        if held_out:
+            write("eval", "part-0", range(held_out))
+        raw.split_names = artifact_utils.encode_split_names(splits or ["train"] + ["eval"] * (held_out > 0))
+        examples_utils.set_payload_format(raw, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
+        made = artifact(standard_artifacts.Examples, tmp_path / output)
+        inputs = {"examples": [raw]}
+        if graph:
+            inputs["transform_graph"] = [artifact(standard_artifacts.TransformGraph, graph)]
+        else:
+            inputs["schema"] = [artifact(standard_artifacts.Schema, schema)]
+        outputs = {"sharded_examples": [made]}
+        if statistics:
+            outputs["statistics"] = [artifact(standard_artifacts.ExampleStatistics, tmp_path / "statistics")]
+        context = BaseBeamExecutor.Context(beam_pipeline_args=beam_args, tmp_dir=str(tmp_path / "tmp"), unique_id="1")
+        Executor(context).Do(inputs, outputs, properties)
+        found = shard_manifest.read(made.uri)
+        assert found is not None
+        assert os.listdir(tmp_path / "tmp" / "1" if (tmp_path / "tmp" / "1").exists() else tmp_path / "tmp") in ([], ["1"])
+        return Sharded(made, found, tmp_path / output)
+
+    return run
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_each_example_once_in_balanced_shards_with_a_true_manifest(shard, compression):
+    made = shard(train=103, held_out=11, num_shards=4, compression=compression)
+    shards = list(made.numbers("train"))
+    assert [len(numbers) for numbers in shards] == [26, 26, 26, 25]
+    assert sorted(number for numbers in shards for number in numbers) == list(range(103))
+    assert [len(numbers) for numbers in made.numbers("eval")] == [3, 3, 3, 2]
+    assert artifact_utils.decode_split_names(made.artifact.split_names) == ["train", "eval"]
+    for split in made.manifest.splits.values():
+        assert split.num_examples == sum(entry.num_examples for entry in split.shards)
+        for entry, numbers in zip(split.shards, made.numbers("train" if split.num_examples == 103 else "eval"), strict=True):
+            path = made.folder / entry.file
+            assert (entry.num_examples, entry.num_bytes) == (len(numbers), path.stat().st_size)
+            assert entry.crc32c == checksum(str(path))
+            assert path.suffix == (".gz" if compression == "gzip" else ".tfrecord")
+    assert made.artifact.get_int_custom_property("num_shards_train") == 4
+    assert made.artifact.get_int_custom_property("num_examples_eval") == 11
+
+
+def test_examples_are_shuffled_over_all_shards_as_the_seed_says(shard):
+    made = shard(train=400, num_shards=2, seed=1)
+    again, other = (shard(output=f"again-{seed}", num_shards=2, seed=seed) for seed in (1, 2))
+    assert made.content() == again.content() != other.content()
+    first, second = made.numbers("train")
+    assert first != sorted(first)
+    for numbers in (first, second):  # of 200, about a hundred from each file, and from each half
+        assert 70 < sum(number % 2 for number in numbers) < 130
+        assert 70 < sum(number < 200 for number in numbers) < 130
+    assert sum(abs(a - b) == 2 for a, b in itertools.pairwise(first)) < 10, "neighbours are parted"
+
+
+@pytest.mark.e2e
+def test_other_processes_write_the_same_bytes(shard, transform_graph):
+    made = shard(train=3000, held_out=500, num_shards=3, graph=transform_graph)
+    again = {"splits": ["train", "eval"], "num_shards": 3, "graph": transform_graph}
+    parallel = shard(output="parallel", beam_args=TWO_PROCESSES, **again)
+    assert made.content() == parallel.content()
+
+
+def test_more_than_memory_is_asked_to_hold(shard, monkeypatch):
+    """Many runs, each read in many pieces."""
+    whole = shard(train=1000, num_shards=3)
+    monkeypatch.setattr(beam_pipeline, "RUN_BYTES", 3000)
+    monkeypatch.setattr(beam_pipeline, "BATCH_EXAMPLES", 10)
+    pieces = shard(output="pieces", num_shards=3)
+    assert whole.content() == pieces.content()
+
+
+def test_transformed_on_the_way(shard, transform_graph):
+    made = shard(train=50, num_shards=2, graph=transform_graph)
+    assert sorted(number for numbers in made.numbers("train", "twice") for number in numbers) == list(range(0, 100, 2))
+    wanted = schemas.fingerprint(schemas.of_examples(str(transform_graph), None))
+    assert made.manifest.schema_fingerprint == wanted
+
+
+def test_statistics_of_what_was_written(shard, transform_graph, tmp_path):
+    shard(train=50, held_out=8, num_shards=2, graph=transform_graph, statistics=True)
+    for split, count in (("train", 50), ("eval", 8)):
+        found = tfdv.load_stats_binary(str(tmp_path / "statistics" / f"Split-{split}" / "FeatureStats.pb")).datasets[0]
+        assert found.num_examples == count
+        assert {feature.path.step[0] for feature in found.features} == {"name", "twice"}
+
+
+def test_shards_that_nobody_counted(shard):
+    made = shard(train=50, held_out=5, num_workers=3)
+    assert (len(made.manifest.splits["train"].shards), len(made.manifest.splits["eval"].shards)) == (18, 5)
+    assert "a multiple of 3 reading processes" in made.manifest.splits["train"].reason
+    assert "one for each of 5 examples" in made.manifest.splits["eval"].reason
+
+
+def test_more_shards_than_examples_are_refused(shard, tmp_path):
+    with pytest.raises(ConfigurationError, match="^num_shards: 6 shards are asked for, but the split 'eval' has 5 examples"):
+        shard(train=50, held_out=5, num_shards=6)
+    assert shard_manifest.read(str(tmp_path / "sharded")) is None
+
+
+def test_empty_split_is_refused(shard, tmp_path):
+    shard(train=5, num_shards=1)
+    (tmp_path / "raw" / "Split-eval").mkdir()
+    tf.io.TFRecordWriter(str(tmp_path / "raw" / "Split-eval" / "part-0")).close()
+    with pytest.raises(ConfigurationError, match="^examples: the split 'eval' is empty"):
+        shard(splits=["train", "eval"], num_shards=1)
+
+
+def test_damaged_input_is_named(shard, tmp_path):
+    shard(train=50, num_shards=1)
+    file = tmp_path / "raw" / "Split-train" / "part-2"
+    file.write_bytes(b"")
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for number in range(5):
+            writer.write(example(number))
+    content = bytearray(file.read_bytes())
+    content[-6] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(
+        DataError, match=rf"^examples: {file}, record 4 at byte \d+: it does not match its checksum; make the examples anew$"
+    ):
+        shard(num_shards=1, output="other")
+
+
+def test_example_that_does_not_match_the_schema_is_named(shard, tmp_path):
+    shard(train=50, num_shards=1)
+    file = tmp_path / "raw" / "Split-train" / "part-2"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        writer.write(example(1))
+        wrong = {"number": tf.train.Feature(float_list=tf.train.FloatList(value=[1.5]))}
+        writer.write(tf.train.Example(features=tf.train.Features(feature=wrong)).SerializeToString())
+    with pytest.raises(DataError, match=rf"^examples: {file}, record 1 does not match the schema: .*"):
+        shard(num_shards=1, output="other")
+
+
+def test_parts_serve_all_processes():
+    assert len(beam_pipeline.parts([["a"], ["b", "c"]], 1)) == 3
+    of = collections.Counter(part.file for part in beam_pipeline.parts([["a"], ["b", "c"]], 2))
+    assert of == {"a": 4, "b": 2, "c": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "processes"),
+    [(IN_MEMORY, 1), (TWO_PROCESSES, 2), (["--runner=DataflowRunner"], beam_pipeline.MOST_PARTS), ([], 1)],
+)
+def test_processes_of_a_runner(arguments, processes):
+    assert beam_pipeline.num_processes(arguments) == processes
+
+
+def test_splits_know_the_shards(shard):
+    made = shard(train=50, held_out=5, num_shards=2)
+    splits = Splits([made.artifact], Reading(), "/nowhere")
+    split = splits.read(["train"], "train_args")
+    assert (split.num_examples, split.sharded, len(split.files)) == (50, True, 2)
+    assert split.num_bytes == sum(os.path.getsize(file) for file in split.files)
+
+
+def test_disk_that_is_full_in_the_middle_leaves_nothing_that_looks_whole(shard, tmp_path):
+    """A limit on the size of files stands for it: writing fails in the same way."""
+    import resource
+
+    shard(train=2000, num_shards=1)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, unlimited[1]))
+    try:
+        with pytest.raises(Exception, match="File too large"):
+            shard(num_shards=1, output="other")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert shard_manifest.read(str(tmp_path / "other")) is None
+    assert not list((tmp_path / "other").glob("Split-*/*"))
+    assert shard(num_shards=1, output="other").content() == shard(num_shards=1, output="third").content()
+
+
+def test_transform_that_returns_another_number_of_examples_is_refused(shard, tmp_path, schema):
+    import apache_beam as beam
+    import tensorflow_transform as tft
+    import tensorflow_transform.beam as tft_beam
+    from tensorflow_transform.beam.tft_beam_io import WriteMetadata
+
+    raw_schema = schemas.of_examples(None, str(schema / "schema.pbtxt"))
+    metadata = tft.DatasetMetadata(raw_schema)
+    with beam.Pipeline(argv=IN_MEMORY) as pipeline, tft_beam.Context(temp_dir=str(tmp_path / "tft")):
+        raw = pipeline | beam.Create([{"number": [1], "name": [b"one"]}])
+        transform = (raw, metadata) | tft_beam.AnalyzeDataset(lambda inputs: {"few": inputs["number"][:3]})
+        _ = transform | tft_beam.WriteTransformFn(str(tmp_path / "graph"))
+        _ = metadata | WriteMetadata(str(tmp_path / "graph" / "metadata"), pipeline)
+    with pytest.raises(ConfigurationError, match="^preprocessing_fn: returns another number of examples than it is given"):
+        shard(train=50, num_shards=1, graph=tmp_path / "graph")
+
+
+def test_several_artifacts_are_refused(tmp_path):
+    several = [artifact(standard_artifacts.Examples, tmp_path / name) for name in ("a", "b")]
+    outputs = {"sharded_examples": [artifact(standard_artifacts.Examples, tmp_path / "out")]}
+    context = BaseBeamExecutor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(tmp_path / "tmp"), unique_id="1")
+    with pytest.raises(ConfigurationError, match="^examples: the Sharder takes one artifact, but gets several: .*a, .*b"):
+        Executor(context).Do({"examples": several}, outputs, {})

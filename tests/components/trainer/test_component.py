@@ -1,0 +1,107 @@
+import inspect
+from dataclasses import fields
+
+import pytest
+from tfx import types
+from tfx.components.trainer.component import Trainer as StockTrainer
+from tfx.orchestration import data_types
+from tfx.types import standard_artifacts
+
+from tfx_distribute.components import Trainer
+from tfx_distribute.components.trainer import job_builder
+from tfx_distribute.components.trainer.component import TrainerSpec
+from tfx_distribute.pipelines.spec.pipeline import Parameters
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import PARAMETERS
+
+
+def channel(artifact: type = standard_artifacts.Examples) -> types.Channel:
+    return types.Channel(type=artifact)
+
+
+def test_accepts_what_tfx_accepts():
+    ours = inspect.signature(Trainer.__init__).parameters
+    theirs = inspect.signature(StockTrainer.__init__).parameters
+    assert list(ours)[: len(theirs)] == list(theirs)
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in list(ours.values())[len(theirs) :])
+    assert set(StockTrainer.SPEC_CLASS.INPUTS) == set(TrainerSpec.INPUTS)
+    assert set(StockTrainer.SPEC_CLASS.OUTPUTS) == set(TrainerSpec.OUTPUTS)
+
+
+def test_parameters_are_the_same_on_every_floor():
+    """Component, specification and job document name the same parameters, with the same defaults."""
+    of_job = {field.name: field.default for dataclass in PARAMETERS for field in fields(dataclass)}
+    assert Parameters().model_dump() == of_job
+    assert set(of_job) <= set(TrainerSpec.PARAMETERS)
+    assert set(of_job) <= set(inspect.signature(Trainer.__init__).parameters)
+
+
+def test_each_parameter_takes_a_runtime_parameter():
+    parameters = {
+        name: data_types.RuntimeParameter(name, TrainerSpec.PARAMETERS[name].type) for name in Parameters.model_fields
+    }
+    trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", **parameters)
+    assert {name: trainer.spec.exec_properties[name] for name in parameters} == parameters
+
+
+def test_a_flag_is_a_number_where_tfx_knows_no_other():
+    trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", epochs=1, jit_compile=True)
+    assert trainer.spec.exec_properties["jit_compile"] == 1
+    _, schedule, *_ = job_builder.training_parameters(trainer.spec.exec_properties)
+    assert schedule.jit_compile is True
+
+
+def test_values_reach_the_executor():
+    trainer = Trainer(
+        examples=channel(), build_model="m.build_model", label="y", strategy="mirrored", epochs=3, hparams={"units": 3}
+    )
+    properties = trainer.spec.exec_properties
+    assert (properties["strategy"], properties["epochs"], properties["hparams"]) == ("mirrored", 3, '{"units": 3}')
+    assert properties.get("num_workers") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"examples": channel()}, "exactly one of module_file, run_fn and build_model"),
+        ({"examples": channel(), "run_fn": "m.run_fn", "module_file": "m.py"}, "exactly one of module_file"),
+        ({"run_fn": "m.run_fn"}, "exactly one of examples and transformed_examples"),
+        ({"transformed_examples": channel(), "run_fn": "m.run_fn"}, "transformed_examples needs transform_graph"),
+        ({"examples": channel(), "build_model": "m.build_model"}, "build_model needs label"),
+        ({"examples": channel(), "run_fn": "m.run_fn", "num_workers": 0}, "num_workers: 0 is too small"),
+        ({"examples": channel(), "run_fn": "m.run_fn", "strategy": "x"}, "strategy: there is no strategy 'x'"),
+    ],
+)
+def test_contradictory_arguments_are_refused_when_the_pipeline_is_made(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Trainer(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"run_fn": "m.run_fn", "precision": "mixed_bfloat16"}, "precision: a run_fn decides on it by itself; leave it out"),
+        ({"run_fn": "m.run_fn", "seed": 3}, "seed: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "global_clipnorm": 1.0}, "global_clipnorm: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "epochs": 2}, "epochs: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "hparams": {"units": 3}}, "hparams: are for build_model; write custom_config"),
+        ({"run_fn": "m.run_fn", "num_evaluators": 1}, "num_evaluators: "),
+        ({"run_fn": "m.run_fn", "strategy": "model_parallel"}, "strategy: a run_fn cannot train under 'model_parallel'"),
+        ({"build_model": "m.build_model", "custom_config": {"units": 3}}, "custom_config: is for a run_fn; write hparams"),
+        ({"build_model": "m.build_model", "base_model": channel(standard_artifacts.Model)}, "base_model: is for a run_fn"),
+        ({"module_file": "FILE", "shuffle_buffer_size": 5}, "shuffle_buffer_size: a run_fn decides"),
+    ],
+)
+def test_settings_that_the_function_would_ignore_are_refused(tmp_path, arguments, message):
+    (tmp_path / "own.py").write_text("def run_fn(fn_args): ...\n")
+    if "module_file" in arguments:
+        arguments = {**arguments, "module_file": str(tmp_path / "own.py")}
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        Trainer(examples=channel(), label="y", **arguments)
+
+
+def test_other_values_are_refused_though_one_is_left_for_run_time():
+    num_workers = data_types.RuntimeParameter("num_workers", int, default=2)
+    with pytest.raises(ConfigurationError, match="^seed: a run_fn decides"):
+        Trainer(examples=channel(), run_fn="m.run_fn", num_workers=num_workers, seed=3)
+    Trainer(examples=channel(), run_fn="m.run_fn", seed=data_types.RuntimeParameter("seed", int), train_steps=5)

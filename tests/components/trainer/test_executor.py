@@ -1,0 +1,55 @@
+from dataclasses import replace
+
+from tfx.types import standard_artifacts
+
+from tfx_distribute.components.trainer.executor import record
+from tfx_distribute.trainer_module.job.training_job import (
+    Distribution,
+    Outputs,
+    RunFn,
+    Schedule,
+    TrainingJob,
+    TrainingResult,
+    UserModule,
+)
+
+JOB = TrainingJob(
+    module=UserModule("model.build_model"),
+    data=None,
+    distribution=Distribution("parameter_server", num_workers=3, num_evaluators=1),
+    schedule=Schedule(16, epochs=2, gradient_accumulation_steps=1, precision="mixed_bfloat16"),
+    outputs=Outputs("model", "run", "result.json"),
+)
+RESULT = TrainingResult(1, 16, 40, 2.5, {"loss": 0.5, "val_loss": float("nan")})
+
+
+def test_how_a_model_was_trained_is_recorded_with_it():
+    model = standard_artifacts.Model()
+    record(model, JOB, RESULT)
+    stored = {
+        name: getattr(value, value.WhichOneof("value")) for name, value in model.mlmd_artifact.custom_properties.items()
+    }
+    assert stored == {
+        "strategy": "parameter_server",
+        "num_workers": 3,
+        "num_parameter_servers": 1,
+        "num_evaluators": 1,
+        "mesh": "",
+        "num_replicas": 1,
+        "per_replica_batch_size": 16,
+        "gradient_accumulation_steps": 1,
+        "global_batch_size": 16,
+        "train_steps": 40,
+        "precision": "mixed_bfloat16",
+        "keras_version": 2,
+        "num_corrupt_records": 0,
+        "learning_rate_scaling": "none",
+        "training_loss": 0.5,
+    }
+
+
+def test_a_run_fn_decides_on_the_rest_by_itself():
+    model = standard_artifacts.Model()
+    record(model, replace(JOB, run_fn=RunFn("", {}, None)), RESULT)
+    assert model.get_string_custom_property("strategy") == "parameter_server"
+    assert "global_batch_size" not in model.mlmd_artifact.custom_properties

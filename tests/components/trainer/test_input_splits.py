@@ -1,0 +1,166 @@
+"""What the Trainer finds out about a Sharder's output before it starts anything."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from tfx.components.util import examples_utils
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils, standard_artifacts
+
+from tfx_distribute.components import schemas
+from tfx_distribute.components.trainer.input_splits import Splits
+from tfx_distribute.trainer_module.data import shard_manifest
+from tfx_distribute.trainer_module.data.shard_manifest import Manifest, ShardEntry, SplitEntry
+from tfx_distribute.trainer_module.data.tfrecords import checksum
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+from tfx_distribute.trainer_module.job.training_job import Reading
+
+SCHEMA = 'feature { name: "x" type: INT }'
+
+
+@pytest.fixture
+def examples(tmp_path):
+    """30 records in three shards, as a Sharder leaves them."""
+    folder = tmp_path / "examples"
+    (folder / "Split-train").mkdir(parents=True)
+    (tmp_path / "schema.pbtxt").write_text(SCHEMA)
+    entries = []
+    for shard in range(3):
+        path = folder / "Split-train" / f"shard-{shard}.tfrecord"
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for number in range(10):
+                writer.write(f"{shard} {number}".encode())
+        name = str(path.relative_to(folder))
+        entries.append(ShardEntry(name, 10, path.stat().st_size, checksum(str(path))))
+    fingerprint = schemas.fingerprint(schemas.of_examples(None, str(tmp_path / "schema.pbtxt")))
+    shard_manifest.write(
+        Manifest("none", 0, fingerprint, {"train": SplitEntry(30, "asked for", tuple(entries))}), str(folder)
+    )
+    artifact = standard_artifacts.Examples()
+    artifact.uri = str(folder)
+    artifact.split_names = artifact_utils.encode_split_names(["train"])
+    return artifact
+
+
+@pytest.fixture
+def read(examples, tmp_path):
+    def read(**parameters):
+        splits = Splits([examples], Reading(**parameters), str(tmp_path / "work"))
+        return splits.read(["train"], "train_args"), splits.corrupt_records
+
+    return read
+
+
+@pytest.fixture
+def shard(examples) -> Path:
+    return Path(examples.uri, "Split-train", "shard-1.tfrecord")
+
+
+def content(split) -> list[bytes]:
+    return list(tf.data.TFRecordDataset(list(split.files)).as_numpy_iterator())
+
+
+def flip(path: Path, offset: int) -> None:
+    changed = bytearray(path.read_bytes())
+    changed[offset] ^= 1
+    path.write_bytes(changed)
+
+
+def test_shards_are_taken_as_the_manifest_says(read, examples):
+    split, lost = read()
+    assert (split.num_examples, split.sharded, lost) == (30, True, 0)
+    assert [os.path.basename(file) for file in split.files] == [f"shard-{number}.tfrecord" for number in range(3)]
+
+
+def test_missing_shard_is_named(read, shard):
+    shard.unlink()
+    with pytest.raises(DataError, match=f"^examples: the shard {shard}, 10 examples, is missing"):
+        read()
+    with pytest.raises(DataError, match=f"^examples: the shard {shard}, 10 examples, is missing"):
+        read(max_corrupt_records=20)
+
+
+def test_truncated_shard_is_named_with_its_record(read, shard):
+    shard.write_bytes(shard.read_bytes()[:-3])
+    with pytest.raises(
+        DataError,
+        match=f"^examples: {shard}, record 9 at byte 171: the file ends in the middle of it; .* 187 bytes of the 190",
+    ):
+        read()
+
+
+@pytest.mark.parametrize(("change", "kept"), [("truncated", 9), ("record", 9), ("length", 4)])
+def test_damaged_records_are_left_out_and_counted(read, shard, change, kept):
+    if change == "truncated":
+        shard.write_bytes(shard.read_bytes()[:-3])
+    else:
+        flip(shard, 4 * 19 + (13 if change == "record" else 0))
+    split, lost = read(max_corrupt_records=6)
+    assert (split.num_examples, lost, split.sharded) == (20 + kept, 10 - kept, False)
+    assert len(content(split)) == 20 + kept
+    assert shard.exists()
+    assert str(shard) not in split.files
+
+
+def test_more_damage_than_may_be(read, shard):
+    flip(shard, 4 * 19)
+    message = (
+        f"^examples: {shard}, record 4 at byte 76: its length .*; 6 records are lost, but max_corrupt_records is 5; make"
+    )
+    with pytest.raises(DataError, match=message):
+        read(max_corrupt_records=5)
+
+
+def test_shards_of_another_schema_are_refused(examples, tmp_path):
+    splits = Splits([examples], Reading(), "/nowhere")
+    splits.check_schema(None, str(tmp_path / "schema.pbtxt"))
+    (tmp_path / "other.pbtxt").write_text(SCHEMA.replace("INT", "FLOAT"))
+    with pytest.raises(DataError, match="^examples: the shards were made with another schema than .*other.pbtxt; make"):
+        splits.check_schema(None, str(tmp_path / "other.pbtxt"))
+
+
+def test_what_is_no_manifest_is_refused(examples):
+    path = Path(examples.uri, shard_manifest.FILE)
+    path.write_text('{"seed": "no"}')
+    with pytest.raises(DataError, match=f"^examples: {path} is not a manifest of shards"):
+        shard_manifest.read(examples.uri)
+
+
+def test_manifest_of_a_later_form_is_refused(examples):
+    shard_manifest.write(replace(shard_manifest.read(examples.uri), version=2), examples.uri)
+    with pytest.raises(DataError, match="is of version 2; this is made for 1"):
+        shard_manifest.read(examples.uri)
+
+
+def test_other_payloads_are_refused(examples):
+    examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PROTO)
+    with pytest.raises(ConfigurationError, match="holds FORMAT_PROTO, not tf.Examples"):
+        Splits([examples], Reading(), "/nowhere")
+
+
+def test_damaged_files_without_a_manifest(examples, read, shard):
+    Path(examples.uri, shard_manifest.FILE).unlink()
+    flip(shard, 4 * 19 + 13)
+    with pytest.raises(DataError, match=f"^examples: {shard}, record 4 at byte 76: it does not match its checksum"):
+        read()
+    split, lost = read(max_corrupt_records=1)
+    assert (split.num_examples, lost, split.sharded) == (29, 1, False)
+
+
+def test_split_is_read_from_the_artifacts_that_have_it(examples, tmp_path):
+    other = standard_artifacts.Examples()
+    other.uri = str(tmp_path / "other")
+    other.split_names = artifact_utils.encode_split_names(["eval", "train"])
+    for split in ("train", "eval"):
+        folder = tmp_path / "other" / f"Split-{split}"
+        folder.mkdir(parents=True)
+        with tf.io.TFRecordWriter(str(folder / "part")) as writer:
+            writer.write(b"one")
+    splits = Splits([examples, other], Reading(), "/nowhere")
+    assert splits.names == {"train", "eval"}
+    train, held_out = splits.read(["train"], "train_args"), splits.read(["eval"], "eval_args")
+    assert (train.num_examples, len(train.files), train.sharded) == (31, 4, False)
+    assert (held_out.num_examples, held_out.sharded) == (1, False)

@@ -1,0 +1,254 @@
+"""TFX's inputs -> the job document."""
+
+import json
+import os
+from dataclasses import replace
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+from tfx.proto import trainer_pb2
+from tfx.types import artifact_utils, standard_artifacts
+from tfx.utils import proto_utils
+
+from tfx_distribute.components.trainer import job_builder
+from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.training_job import (
+    Data,
+    Distribution,
+    Outputs,
+    Schedule,
+    Split,
+    TrainingJob,
+    UserModule,
+)
+
+
+def artifact(kind: type, uri: Path):
+    made = kind()
+    made.uri = str(uri)
+    uri.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+@pytest.fixture
+def inputs(digits, tmp_path):
+    examples = artifact(standard_artifacts.Examples, tmp_path / "examples")
+    examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
+    for split in ("train", "eval"):
+        folder = tmp_path / "examples" / f"Split-{split}"
+        folder.mkdir()
+        (folder / "part.gz").write_bytes(Path(getattr(digits, split).files[0]).read_bytes())
+    schema = artifact(standard_artifacts.Schema, tmp_path / "schema")
+    (tmp_path / "schema" / "schema.pbtxt").write_text(Path(digits.schema).read_text())
+    return {"examples": [examples], "schema": [schema]}
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    return {
+        "model": [artifact(standard_artifacts.Model, tmp_path / "model")],
+        "model_run": [artifact(standard_artifacts.ModelRun, tmp_path / "model_run")],
+    }
+
+
+PROPERTIES = {
+    "build_model": "m.build_model",
+    "label": "digit",
+    "epochs": 2,
+    "strategy": "mirrored",
+    "hparams": '{"units": 3}',
+}
+
+
+def test_the_whole_document(inputs, outputs, tmp_path):
+    train, held_out = (f"{tmp_path}/examples/Split-{split}/part.gz" for split in ("train", "eval"))
+    job = job_builder.training_job(inputs, outputs, PROPERTIES, "/work")
+    state = job.outputs.checkpoint_dir
+    assert os.path.dirname(state) == f"{tmp_path.parent}/.checkpoints", "beside the folders of all executions"
+    assert job == TrainingJob(
+        module=UserModule("m.build_model"),
+        data=Data(
+            train=Split((train,), 1400, os.path.getsize(train)),
+            eval=Split((held_out,), 397, os.path.getsize(held_out)),
+            label="digit",
+            transform_graph=None,
+            schema=f"{tmp_path}/schema/schema.pbtxt",
+        ),
+        distribution=Distribution("mirrored"),
+        schedule=Schedule(epochs=2),
+        outputs=Outputs(f"{tmp_path}/model/Format-Serving", f"{tmp_path}/model_run", "/work/training_result.json", state),
+        hparams={"units": 3},
+    )
+
+
+def test_functions_may_be_called_anything(inputs, outputs):
+    job = job_builder.training_job(inputs, outputs, {**PROPERTIES, "build_model": "my.models.wide_and_deep"}, "/work")
+    assert (job.module.function, job.run_fn) == ("my.models.wide_and_deep", None)
+    properties = {"run_fn": "my.models.build_model", "train_steps": 5}
+    assert job_builder.training_job(inputs, outputs, properties, "/work").run_fn is not None
+
+
+def test_strategy_that_is_left_open_is_settled_here(inputs, outputs):
+    job = job_builder.training_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
+    assert job.distribution == Distribution("multi_worker_mirrored", num_workers=2)
+
+
+def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, tmp_path):
+    """Those of the file and those of `-p`, by way of the one pipeline parameter that holds them."""
+    (tmp_path / "pipeline.yaml").write_text(
+        "{name: mine, module: m.py, data: {csv: data}, trainer: {label: digit, parameters: {epochs: 1}, hparams: {"
+        "a: .nan, b: 1.0, c: -0.0, d: 1208925819614629174706176, e: true, f: '1e5', g: .nan, h: 1.0e+400}}}"
+    )
+    spec = loader.override(
+        loader.load(tmp_path / "pipeline.yaml"), loader.parse_parameters(["b=-.inf", "e=false", "f='007'", "g=1e-3"])
+    )
+    properties = {**PROPERTIES, "hparams": tfx_pipeline.parameter_values(spec)["hparams"]}
+    job = job_builder.training_job(inputs, outputs, properties, "/work")
+    arrived = TrainingJob.from_json(job.to_json()).hparams
+    expected = {"a": nan, "b": -inf, "c": -0.0, "d": 2**80, "e": False, "f": "007", "g": 0.001, "h": inf}
+    assert repr(arrived) == repr(expected)
+
+
+def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
+    best = artifact(standard_artifacts.HyperParameters, tmp_path / "best")
+    (tmp_path / "best" / "best_hyperparameters.txt").write_text(json.dumps({"space": [], "values": {"units": 9}}))
+    job = job_builder.training_job({**inputs, "hyperparameters": [best]}, outputs, PROPERTIES, "/work")
+    assert job.hparams == {"units": 9}
+
+
+def test_steps_of_train_args_count_where_no_parameter_says_otherwise(inputs, outputs):
+    args = {
+        "train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(num_steps=7)),
+        "eval_args": proto_utils.proto_to_json(trainer_pb2.EvalArgs(num_steps=3)),
+    }
+    base = {**PROPERTIES, **args}
+
+    def schedule(**changes):
+        return job_builder.training_job(inputs, outputs, {**base, **changes}, "/work").schedule
+
+    assert schedule(epochs=None) == Schedule(train_steps=7, eval_steps=3)
+    assert schedule(epochs=None, train_steps=9) == Schedule(train_steps=9, eval_steps=3)
+    assert schedule() == Schedule(epochs=2, eval_steps=3)
+
+
+def test_run_fn_gets_what_tfx_would_give(inputs, outputs):
+    properties = {"run_fn": "m.run_fn", "train_steps": 5, "custom_config": '{"a": 1}'}
+    job = job_builder.training_job(inputs, outputs, properties, "/work")
+    assert job.data is None
+    assert job.run_fn.exec_properties["custom_config"] == '{"a": 1}'
+    assert json.loads(job.run_fn.exec_properties["train_args"]) == {"num_steps": 5}
+    restored = artifact_utils.parse_artifact_dict(job.run_fn.inputs)
+    assert restored["examples"][0].uri == inputs["examples"][0].uri
+    assert replace(job, run_fn=None).module == UserModule("m.run_fn")
+
+
+def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
+    from tfx.components.util import udf_utils
+
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "own.py").write_text("import helper\ndef run_fn(fn_args): ...\n")
+    (tmp_path / "code" / "helper.py").write_text("")
+    _, packaged = udf_utils.package_user_module_file("Trainer", str(tmp_path / "code" / "own.py"), str(tmp_path))
+    module, kind = job_builder.user_module({"module_path": packaged}, str(tmp_path / "work"))
+    assert kind == "run_fn"
+    assert module.function == "own.run_fn"
+    assert {path.name for path in Path(module.search_path[0]).glob("*.py")} == {"own.py", "helper.py"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "train_steps: how long to train is not said"),
+        ({"label": None}, "label: which feature"),
+        ({"strategy": "nope"}, "strategy: there is no strategy 'nope'"),
+        (
+            {"train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(splits=["tain"]))},
+            "train_args: the examples have no split 'tain'; they have eval, train",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        job_builder.training_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"run_fn": "m.run_fn", "train_steps": 5, "seed": 3}, "seed: a run_fn decides on it by itself; leave it out"),
+        ({"run_fn": "m.run_fn", "epochs": 5}, "epochs: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "train_steps": 5, "hparams": '{"a": 1}'}, "hparams: are for build_model"),
+        ({**PROPERTIES, "custom_config": '{"a": 1}'}, "custom_config: is for a run_fn; write hparams"),
+    ],
+)
+def test_settings_that_the_function_would_ignore_are_refused(inputs, outputs, properties, message):
+    """Values that a pipeline gets when it runs are first seen here."""
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        job_builder.training_job(inputs, outputs, properties, "/work")
+
+
+def test_base_model_of_a_build_model_is_refused(inputs, outputs):
+    inputs = {**inputs, "base_model": [standard_artifacts.Model()]}
+    with pytest.raises(ConfigurationError, match="^base_model: is for a run_fn"):
+        job_builder.training_job(inputs, outputs, PROPERTIES, "/work")
+
+
+RUN_FN = """
+import json, os
+import tensorflow as tf
+from tfx.components.trainer.fn_args_utils import FnArgs
+from tfx_bsl.public import tfxio
+from tfx_distribute.trainer_module import get_strategy
+
+def run_fn(fn_args: FnArgs):
+    assert fn_args.custom_config == {"units": 4} and fn_args.train_steps == 6
+    strategy = get_strategy() if %r else tf.distribute.get_strategy()
+    spec = {"pixels": tf.io.FixedLenFeature([64], tf.float32), "digit": tf.io.FixedLenFeature([1], tf.int64)}
+    def parse(batch):
+        example = tf.io.parse_example(batch, spec)
+        return example["pixels"], example["digit"]
+    files = tf.io.gfile.glob(fn_args.train_files)
+    data = tf.data.TFRecordDataset(files, "GZIP").repeat().batch(32).map(parse)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(10, activation="softmax", input_shape=(64,))])
+        model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(data.with_options(options), steps_per_epoch=fn_args.train_steps, verbose=0)
+    model.save(fn_args.serving_model_dir, save_format="tf")
+"""
+
+
+@pytest.fixture
+def run_fn_job(inputs, outputs, tmp_path):
+    def make(takes_the_strategy: bool, strategy: str = "multi_worker_mirrored") -> TrainingJob:
+        (tmp_path / "own_run_fn.py").write_text(RUN_FN % takes_the_strategy)
+        properties = {
+            "module_file": str(tmp_path / "own_run_fn.py"),
+            "strategy": strategy,
+            "num_workers": 2,
+            "accelerator_type": "cpu",
+            "train_steps": 6,
+            "custom_config": '{"units": 4}',
+        }
+        return job_builder.training_job(inputs, outputs, properties, str(tmp_path))
+
+    return make
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("strategy", "replicas"), [("multi_worker_mirrored", 2), ("parameter_server", 1)])
+def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp_path, strategy, replicas):
+    cluster.job = run_fn_job(True, strategy)
+    assert cluster.train().num_replicas == replicas
+    assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
+
+
+@pytest.mark.e2e
+def test_run_fn_that_leaves_the_strategy_is_refused(run_fn_job, cluster):
+    cluster.job = run_fn_job(False)
+    with pytest.raises(TrainingError, match="did not train one model with all processes of the cluster: it did not take"):
+        cluster.train()

@@ -1,0 +1,128 @@
+"""What a training on other machines leaves behind, and what another try of its step finds."""
+
+import json
+import os
+import time
+
+import pytest
+from tfx.types import standard_artifacts
+
+from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.components.trainer import job_builder, remote_training
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import (
+    Distribution,
+    Outputs,
+    Schedule,
+    TrainingJob,
+    TrainingResult,
+    UserModule,
+)
+from tfx_distribute.trainer_module.lifecycle import atomic_files, lease
+
+RESULT = TrainingResult(1, 32, 10, 1.0, {})
+
+
+@pytest.fixture
+def settings(tmp_path):
+    pod = {"spec": {"containers": [{"name": "tensorflow"}]}}
+    return TFJobSettings("digits", pod, pod, training_dir=str(tmp_path / "shared"))
+
+
+@pytest.fixture
+def artifacts(tmp_path):
+    model, run, examples = standard_artifacts.Model(), standard_artifacts.ModelRun(), standard_artifacts.Examples()
+    for artifact, name in ((model, "model"), (run, "model_run"), (examples, "examples")):
+        artifact.uri = str(tmp_path / "step" / name)
+        os.makedirs(artifact.uri)
+    (tmp_path / "step" / "examples" / "data").write_text("1")
+    return {"examples": [examples]}, {"model": [model], "model_run": [run]}
+
+
+@pytest.fixture
+def trained(monkeypatch, settings, artifacts):
+    """Trains with a launcher of the test's; returns what it was told."""
+
+    def job(inputs, outputs, properties, folder, addresses):
+        model = outputs["model"][0].uri
+        return TrainingJob(
+            UserModule("model.build_model"),
+            None,
+            Distribution(),
+            Schedule(32, train_steps=10),
+            Outputs(f"{model}/Format-Serving", outputs["model_run"][0].uri, os.path.join(folder, "result.json")),
+        )
+
+    monkeypatch.setattr(job_builder, "training_job", job)
+
+    def train(launch):
+        told = []
+
+        def launched(settings, name, address, environment, job, anew):
+            told.append((name, address, environment, anew))
+            launch(job)
+
+        monkeypatch.setattr(remote_training, "_launch", launched)
+        _, result = remote_training.train(*artifacts, {"build_model": "model.build_model"}, settings)
+        assert result == RESULT
+        return told[0]
+
+    return train
+
+
+def succeed(job):
+    os.makedirs(job.outputs.serving_model_dir)
+    atomic_files.write(os.path.join(job.outputs.serving_model_dir, "saved_model.pb"), "")
+    atomic_files.write(job.outputs.result_file, RESULT.to_json())
+
+
+def test_what_is_done_stays_for_another_try(trained, tmp_path):
+    name, address, environment, anew = trained(succeed)
+    folder = tmp_path / "shared" / name
+    assert (address, anew) == (f"{folder}/job.json", True)
+    assert environment[lease.FOLLOWED_FILE] == f"{folder}/followed.json"
+    assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", "result.json"], "no copies of inputs"
+    assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
+    # The step's outputs were lost on their way; its next try trains nothing anew.
+    name_again, _, _, anew = trained(lambda job: None)
+    assert (name_again, anew) == (name, False)
+    assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
+
+
+def test_of_what_failed_nothing_stays(trained, tmp_path):
+    def fail(job):
+        raise TrainingError("it failed")
+
+    with pytest.raises(TrainingError, match="it failed"):
+        trained(fail)
+    assert os.listdir(tmp_path / "shared") == []
+
+
+def test_a_chief_without_a_result(trained):
+    with pytest.raises(TrainingError, match=r"has succeeded, and its chief has left no .*result.json"):
+        trained(lambda job: None)
+
+
+def test_what_nobody_has_followed_for_a_day_is_swept(trained, tmp_path):
+    shared = tmp_path / "shared"
+    for name, age in (("old-1", 2 * 24 * 3600), ("new-2", 3600)):
+        (shared / name).mkdir(parents=True)
+        (shared / name / "followed.json").write_text(json.dumps({"sign": "a", "time": time.time() - age}))
+    (shared / "checkpoints" / "state").mkdir(parents=True)
+    name, *_ = trained(succeed)
+    assert sorted(os.listdir(shared)) == sorted(["checkpoints", name, "new-2"])
+
+
+def test_signs_of_life_are_given_while_training_goes_on(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
+    seen = set()
+
+    def watch(job):
+        path = os.path.join(os.path.dirname(job.outputs.result_file), "followed.json")
+        deadline = time.monotonic() + 10
+        while len(seen) < 3 and time.monotonic() < deadline:
+            seen.add(atomic_files.read(path))
+        succeed(job)
+
+    trained(watch)
+    assert len(seen) == 3

@@ -1,0 +1,49 @@
+"""Runs the ExampleGen of a data source by itself: its driver, its executor, and what it has written."""
+
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tfx.dsl.components.base import base_beam_executor
+from tfx.types import artifact_utils, standard_artifacts
+
+from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.spec.pipeline import Data
+
+
+def resolved(data: Data) -> dict[str, Any]:
+    """The execution properties after the driver: they are the cache key."""
+    component = tfx_pipeline.example_gen_of(data)
+    driver = component.driver_class(metadata_handle=None)
+    return driver.resolve_exec_properties(dict(component.exec_properties), None, None)
+
+
+def ingest(data: Data, folder: Path) -> dict[str, list[dict[str, list[Any] | None]]]:
+    """Split -> its examples, each as feature -> values; None for a feature without a value."""
+    examples = standard_artifacts.Examples()
+    examples.uri = str(folder)
+    context = base_beam_executor.BaseBeamExecutor.Context(
+        beam_pipeline_args=["--runner=DirectRunner"], tmp_dir=str(folder / ".temp"), unique_id="1"
+    )
+    executor = tfx_pipeline.example_gen_of(data).executor_spec.executor_class(context)
+    executor.Do({}, {"examples": [examples]}, resolved(data))
+    return {split: _examples(folder / f"Split-{split}") for split in artifact_utils.decode_split_names(examples.split_names)}
+
+
+def rows(data: Data, folder: Path) -> list[dict[str, list[Any] | None]]:
+    """The examples of all splits."""
+    return [example for split in ingest(data, folder).values() for example in split]
+
+
+def _examples(split: Path) -> list[dict[str, list[Any] | None]]:
+    files = [str(file) for file in sorted(split.glob("*.gz"))]
+    found = []
+    for record in tf.data.TFRecordDataset(files, compression_type="GZIP").as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        found.append({name: _values(features[name]) for name in sorted(features)})
+    return found
+
+
+def _values(feature: tf.train.Feature) -> list[Any] | None:
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) or None if kind else None

@@ -1,0 +1,50 @@
+"""Writes the examples that the oracle trains on."""
+
+from pathlib import Path
+
+EXAMPLES = {"train": 26, "eval": 13}
+
+
+def write_examples(folder: Path):
+    """Examples with dense, sparse and ragged features; the number of ids in an example differs a lot."""
+    import numpy as np
+    import tensorflow as tf
+
+    from tfx_distribute.trainer_module.job.training_job import Data, Split
+
+    random = np.random.default_rng(5)
+
+    def example(number: int) -> bytes:
+        x = random.normal(size=4)
+        features = {
+            "x": tf.train.FloatList(value=x),
+            "z": tf.train.FloatList(value=random.normal(size=2)),
+            "spike": tf.train.FloatList(value=[float(number == 3)]),
+            "y": tf.train.FloatList(value=[x.sum() + 0.1 * random.normal()]),
+            "ids": tf.train.Int64List(value=random.integers(0, 20, 3)),
+            "words": tf.train.Int64List(value=random.integers(0, 20, number % 7)),
+            "rows": tf.train.Int64List(value=random.integers(0, 20, number % 5)),
+        }
+        kinds = {"ids": "int64_list", "words": "int64_list", "rows": "int64_list"}
+        made = {name: tf.train.Feature(**{kinds.get(name, "float_list"): value}) for name, value in features.items()}
+        return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+    splits = {}
+    for name, count in EXAMPLES.items():
+        with tf.io.TFRecordWriter(str(folder / name)) as writer:
+            for number in range(count):
+                writer.write(example(number))
+        splits[name] = Split((str(folder / name),), count)
+    sizes = {"x": 4, "z": 2, "spike": 1, "y": 1, "ids": 3}
+    schema = "".join(
+        f'feature {{ name: "{name}" type: {"INT" if name == "ids" else "FLOAT"} presence {{ min_fraction: 1 }} '
+        f"shape {{ dim {{ size: {size} }} }} }}\n"
+        for name, size in sizes.items()
+    )
+    schema += 'feature { name: "words" type: INT }\nfeature { name: "rows" type: INT }\n'
+    schema += (
+        'tensor_representation_group { key: "" value { tensor_representation { key: "rows" value { ragged_tensor {\n'
+        '  feature_path { step: "rows" } } } } } }\n'
+    )
+    (folder / "schema.pbtxt").write_text(schema)
+    return Data(splits["train"], splits["eval"], "y", None, str(folder / "schema.pbtxt"))

@@ -1,0 +1,124 @@
+"""Digits as examples, and a training cluster on them: for tests, and for whatever else trains again and again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tfx_distribute.trainer_module.job.cluster import Task
+from tfx_distribute.trainer_module.job.training_job import (
+    Data,
+    Distribution,
+    Outputs,
+    Schedule,
+    Split,
+    TrainingJob,
+    TrainingResult,
+    UserModule,
+)
+from tfx_distribute.trainer_module.lifecycle.progress import Progress
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+DIGITS_SCHEMA = """
+feature { name: "pixels" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 64 } } }
+feature { name: "digit" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+"""
+
+
+def write_digits(folder: Path) -> Data:
+    """The digits that scikit-learn carries as TFRecords, 1,400 to train on and 397 held out, with a schema."""
+    import numpy as np
+    import tensorflow as tf
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    # They come in the order of their writers.
+    order = np.random.default_rng(0).permutation(len(digits.target))
+
+    def write(name: str, rows: np.ndarray) -> Split:
+        with tf.io.TFRecordWriter(str(folder / f"{name}.gz"), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
+            for pixels, digit in zip(digits.data[rows] / 16.0, digits.target[rows], strict=True):
+                features = {
+                    "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=pixels)),
+                    "digit": tf.train.Feature(int64_list=tf.train.Int64List(value=[digit])),
+                }
+                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+        return Split((str(folder / f"{name}.gz"),), len(rows))
+
+    schema = folder / "schema.pbtxt"
+    schema.write_text(DIGITS_SCHEMA)
+    return Data(
+        train=write("train", order[:1400]),
+        eval=write("eval", order[1400:]),
+        label="digit",
+        transform_graph=None,
+        schema=str(schema),
+    )
+
+
+@dataclass
+class TrainingCluster:
+    """Trains jobs as processes on loopback, as the Trainer does.
+
+    Attributes:
+      job: The job that is trained, but for what a call changes.
+      reports: What the processes of the last training said of themselves.
+    """
+
+    job: TrainingJob
+    folder: Path
+    server: object
+    reports: list[tuple[Task, Progress]] = field(default_factory=list)
+
+    def train(
+        self,
+        distribution: Distribution | None = None,
+        schedule: Schedule | None = None,
+        on_progress: Callable[[Task, Progress], None] | None = None,
+        base_port: int = 0,
+        **changes: object,
+    ) -> TrainingResult:
+        from tfx_distribute.components.launchers.local import launcher as local_launcher
+
+        self.reports.clear()
+        job = replace(
+            self.job,
+            distribution=distribution or self.job.distribution,
+            schedule=schedule or self.job.schedule,
+            **changes,  # type: ignore[arg-type]
+        )
+
+        def listen(task: Task, progress: Progress) -> None:
+            self.reports.append((task, progress))
+            if on_progress:
+                on_progress(task, progress)
+
+        settings = local_launcher.LocalSettings(
+            log_dir=self.logs,
+            base_port=base_port,
+            on_progress=listen,
+            server=self.server,  # type: ignore[arg-type]
+        )
+        with local_launcher.settings(settings):
+            return local_launcher.launch(job, str(self.folder))
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def model(self) -> Path:
+        return Path(self.job.outputs.serving_model_dir)
+
+
+def digits_cluster(folder: Path, digits: Data, server: object) -> TrainingCluster:
+    """A training cluster on the digits with the example's model."""
+    job = TrainingJob(
+        module=UserModule("model.build_model", (str(EXAMPLES / "digits"),)),
+        data=digits,
+        distribution=Distribution(accelerator_type="cpu"),
+        schedule=Schedule(per_replica_batch_size=64, epochs=2),
+        outputs=Outputs(str(folder / "model"), str(folder / "run"), str(folder / "result.json")),
+        hparams={"hidden_units": 64, "learning_rate": 0.002},
+    )
+    return TrainingCluster(job, folder, server)

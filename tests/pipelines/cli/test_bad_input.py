@@ -1,0 +1,316 @@
+"""Bad input at the command line: one clear message, an exit code that is not zero, and nothing is lost."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tfx_distribute.pipelines.cli.main import main
+
+PIPELINE = """\
+name: mine
+module: model.py
+data: {csv: data}
+trainer:
+  label: y
+  parameters: {epochs: 1, per_replica_batch_size: 2}
+"""
+MODEL = """\
+import tensorflow as tf
+
+def build_model(context):
+    x = tf.keras.Input((1,), name="x")
+    model = tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse")
+    return model
+"""
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
+    return tmp_path
+
+
+def validate(project: Path, *arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["validate", str(project / "pipeline.yaml"), *arguments])
+    return result.exit_code, result.output
+
+
+def test_good_project_is_valid(project):
+    code, output = validate(project)
+    assert (code, "valid (mine: build_model of" in output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("pipeline.yaml", PIPELINE.replace("label", "lable"), "unknown key 'trainer.lable'; did you mean 'label'?"),
+        ("data/a.csv", "x,y\n", "a.csv has a header but no rows"),
+        ("data/a.csv", "", "a.csv is empty"),
+        (
+            "model.py",
+            "def run_fn(fn_args): ...\n",
+            "trainer.parameters.per_replica_batch_size: a run_fn decides on it by itself",
+        ),
+        ("pipeline.yaml", PIPELINE + "  custom_config: {a: 1}\n", "trainer.custom_config: is for a run_fn"),
+        ("data/b.csv", "x\n1\n", "b.csv are not those of"),
+        ("pipeline.yaml", PIPELINE + "beam: {runner: flink}\n", "line 7: beam.runner: flink needs flink_master"),
+        ("pipeline.yaml", PIPELINE + "beam:\n  region: r\n", "line 8: beam.region: the runner 'direct' has no such option"),
+        (
+            "pipeline.yaml",
+            PIPELINE + "beam: {options: {nothing: 1}}\n",
+            "line 7: beam.options: Beam has no option 'nothing'",
+        ),
+        ("pipeline.yaml", PIPELINE + "shards: {compression: zip}\n", "line 7: shards.compression: 'zip' is not allowed"),
+        ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
+        ("data/a.csv", "x,z\n1,2\n", "has no column 'y'; it has x, z"),
+        (
+            "data/a.csv",
+            "x,y\n1,2\n3\n",
+            "data.csv: {data}/a.csv, line 3: the number of cells is 1, but the header",
+        ),
+        ("data/a.csv", "x,y,x\n1,2,3\n", "data.csv: {data}/a.csv, line 1: two columns are called 'x'; rename or remove one"),
+        ("data/a.csv", "x;y\n1;2\n", "the columns are separated by semicolons; separate them by commas"),
+        ("data/b.csv", "1,2\n", "it lacks x, y and it adds 1, 2; each file needs the header line"),
+        ("model.py", "def build(context): ...\n", "has neither build_model(context)"),
+        ("model.py", "def build_model(:\n", "model.py, line 1"),
+        ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: nothere.py"), "nothere.py: No such file"),
+        ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: not_installed"), "'not_installed' is not installed"),
+        (
+            "pipeline.yaml",
+            PIPELINE.replace("module: model.py", "module: json.py"),
+            "json.py cannot be imported under that name",
+        ),
+        ("pipeline.yaml", PIPELINE.replace("  label: y\n", ""), "trainer.label: is missing"),
+        ("pipeline.yaml", PIPELINE.replace("epochs: 1, ", ""), "how long to train is not said; write train_steps or epochs"),
+        ("pipeline.yaml", PIPELINE.replace("csv: data", "csv: nodata"), "nodata does not exist"),
+        ("pipeline.yaml", PIPELINE + "transform: {}\n", "model.py has no function 'preprocessing_fn'"),
+    ],
+)
+def test_mistakes_in_files(project, file, text, message):
+    (project / file).write_text(text)
+    code, output = validate(project)
+    assert code == 2
+    assert message.replace("{data}", str(project / "data")) in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ("num_evaluators: 1, strategy: parameter_server", "there is no split 'eval' to evaluate on; data.splits has train"),
+        ("strategy: model_parallel, mesh: 2x2, accelerator_count: 3", "mesh: 2x2 is 4 devices, but accelerator_count is 3"),
+        ("strategy: model_parallel, layout_rules: kernel", "layout_rules: 'kernel' is no rule; write PATTERN = DIMENSION"),
+        ("strategy: central_storage, keras_version: 3", "keras_version: strategy 'central_storage' cannot train Keras 3"),
+    ],
+)
+def test_mistakes_about_strategies(project, parameters, message):
+    splits = "data: {csv: data, splits: {train: 1}}"
+    (project / "pipeline.yaml").write_text(
+        PIPELINE.replace("epochs: 1", f"epochs: 1, {parameters}").replace("data: {csv: data}", splits)
+    )
+    code, output = validate(project)
+    assert code == 2
+    assert message in output
+
+
+def test_what_has_no_target_is_not_compiled(project):
+    result = CliRunner().invoke(
+        main, ["compile", str(project / "pipeline.yaml"), "--target", "kubeflow", "-o", str(project / "out.yaml")]
+    )
+    assert result.exit_code == 2
+    assert result.output == "Error: targets.kubeflow: is missing; write at least its image and pipeline_root\n"
+    assert not (project / "out.yaml").exists()
+
+
+def test_a_run_fn_saves_by_itself(project):
+    (project / "model.py").write_text("def run_fn(fn_args): ...\n")
+    for given, expected in (
+        ("max_restarts: 1", 0),  # which concerns the processes around it
+        ("save_checkpoints_secs: 5", 2),
+    ):
+        parameters = f"parameters: {{train_steps: 1, {given}}}"
+        text = PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", parameters)
+        (project / "pipeline.yaml").write_text(text)
+        code, output = validate(project)
+        assert (code, "save_checkpoints_secs: a run_fn decides on it by itself" in output) == (expected, expected == 2)
+
+
+def test_run_fn_cannot_train_on_a_mesh(project):
+    (project / "model.py").write_text("def run_fn(fn_args): ...\n")
+    parameters = "parameters: {train_steps: 1, strategy: model_parallel}"
+    (project / "pipeline.yaml").write_text(
+        PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", parameters)
+    )
+    code, output = validate(project)
+    assert (code, "a run_fn cannot train under 'model_parallel'" in output) == (2, True)
+
+
+def test_csv_that_is_no_utf8(project):
+    (project / "data" / "a.csv").write_bytes("x,y\n1,ü\n".encode("latin-1"))
+    code, output = validate(project)
+    assert code == 2
+    assert "a.csv as CSV in UTF-8" in output
+
+
+def test_missing_column_of_a_curated_schema(project):
+    (project / "schema.pbtxt").write_text('feature { name: "x" type: FLOAT }\nfeature { name: "w" type: FLOAT }\n')
+    (project / "pipeline.yaml").write_text(PIPELINE.replace("csv: data", "csv: data, schema_file: schema.pbtxt"))
+    code, output = validate(project)
+    assert code == 2
+    assert "lacks columns of the schema: w; it has x, y" in output
+
+
+def test_mistakes_in_parameters(project):
+    code, output = validate(project, "-p", "num_workers=0")
+    assert (code, "-p num_workers=0: num_workers: 0 is not allowed" in output) == (2, True)
+    code, output = validate(project, "-p", "strategy=horovod")
+    assert code == 2
+    assert "no strategy 'horovod'; choose one of default, one_device, mirrored, multi_worker_mirrored" in output
+
+
+@pytest.mark.e2e
+def test_module_that_fails_while_training(project, command):
+    """Its last lines are shown, the good model of before is still there, and the same command works once it is mended."""
+    run = project / "pipeline.yaml"
+    (project / "pipeline.yaml").write_text(PIPELINE + "push: {}\n")
+    good = command("run", run)
+    assert good.code == 0, good.output
+    serving = project / "runs" / "mine" / "serving"
+    pushed = sorted(serving.rglob("saved_model.pb"))
+    assert len(pushed) == 1
+
+    (project / "model.py").write_text(MODEL.replace("    return model", "    raise RuntimeError('out of luck')"))
+    bad = command("run", run)
+    assert bad.code == 1
+    assert "✗ Trainer" in bad.output
+    assert "training process chief failed (exit code 1)" in bad.output
+    assert "RuntimeError: out of luck" in bad.output
+    assert sorted(serving.rglob("saved_model.pb")) == pushed
+    assert "StatisticsGen           cached" in bad.output
+
+    (project / "model.py").write_text(MODEL.replace("Dense(1)", "Dense(1, name='mended')"))
+    mended = command("run", run)
+    assert mended.code == 0, mended.output
+    assert len(list(serving.rglob("saved_model.pb"))) == 2
+
+
+@pytest.mark.e2e
+def test_module_that_does_not_import_fails_before_the_first_node(project, command):
+    (project / "model.py").write_text("import not_there\n" + MODEL)
+    run = command("run", project / "pipeline.yaml")
+    assert run.code == 2
+    assert "module: 'model' does not import: ModuleNotFoundError: No module named 'not_there'" in run.output
+    assert "✓" not in run.output
+    assert "Traceback" not in run.output
+
+
+@pytest.mark.e2e
+def test_column_that_the_transform_misses(project, command):
+    (project / "model.py").write_text(
+        MODEL + "\ndef preprocessing_fn(inputs):\n    return {'x': inputs['lost'], 'y': inputs['y']}\n"
+    )
+    (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
+    run = command("run", project / "pipeline.yaml")
+    assert run.code == 1
+    assert "✗ Transform" in run.output
+    assert "KeyError: 'lost'" in run.output
+    assert "model.py, line 10, in preprocessing_fn" in run.output
+
+
+@pytest.mark.e2e
+def test_port_that_is_taken(project, command):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (project / "pipeline.yaml").write_text(PIPELINE + f"targets: {{local: {{base_port: {port}}}}}\n")
+        run = command("run", project / "pipeline.yaml", "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    assert run.code == 1
+    assert f"base_port: port {port}, for chief, cannot be listened on" in run.output
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, command, number, code):
+    import os
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    (project / "pipeline.yaml").write_text(PIPELINE.replace("epochs: 1", "train_steps: 60000"))
+    arguments = [sys.executable, "-m", "tfx_distribute.pipelines", "run", str(project / "pipeline.yaml")]
+    temporary = project / "tmp"
+    temporary.mkdir()
+    with subprocess.Popen(
+        arguments,
+        cwd=project,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Tests that a shell has started in the background, and all that they start, would not hear of it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as run:
+        deadline = time.monotonic() + 120
+        lines = []
+        for line in run.stdout:
+            lines.append(line)
+            assert time.monotonic() < deadline, "".join(lines)
+            if re.search(r"step [1-9]\d*/", line):
+                break
+        children = subprocess.run(  # the fork server, and the process that it has forked
+            ["ps", "-e", "-o", "pid=,ppid="],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        parents = dict(zip(map(int, children[::2]), map(int, children[1::2]), strict=True))
+        started = [pid for pid, parent in parents.items() if run.pid in (parent, parents.get(parent))]
+        assert len(started) == 2
+        os.kill(run.pid, getattr(signal, number))
+        rest, _ = run.communicate(timeout=60)
+    assert run.returncode == code, rest
+    saved = re.search(r"saved after training step (\d+)", rest)[1]
+    assert "Interrupted. The same command goes on after the last node that was done and the last saved step." in rest
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    assert list(temporary.iterdir()) == []
+    if number == "SIGINT":
+        again = subprocess.run(arguments, cwd=project, capture_output=True, text=True, check=False, timeout=250).stdout
+        assert "StatisticsGen           cached" in again
+        assert f"continues after training step {saved}" in again
+        assert "60000 steps" in again
+        (states,) = project.glob("runs/*/artifacts/Trainer/.checkpoints")
+        assert list(states.iterdir()) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("call", ["sys.exit", "os._exit"])
+def test_transform_that_exits_has_failed(project, command, call):
+    (project / "model.py").write_text(MODEL + f"\ndef preprocessing_fn(inputs):\n    import os, sys\n\n    {call}(0)\n")
+    (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
+    run = command("run", project / "pipeline.yaml")
+    assert run.code == 1
+    assert "✗ Transform" in run.output
+    assert f"{call}(0) was called in {project}/model.py, line 12" in run.output
+
+
+@pytest.mark.e2e
+def test_model_that_is_not_a_number_is_never_pushed(project, command):
+    """Though it has nothing to be compared with, as the first one, and no bound to meet."""
+    evaluate = "evaluate: {metrics: {MeanSquaredError: {change: {absolute: 0.1, higher_is_better: false}}}}\npush: {}\n"
+    (project / "pipeline.yaml").write_text(PIPELINE + evaluate)
+    broken = 'Dense(1, "linear", False, tf.keras.initializers.Constant(float("nan")))'
+    (project / "model.py").write_text(MODEL.replace("Dense(1)", broken))
+    bad = command("run", project / "pipeline.yaml")
+    assert bad.code == 3, bad.output
+    assert re.search(r"^MeanSquaredError +nan  change \+0.1  not met: the value is not finite$", bad.output, re.MULTILINE)
+    assert not (project / "runs" / "mine" / "serving").exists()

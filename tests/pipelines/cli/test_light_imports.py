@@ -1,0 +1,104 @@
+"""Ways that are gone often import nothing heavy."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "tensorflow",
+    "tfx",
+    "apache_beam",
+    "kfp",
+    "google.cloud.aiplatform",
+    "google.api_core",
+    "numpy",
+    "pandas",
+    "ml_metadata",
+    "tensorflow_transform",
+)
+
+
+def imported(code: str) -> set[str]:
+    """The modules that are imported after running some code, in a process of its own."""
+    tail = "\nimport json, sys; print(json.dumps(sorted(sys.modules)), file=sys.__stdout__)"
+    done = subprocess.run([sys.executable, "-c", code + tail], capture_output=True, text=True, timeout=60, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def run_command(*arguments: str) -> str:
+    return (
+        "from tfx_distribute.pipelines.cli.main import main\n"
+        f"try:\n    main({list(arguments)!r})\nexcept SystemExit as end:\n    assert end.code in (0, None), end.code"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("run", "--help"),
+        ("schema",),
+        ("validate", "examples/digits/pipeline.yaml"),
+        ("plan", "examples/taxi/pipeline.yaml"),
+        ("manifests",),
+        ("compile", "--help"),
+        ("submit", "--help"),
+    ],
+)
+def test_light_commands(arguments, request, monkeypatch):
+    monkeypatch.chdir(request.config.rootpath)
+    modules = imported(run_command(*arguments))
+    assert not [name for name in HEAVY if name in modules]
+    if "--help" in arguments:
+        assert "pydantic" not in modules, "help needs no models"
+
+
+def test_training_processes_import_no_tfx():
+    modules = imported(
+        "import os; os.environ['TF_USE_LEGACY_KERAS'] = '1'\nfrom tfx_distribute.trainer_module import process, fork_server"
+    )
+    assert "tensorflow" in modules
+    heavy = ("tfx", "apache_beam", "kfp", "google.cloud.aiplatform", "ml_metadata", "tfx_distribute.components")
+    assert not [name for name in heavy if name in modules]
+    assert not [name for name in modules if name.startswith("tfx_distribute.pipelines")]
+
+
+def test_processes_of_beam_import_no_tfx():
+    modules = imported("from tfx_distribute.components.sharder import beam_pipeline")
+    assert "apache_beam" in modules
+    assert not [name for name in ("tfx", "kfp", "ml_metadata", "tensorflow_data_validation") if name in modules]
+
+
+def test_floors_import_downwards_only(request):
+    import ast
+
+    below = {
+        "trainer_module": {"trainer_module"},
+        "components": {"trainer_module", "components"},
+        "pipelines": {"trainer_module", "components", "pipelines"},
+    }
+    for floor, allowed in below.items():
+        for file in (request.config.rootpath / floor).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                for name in names:
+                    package, _, rest = name.partition(".")
+                    assert package != "tfx_distribute" or rest.partition(".")[0] in allowed, f"{file} imports {name}"
+
+
+def test_parquet_is_validated_without_tensorflow(tmp_path):
+    """Only pyarrow, with numpy, is loaded to look at the columns."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"y": [1]}), tmp_path / "data.parquet")
+    (tmp_path / "model.py").write_text("def build_model(context): ...\n")
+    (tmp_path / "pipeline.yaml").write_text(
+        "name: mine\nmodule: model.py\ndata: {parquet: data.parquet}\ntrainer: {label: y, parameters: {epochs: 1}}\n"
+    )
+    modules = imported(run_command("validate", str(tmp_path / "pipeline.yaml")))
+    assert "pyarrow" in modules
+    assert not modules & {*HEAVY, "tfx_bsl"} - {"numpy"}

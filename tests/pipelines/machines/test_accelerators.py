@@ -1,0 +1,340 @@
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.pipelines.machines.accelerators import ACCELERATORS, PLATFORMS, REFUSED
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+GPUS = [row for row in ACCELERATORS.values() if row.kind == "gpu"]
+TPUS = [row for row in ACCELERATORS.values() if row.kind == "tpu"]
+
+GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+TPU_TAINT = {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}
+SPOT_TAINT = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+
+
+def test_importing_it_imports_nothing_heavy():
+    code = (
+        "from tfx_distribute.pipelines.machines import accelerators; "
+        "import json, sys; print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    modules = json.loads(done.stdout)
+    heavy = ("tensorflow", "tfx", "apache_beam", "kfp", "kubernetes", "google.api_core", "numpy", "pydantic")
+    assert not [name for name in heavy if name in modules]
+
+
+@pytest.mark.parametrize("row", GPUS, ids=lambda row: row.name)
+def test_each_gpu_can_be_had_as_the_table_says(row):
+    assert not row.topologies
+    assert row.vertex_type.startswith("NVIDIA_")
+    for platform in row.platforms:
+        for count in row.counts(platform) or (1, 3, 10):
+            accelerators.check(row.name, count, "", platform)
+            assert accelerators.count(row.name, count) == count
+            assert accelerators.hosts(row.name, count) == 1
+    assert accelerators.resource(row.name) == "nvidia.com/gpu"
+    for count in row.machines:
+        for machine in accelerators.machine_types(row.name, count):
+            assert accelerators.machine_spec(row.name, count, machine_type=machine) == {
+                "machine_type": machine,
+                "accelerator_type": row.vertex_type,
+                "accelerator_count": count,
+            }
+
+
+@pytest.mark.parametrize("row", TPUS, ids=lambda row: row.name)
+def test_each_tpu_can_be_had_as_the_table_says(row):
+    assert not row.products
+    assert accelerators.resource(row.name) == "google.com/tpu"
+    for topology, of_machine in row.topologies.items():
+        chips = math.prod(map(int, topology.split("x")))
+        for count in (0, *of_machine):
+            for platform in row.platforms:
+                accelerators.check(row.name, count, topology, platform)
+            assert accelerators.count(row.name, count, topology) == (count or of_machine[0])
+            assert accelerators.hosts(row.name, count, topology) * (count or of_machine[0]) == chips
+            if row.machines:
+                assert len(accelerators.machine_types(row.name, count, topology)) == 1
+
+
+def test_names_and_products_are_of_one_row_each():
+    names = [*ACCELERATORS, *REFUSED]
+    products = [product for row in GPUS for product in row.products]
+    types = [row.vertex_type for row in ACCELERATORS.values() if row.vertex_type]
+    for values in (names, products, types):
+        assert len(set(values)) == len(values)
+    # Machines of N1 get whichever GPU is attached to them; all others come with theirs.
+    machines = [machine for row in ACCELERATORS.values() for able in row.machines.values() for machine in able]
+    machines = [machine for machine in machines if not machine.startswith("n1-")]
+    assert len(set(machines)) == len(machines)
+
+
+@pytest.mark.parametrize(
+    ("machine", "counts"),
+    [
+        ("n1-standard-4", {"p4": [1, 2, 4], "p100": [1, 2, 4], "v100": [1, 2, 4, 8], "t4": [1, 2, 4]}),
+        ("n1-standard-16", {"p4": [1, 2, 4], "p100": [1, 2, 4], "v100": [2, 4, 8], "t4": [1, 2, 4]}),
+        ("n1-standard-32", {"p4": [2, 4], "p100": [2, 4], "v100": [4, 8], "t4": [2, 4]}),
+        ("n1-standard-64", {"p4": [4], "p100": [], "v100": [8], "t4": [4]}),
+        ("n1-highmem-2", {"p4": [1, 2, 4], "p100": [1, 2, 4], "v100": [1, 2, 4, 8], "t4": [1, 2, 4]}),
+        ("n1-highmem-96", {"p4": [4], "p100": [], "v100": [8], "t4": [4]}),
+        ("n1-highcpu-16", {"p4": [1, 2, 4], "p100": [1, 2, 4], "v100": [2, 4, 8], "t4": [1, 2, 4]}),
+        ("n1-highcpu-64", {"p4": [4], "p100": [4], "v100": [8], "t4": [4]}),
+        ("n1-highcpu-96", {"p4": [4], "p100": [], "v100": [8], "t4": [4]}),
+    ],
+)
+def test_gpus_of_n1_machines_are_those_of_vertex_ais_own_table(machine, counts):
+    found = {name: ACCELERATORS[f"nvidia-tesla-{name}"].machines for name in counts}
+    assert {name: [count for count in row if machine in row[count]] for name, row in found.items()} == counts
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_find_gives_the_row(platform):
+    assert accelerators.find("nvidia-l4", platform) is ACCELERATORS["nvidia-l4"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            ("nvidia-l5", 1, "", "kubernetes"),
+            "accelerator: kubernetes has no 'nvidia-l5'; did you mean 'nvidia-l4'\\? it has nvidia-tesla-p4, .*, nvidia-l4",
+        ),
+        (("NVIDIA_TESLA_T4", 1, "", "gke"), "accelerator: gke has no 'NVIDIA_TESLA_T4'; did you mean 'nvidia-tesla-t4'\\?"),
+        (("Tesla-T4", 1, "", "kubernetes"), "accelerator: kubernetes has no 'Tesla-T4'; did you mean 'nvidia-tesla-t4'\\?"),
+        (
+            ("nvidia-h100-mega-80gb", 8, "", "kubernetes"),
+            "accelerator: kubernetes has no 'nvidia-h100-mega-80gb'; did you mean 'nvidia-h100-80gb'\\?",
+        ),
+        (
+            ("tpu-v5p-slice", 0, "2x2x1", "kubernetes"),
+            "accelerator: kubernetes has no 'tpu-v5p-slice'; it has nvidia-tesla-p4",
+        ),
+        (("tpu-v5p-slice", 0, "2x2x1", "vertex"), "accelerator: vertex has no 'tpu-v5p-slice'; did you mean "),
+        (("", 1, "", "gke"), "accelerator: gke has no ''; it has nvidia-tesla-p4"),
+        (
+            ("tpu-v6e-slice", 0, "2x2", "gke"),
+            "accelerator: tpu-v6e-slice cannot be used: the TensorFlow that TFX takes does not run on it; write one of ",
+        ),
+        (("nvidia-gb200", 4, "", "gke"), "accelerator: nvidia-gb200 cannot be used: its machines have Arm processors"),
+        (
+            ("nvidia-tesla-t4", 3, "", "gke"),
+            "accelerator_count: a machine has 1, 2 or 4 nvidia-tesla-t4, not 3; write accelerator_count=2 or "
+            "accelerator_count=4",
+        ),
+        (
+            ("nvidia-tesla-t4", 8, "", "vertex"),
+            "accelerator_count: a machine has 1, 2 or 4 nvidia-tesla-t4, not 8; write accelerator_count=4, and more workers",
+        ),
+        (
+            ("nvidia-b200", 4, "", "vertex"),
+            "accelerator_count: a machine has 8 nvidia-b200, not 4; write accelerator_count=8$",
+        ),
+        # 0 is one GPU.
+        (
+            ("nvidia-b200", 0, "", "vertex"),
+            "accelerator_count: a machine has 8 nvidia-b200, not 1; write accelerator_count=8$",
+        ),
+        (("nvidia-l4", -1, "", "kubernetes"), "accelerator_count: -1 is too small; write 1 or more"),
+        (("tpu-v5p-slice", -1, "2x2x1", "gke"), "accelerator_count: -1 is too small"),
+        (("nvidia-l4", 1, "2x2", "gke"), "topology: nvidia-l4 is a GPU, but topology is '2x2'; leave topology out"),
+        ((None, 0, "2x2", "gke"), "topology: '2x2' is of no accelerator; write which, or leave topology out"),
+        (
+            ("tpu-v5-lite-podslice", 0, "", "gke"),
+            "topology: tpu-v5-lite-podslice is had by topology; write one of 1x1, 2x2, 2x4, 4x4",
+        ),
+        (
+            ("tpu-v5-lite-podslice", 0, "3x3", "gke"),
+            "topology: tpu-v5-lite-podslice has no '3x3'; did you mean '2x4'\\? it has 1x1, 2x2, 2x4, 4x4, 4x8, ",
+        ),
+        (("tpu-v5-lite-podslice", 0, "4x2", "vertex"), "topology: .* has no '4x2'; did you mean '2x4'\\?"),
+        (("tpu-v5p-slice", 0, "2x2", "gke"), "topology: tpu-v5p-slice has no '2x2'; did you mean '2x2x1'\\?"),
+        (("tpu-v5p-slice", 0, "large", "gke"), "topology: tpu-v5p-slice has no 'large'; it has 2x2x1, 2x2x2"),
+        (
+            ("tpu-v5-lite-podslice", 2, "2x4", "gke"),
+            "accelerator_count: a machine of tpu-v5-lite-podslice 2x4 has 8 or 4 chips, not 2; write accelerator_count=0",
+        ),
+        (("tpu-v3-device", 8, "2x2", "gke"), "accelerator_count: a machine of tpu-v3-device 2x2 has 4 chips, not 8"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_the_fix(request_, message):
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        accelerators.check(*request_)
+
+
+def test_any_number_of_gpus_may_be_asked_of_a_cluster_whose_machines_are_not_known():
+    accelerators.check("nvidia-tesla-t4", 3, "", "kubernetes")
+
+
+def test_a_pod_may_have_an_even_share_of_a_machine():
+    accelerators.check("nvidia-b200", 4, "", "gke")
+    assert ACCELERATORS["nvidia-b200"].counts("gke") == (1, 2, 4, 8)
+
+
+def test_spot_is_refused_where_clusters_share_no_label_for_it():
+    for call in (
+        lambda: accelerators.check("nvidia-l4", 1, "", "kubernetes", spot=True),
+        lambda: accelerators.check(None, 0, "", "kubernetes", spot=True),
+    ):
+        with pytest.raises(
+            ConfigurationError, match="^spot: kubernetes has no label .* write a node_selector and tolerations"
+        ):
+            call()
+    accelerators.check("nvidia-l4", 1, "", "vertex", spot=True)
+    accelerators.check(None, 0, "", "gke", spot=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "spot", "labels", "tolerated"),
+    [
+        (None, "", False, {}, []),
+        (None, "", True, {"cloud.google.com/gke-spot": "true"}, [SPOT_TAINT]),
+        ("nvidia-l4", "", False, {"cloud.google.com/gke-accelerator": "nvidia-l4"}, [GPU_TAINT]),
+        (
+            "nvidia-tesla-a100",
+            "",
+            True,
+            {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100", "cloud.google.com/gke-spot": "true"},
+            [GPU_TAINT, SPOT_TAINT],
+        ),
+        (
+            "tpu-v5-lite-podslice",
+            "2x4",
+            False,
+            {
+                "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+                "cloud.google.com/gke-tpu-topology": "2x4",
+            },
+            [TPU_TAINT],
+        ),
+        (
+            "tpu-v5p-slice",
+            "2x2x1",
+            True,
+            {
+                "cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice",
+                "cloud.google.com/gke-tpu-topology": "2x2x1",
+                "cloud.google.com/gke-spot": "true",
+            },
+            [TPU_TAINT, SPOT_TAINT],
+        ),
+    ],
+)
+def test_nodes_of_gke(name, topology, spot, labels, tolerated):
+    assert accelerators.node_selector(name, topology, spot, "gke") == labels
+    assert accelerators.tolerations(name, spot, "gke") == tolerated
+    assert accelerators.node_affinity(name, "gke") == {}
+
+
+def test_nodes_of_any_cluster():
+    assert accelerators.node_selector("nvidia-l4", "", False, "kubernetes") == {"nvidia.com/gpu.product": "NVIDIA-L4"}
+    assert accelerators.node_affinity("nvidia-l4", "kubernetes") == {}
+    assert accelerators.tolerations("nvidia-l4", False, "kubernetes") == [GPU_TAINT]
+    assert accelerators.node_selector(None, "", False, "kubernetes") == {}
+    assert accelerators.node_affinity(None, "kubernetes") == {}
+    assert accelerators.tolerations(None, False, "kubernetes") == []
+
+
+def test_several_products_are_one_of_several_labels():
+    assert accelerators.node_selector("nvidia-a100-80gb", "", False, "kubernetes") == {}
+    assert accelerators.node_affinity("nvidia-a100-80gb", "kubernetes") == {
+        "nvidia.com/gpu.product": ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe")
+    }
+
+
+def test_nothing_said_of_how_many_is_one_gpu_or_all_chips_of_a_machine():
+    accelerators.check("nvidia-l4", 0, "", "gke")
+    assert accelerators.count("nvidia-l4", 0) == 1
+    assert accelerators.count("tpu-v5-lite-podslice", 0, "2x4") == 8
+
+
+@pytest.mark.parametrize(
+    ("asked", "spec"),
+    [
+        (
+            ("nvidia-tesla-a100", 8),
+            {"machine_type": "a2-highgpu-8g", "accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 8},
+        ),
+        (("tpu-v5-lite-podslice", 0, "2x4"), {"machine_type": "ct5lp-hightpu-8t", "tpu_topology": "2x4"}),
+        (("tpu-v5-lite-podslice", 4, "2x4"), {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x4"}),
+        (("tpu-v5-lite-podslice", 0, "4x4"), {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "4x4"}),
+        # Vertex AI counts its cores.
+        (
+            ("tpu-v3-device", 0, "2x2"),
+            {"machine_type": "cloud-tpu", "accelerator_type": "TPU_V3", "accelerator_count": 8},
+        ),
+    ],
+)
+def test_machines_of_vertex_ai(asked, spec):
+    assert accelerators.machine_spec(*asked) == spec
+
+
+@pytest.mark.parametrize(
+    ("machine", "message"),
+    [
+        ("", "machine_type: several machines can have 1 nvidia-l4; write one of g2-standard-4, g2-standard-8, "),
+        (
+            "g2-standard-24",
+            "machine_type: no 'g2-standard-24' has 1 nvidia-l4; did you mean 'g2-.*'\\? write one of g2-standard-4, ",
+        ),
+    ],
+)
+def test_a_machine_that_cannot_have_them_is_refused(machine, message):
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        accelerators.machine_spec("nvidia-l4", 1, machine_type=machine)
+
+
+def table(page: str, name: str) -> list[str]:
+    """The rows of a table of a page, without its head."""
+    return page.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0].splitlines()[2:]
+
+
+def row_of(*cells: str) -> str:
+    return ("| " + " | ".join(cells) + " |").replace("|  |", "| |")
+
+
+def code(values) -> str:
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def machines_in_short(machines: tuple[str, ...]) -> str:
+    """Machines that differ in size only, as one."""
+    sizes: dict[str, list[str]] = {}
+    for machine in machines:
+        series, _, size = machine.rpartition("-")
+        sizes.setdefault(series, []).append(size)
+    return code(
+        f"{series}-{found[0] if len(found) == 1 else '{' + ','.join(found) + '}'}" for series, found in sizes.items()
+    )
+
+
+def arranged(topology: str, of_machine: tuple[int, ...]) -> str:
+    chips = math.prod(map(int, topology.split("x")))
+    return f"`{topology}` " + " or ".join(f"{chips // count} of {count}" for count in of_machine)
+
+
+def test_the_page_shows_the_table_as_it_is(request):
+    page = (request.config.rootpath / "docs" / "accelerators.md").read_text()
+    assert table(page, "gpus") == [
+        row_of(f"`{row.name}`", ", ".join(map(str, row.machines)), code(row.products), f"`{row.vertex_type}`")
+        for row in GPUS
+    ]
+    assert table(page, "tpus") == [
+        row_of(
+            f"`{row.name}`",
+            ", ".join(arranged(*one) for one in row.topologies.items()),
+            "yes" if "vertex" in row.platforms else "no",
+        )
+        for row in TPUS
+    ]
+    assert table(page, "machines") == [
+        row_of(f"`{row.name}`", "; ".join(f"{count}: {machines_in_short(able)}" for count, able in row.machines.items()))
+        for row in ACCELERATORS.values()
+        if row.machines
+    ]
+    assert table(page, "refused") == [row_of(f"`{name}`", reason) for name, reason in REFUSED.items()]

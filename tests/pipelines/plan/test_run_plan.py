@@ -1,0 +1,243 @@
+"""What a run would be, told without TensorFlow; and a run is what was told."""
+
+import json
+import re
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.plan import run_plan as plan_lib
+from tfx_distribute.pipelines.plan.text import as_text
+from tfx_distribute.pipelines.spec import data_checks, user_module
+from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Shards, Trainer
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+RUN_FN = {"module": "own_run_fn.py", "strategy": "mirrored", "accelerator_count": 2, "epochs": 0, "train_steps": 9}
+
+
+@pytest.fixture
+def make(tmp_path):
+    (tmp_path / "own.py").write_text("def build_model(context): ...\n")
+    (tmp_path / "own_run_fn.py").write_text("def run_fn(fn_args): ...\n")
+    (tmp_path / "data.csv").write_text("x,y\n" + "1,2\n" * 900)
+
+    def make(
+        module: str = "own.py", splits: dict[str, int] | None = None, num_shards: int = 0, **parameters: object
+    ) -> plan_lib.RunPlan:
+        spec = PipelineSpec(
+            name="mine",
+            module=str(tmp_path / module),
+            data=Data(csv=str(tmp_path / "data.csv"), splits=splits or {"train": 2, "eval": 1}),
+            shards=Shards(num_shards=num_shards),
+            trainer=Trainer(
+                label="y",
+                parameters=Parameters(**{"epochs": 3, **parameters}),
+                hparams={} if module == "own_run_fn.py" else {"rate": 0.5},
+            ),
+        )
+        return plan_lib.make_plan(spec, user_module.find(spec))
+
+    return make
+
+
+def test_the_whole_plan_of_two_workers(make):
+    plan = make(
+        strategy="multi_worker_mirrored",
+        num_workers=2,
+        accelerator_type="cpu",
+        per_replica_batch_size=30,
+        learning_rate_scaling="linear",
+        warmup_steps=5,
+    )
+    assert "learn rate build_model's times 2, reached in 5 steps" in as_text(plan)
+    cluster = {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2223"]}
+    command = "python -m tfx_distribute.trainer_module --job job.json"
+    assert plan == plan_lib.RunPlan(
+        pipeline="mine",
+        strategy="multi_worker_mirrored",
+        chosen_for="",
+        summary=plan.summary,
+        processes=(
+            plan_lib.ProcessPlan(
+                "chief",
+                "trains",
+                command,
+                json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}),
+                "the model, TensorBoard logs",
+            ),
+            plan_lib.ProcessPlan(
+                "worker 0",
+                "trains",
+                command,
+                json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
+                "nothing",
+            ),
+        ),
+        devices_per_process=1,
+        num_replicas=2,
+        per_replica_batch_size=30,
+        gradient_accumulation_steps=1,
+        global_batch_size=60,
+        learning_rate_factor=2.0,
+        warmup_steps=5,
+        data=plan_lib.DataPlan(
+            num_examples=600,
+            num_bytes=14400,
+            num_shards=16,
+            chosen_for=(
+                "16 shards: 0.0 MiB would fit in fewer, but 16 serve any few processes; a multiple of 2 reading processes"
+            ),
+            processes=2,
+            shards_per_process=8,
+            sharing=1,
+            examples_per_process=300,
+            examples_left_over=0,
+        ),
+        steps_per_epoch=10,
+        train_steps=30,
+        hparams={"rate": 0.5},
+        launches=None,
+        warnings=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warning"),
+    [
+        ({"strategy": "mirrored"}, "accelerator_count is 0: the GPUs that a process sees decide"),
+        (
+            {"strategy": "mirrored", "accelerator_type": "cpu"},
+            "one device: strategy mirrored has nothing to distribute over",
+        ),
+        ({"per_replica_batch_size": 700}, "about 600 examples, fewer than one global batch of 700"),
+        ({"splits": {"train": 1}}, "no split is called 'eval'"),
+        ({"strategy": "tpu"}, "the TPU decides on the replicas"),
+        ({"strategy": "parameter_server"}, "workers do not wait for each other"),
+        ({"strategy": "model_parallel", "mesh": "1x2"}, "no layout_rules: every device holds the whole model"),
+        ({"strategy": "parameter_server", "num_evaluators": 1}, "callbacks do not see them"),
+        ({"strategy": "multi_worker_mirrored", "num_workers": 4, "num_shards": 6}, "to take 1 in 2 .*write num_shards=8"),
+        ({"num_shards": 301}, "the split 'eval' has about 300 examples, fewer than 301 shards"),
+        ({"num_shards": 601}, "the split 'train' has about 600 examples, fewer than 601 shards"),
+        ({"strategy": "tpu"}, "all batches have the same size .a TPU's program is compiled for one"),
+        (RUN_FN, "only if it takes it from get_strategy"),
+    ],
+)
+def test_warnings(make, arguments, warning):
+    plan = make(**arguments)
+    assert any(re.search(warning, found) for found in plan.warnings), plan.warnings
+    assert f"warning: {plan.warnings[0]}" in as_text(plan)
+
+
+def test_strategy_that_is_left_open_is_told_with_its_reason(make):
+    plan = make(strategy="auto", num_workers=2)
+    assert (plan.strategy, plan.chosen_for, len(plan.processes)) == ("multi_worker_mirrored", "2 workers", 2)
+    assert "strategy   multi_worker_mirrored, chosen for 2 workers (tf.distribute." in as_text(plan)
+
+
+def test_roles_of_parameter_servers(make):
+    plan = make(strategy="parameter_server", num_workers=2, num_evaluators=1)
+    assert [(process.task, process.does) for process in plan.processes] == [
+        ("chief", "coordinates: gives steps to workers"),
+        ("worker 0", "trains, whenever it is free"),
+        ("worker 1", "trains, whenever it is free"),
+        ("ps 0", "holds variables"),
+        ("evaluator", "evaluates after each epoch, while the others train"),
+    ]
+    assert (plan.num_replicas, plan.global_batch_size) == (1, 32), "a step is one worker's"
+    assert "evaluator" not in json.loads(plan.processes[0].tf_config)["cluster"]
+
+
+def test_mesh_and_accumulation(make):
+    plan = make(strategy="model_parallel", mesh="2x4", layout_rules="kernel = unsharded, model")
+    assert (plan.devices_per_process, plan.num_replicas, plan.global_batch_size) == (8, 2, 64)
+    plan = make(strategy="mirrored", devices="GPU:0,GPU:2", gradient_accumulation_steps=3, per_replica_batch_size=10)
+    assert (plan.devices_per_process, plan.num_replicas, plan.global_batch_size, plan.steps_per_epoch) == (2, 2, 60, 10)
+    assert "3 times 10 per replica, global 60" in as_text(plan)
+
+
+def test_what_is_left_over_where_all_batches_have_the_same_size(make):
+    plan = make(per_replica_batch_size=64, drop_remainder=True)
+    assert (plan.steps_per_epoch, plan.data.examples_left_over) == (9, 24)
+    assert "600 per process and epoch, 24 left over" in as_text(plan)
+
+
+def test_tfrecord_files_are_counted(tmp_path, make):
+    """Without TensorFlow: only the lengths of records are read."""
+    import tensorflow as tf
+
+    for part in range(2):
+        with tf.io.TFRecordWriter(str(tmp_path / f"part-{part}")) as writer:
+            for number in range(50):
+                writer.write(b"x" * number)
+        (tmp_path / "records").mkdir(exist_ok=True)
+        (tmp_path / f"part-{part}").rename(tmp_path / "records" / f"part-{part}")
+    size = sum(file.stat().st_size for file in (tmp_path / "records").iterdir())
+    assert data_checks.examples_and_bytes(Data(tfrecord=str(tmp_path / "records"))) == (100, size)
+
+
+def test_what_is_no_tfrecord_is_told(tmp_path, make):
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / ".part.crc").write_bytes(b"left out")
+    (tmp_path / "records" / "part").write_text("this is text, not records")
+    with pytest.raises(ConfigurationError, match="part is no TFRecord file"):
+        data_checks.examples_and_bytes(Data(tfrecord=str(tmp_path / "records")))
+
+
+def test_a_plain_run_has_no_warnings(make):
+    assert make().warnings == ()
+
+
+def test_for_people_and_for_programs(request):
+    pipeline = str(request.config.rootpath / "examples" / "taxi" / "pipeline.yaml")
+    arguments = [
+        "plan",
+        pipeline,
+        "-p",
+        "strategy=multi_worker_mirrored",
+        "-p",
+        "num_workers=2",
+        "-p",
+        "accelerator_type=cpu",
+    ]
+    text = CliRunner().invoke(main, arguments)
+    assert text.exit_code == 0
+    assert "batch      64 per replica, global 128" in text.output
+    assert "steps      about 316, 79 per epoch\n" in text.output
+    assert "data       about 10001 examples" in text.output
+    assert "shards     16, 8 per process of its own" in text.output
+    program = CliRunner().invoke(main, [*arguments, "--output", "json"])
+    made = json.loads(program.output)
+    assert (made["num_replicas"], made["global_batch_size"], made["data"]["num_examples"]) == (2, 128, 10001)
+    assert [process["task"] for process in made["processes"]] == ["chief", "worker 0"]
+
+
+@pytest.mark.parametrize("target", ["kubeflow", "vertex"])
+def test_what_the_trainer_would_create(target, request):
+    file = request.config.rootpath / "examples" / "digits" / f"{target}.yaml"
+    words = ["plan", str(file), "--target", target, "--output", "json", "-p", "strategy=multi_worker_mirrored"]
+    one = json.loads(CliRunner().invoke(main, words).output)
+    two = json.loads(CliRunner().invoke(main, [*words, "-p", "num_workers=2"]).output)
+    if target == "kubeflow":
+        assert one["launches"] is None, "a step has the machine of one process"
+        assert list(two["launches"]["spec"]["tfReplicaSpecs"]) == ["Chief", "Worker"]
+    else:
+        assert len(one["launches"]["job_spec"]["worker_pool_specs"]) == 1, "a step has no spot machine"
+        assert len(two["launches"]["job_spec"]["worker_pool_specs"]) == 2
+
+
+def test_what_the_trainer_would_create_as_text(request):
+    file = request.config.rootpath / "examples" / "digits" / "kubeflow.yaml"
+    words = ["plan", str(file), "--target", "kubeflow", "-p", "strategy=parameter_server"]
+    output = CliRunner().invoke(main, words).output
+    manifest = yaml.safe_load(output.partition("They run as:\n")[2])
+    assert manifest["kind"] == "TFJob"
+
+
+def test_reduction_servers_are_not_of_this_machine(request):
+    file = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
+    words = ["strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"]
+    result = CliRunner().invoke(main, ["plan", str(file), *(part for word in words for part in ("-p", word))])
+    assert result.exit_code == 2
+    assert "all_reduce: reduction_server is Vertex AI's, and this machine has none; write all_reduce=nccl" in result.output

@@ -1,0 +1,378 @@
+"""What compiles for Kubeflow Pipelines, read as its backend reads it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.spec import loader, user_module
+from tfx_distribute.pipelines.spec import machines as spec_machines
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+LEGAL = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")  # Argo's tasks and templates
+REPOSITORY = Path(__file__).resolve().parents[4]
+TARGET = {
+    "image": "registry.example.com/team/model:1",
+    "pipeline_root": "s3://bucket/root",
+    "platform": "gke",
+    "training_dir": "/shared/training",
+    "volumes": [{"claim": "shared", "mount_path": "/shared"}],
+    "secrets": [{"name": "s3", "env": {"AWS_ACCESS_KEY_ID": "accesskey"}}],
+    "labels": {"team": "a"},
+    "queue": "team-a",
+}
+NODES = {
+    "default": {"cpu": "500m", "memory": "2Gi"},
+    "CsvExampleGen": {"cpu": 2, "memory": "8Gi"},
+    "Trainer": {"cpu": 8, "memory": "32Gi", "accelerator": "nvidia-l4", "accelerator_count": 2, "spot": True},
+}
+
+
+def project(folder: Path, example: str, **changes: object) -> Path:
+    """An example with a target on Kubeflow; returns its pipeline file."""
+    shutil.copytree(REPOSITORY / "examples" / example, folder, dirs_exist_ok=True)
+    file = folder / "pipeline.yaml"
+    document = yaml.safe_load(file.read_text())
+    document |= {"targets": {"kubeflow": TARGET}, "nodes": NODES, "push": {"directory": "/shared/serving"}}
+    if example == "taxi":
+        document["data"]["csv"] = "/shared/data"
+    else:
+        document["nodes"] = {name: node for name, node in NODES.items() if name != "CsvExampleGen"}
+    file.write_text(yaml.safe_dump(document | changes))
+    return file
+
+
+def compiled(file: Path, *words: str):
+    from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
+
+    spec = loader.override(loader.load(file), loader.parse_parameters(words))
+    return runner.compile_spec(spec, user_module.find(spec))
+
+
+@pytest.fixture(scope="module")
+def taxi_file(tmp_path_factory):
+    return project(tmp_path_factory.mktemp("taxi"), "taxi")
+
+
+@pytest.fixture(scope="module")
+def taxi(taxi_file):
+    """With CSV files, a baseline, and training in the step."""
+    return compiled(taxi_file)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """With an ExampleGen of its own, and training as a TFJob."""
+    return compiled(project(tmp_path_factory.mktemp("digits"), "digits"), "strategy=multi_worker_mirrored", "num_workers=4")
+
+
+@pytest.fixture(params=["taxi", "digits"])
+def package(request):
+    return request.getfixturevalue(request.param)
+
+
+def dags(pipeline):
+    yield pipeline["root"], pipeline["root"]["dag"]
+    yield from ((found, found["dag"]) for found in pipeline["components"].values() if "dag" in found)
+
+
+def executors(pipeline):
+    return pipeline["deploymentSpec"]["executors"]
+
+
+def test_newest_kubeflow_reads_all_of_it(package, tmp_path):
+    (tmp_path / "p.yaml").write_text(package.to_text())
+    words = [REPOSITORY / ".venv-kfp/bin/python", REPOSITORY / "tests/fakes/strict_kfp.py", tmp_path / "p.yaml"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(executors(package.pipeline))} executors" in done.stdout
+
+
+def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
+    from kfp.client import client
+
+    (tmp_path / "p.yaml").write_text(package.to_text())
+    found = client._extract_pipeline_yaml(str(tmp_path / "p.yaml"))
+    assert found.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
+
+
+def test_names_are_legal_and_the_same_everywhere(package):
+    pipeline = package.pipeline
+    assert pipeline["schemaVersion"].startswith("2.1")
+    for _, dag in dags(pipeline):
+        for name, task in dag["tasks"].items():
+            assert LEGAL.fullmatch(name), name
+            assert task["taskInfo"]["name"] == name
+            assert set(task.get("dependentTasks", ())) <= set(dag["tasks"])
+            component = pipeline["components"][task["componentRef"]["name"]]
+            assert LEGAL.fullmatch(task["componentRef"]["name"])
+            assert "dag" in component or component["executorLabel"] in executors(pipeline)
+
+
+def test_every_input_is_given_by_somebody(package):
+    pipeline = package.pipeline
+    for outer, dag in dags(pipeline):
+        own = set(outer.get("inputDefinitions", {}).get("parameters", {}))
+        for task in dag["tasks"].values():
+            component = pipeline["components"][task["componentRef"]["name"]]
+            wanted = component.get("inputDefinitions", {})
+            given = task.get("inputs", {})
+            for kind in ("artifacts", "parameters"):
+                assert set(wanted.get(kind, {})) == set(given.get(kind, {}))
+            sources = [*given.get("artifacts", {}).values(), *given.get("parameters", {}).values()]
+            for source in sources:
+                if "componentInputParameter" in source:
+                    assert source["componentInputParameter"] in own
+                for output in (source.get("taskOutputArtifact"), source.get("taskOutputParameter")):
+                    if output:
+                        maker = dag["tasks"][output["producerTask"]]["componentRef"]["name"]
+                        made = pipeline["components"][maker]["outputDefinitions"]
+                        kind = "artifacts" if "outputArtifactKey" in output else "parameters"
+                        key = output.get("outputArtifactKey") or output.get("outputParameterKey")
+                        assert key in made[kind]
+
+
+def test_nothing_is_left_that_the_backend_does_not_do(package):
+    kinds = {kind for executor in executors(package.pipeline).values() for kind in executor}
+    assert kinds <= {"container", "importer"}
+    text = package.to_text()
+    for word in ("resolver:", "lifecycle", "constantValue", "&id", "tfx.orchestration.kubeflow"):
+        assert word not in text
+
+
+def test_all_parameters_have_their_defaults(taxi, taxi_file):
+    declared = taxi.pipeline["root"]["inputDefinitions"]["parameters"]
+    values = tfx_pipeline.parameter_values(loader.load(taxi_file))
+    assert {name: parameter["defaultValue"] for name, parameter in declared.items()} == values
+    assert all(parameter["isOptional"] for parameter in declared.values())
+    assert (declared["num_shards"]["defaultValue"], declared["mesh"]["defaultValue"]) == (0, ""), "which TFX loses"
+
+
+def test_given_parameters_are_the_defaults(digits):
+    declared = digits.pipeline["root"]["inputDefinitions"]["parameters"]
+    assert declared["num_workers"]["defaultValue"] == 4
+
+
+def test_changed_files_are_another_key_of_the_cache(taxi):
+    tasks = taxi.pipeline["root"]["dag"]["tasks"]
+    assert "cachingOptions" not in tasks["CsvExampleGen-input"]
+    assert tasks["CsvExampleGen"]["cachingOptions"] == {"enableCache": True}
+    told = {"producerTask": "CsvExampleGen-input", "outputParameterKey": "resolved_input"}
+    assert tasks["CsvExampleGen"]["inputs"]["parameters"]["resolved_input"] == {"taskOutputParameter": told}
+
+
+def test_what_reads_without_files_runs_each_time(digits):
+    tasks = digits.pipeline["root"]["dag"]["tasks"]
+    assert [name for name, task in tasks.items() if "cachingOptions" not in task] == ["DigitsExampleGen"]
+
+
+def test_resources_in_both_generations(taxi):
+    trainer = executors(taxi.pipeline)["Trainer_executor"]["container"]["resources"]
+    assert trainer == {
+        "resourceCpuLimit": "8",
+        "cpuLimit": 8.0,
+        "resourceMemoryLimit": "32Gi",
+        "memoryLimit": 34.359738368,
+        "accelerator": {"resourceType": "nvidia.com/gpu", "resourceCount": "2", "type": "nvidia.com/gpu", "count": 2},
+    }
+    example_gen = executors(taxi.pipeline)["CsvExampleGen_executor"]["container"]["resources"]
+    assert example_gen["resourceMemoryLimit"] == "8Gi", "which TFX drops"
+    assert executors(taxi.pipeline)["Evaluator_executor"]["container"]["resources"]["cpuLimit"] == 0.5
+
+
+def test_a_step_whose_machine_may_be_taken_away_is_tried_again(taxi):
+    tasks = taxi.pipeline["root"]["dag"]["tasks"]
+    assert {name: task["retryPolicy"] for name, task in tasks.items() if "retryPolicy" in task} == {
+        "Trainer": {"maxRetryCount": 3}
+    }
+
+
+def test_a_step_that_only_waits_is_small(digits):
+    trainer = executors(digits.pipeline)["Trainer_executor"]["container"]
+    assert "accelerator" not in trainer["resources"]
+    config = digits.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["Trainer_executor"]
+    assert not {"nodeSelector", "tolerations", "emptyDirMounts"} & set(config)
+    told = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
+    launcher = json.loads(told["runtimeValue"]["constant"])
+    assert launcher["training"] == "tfjob", "whatever a run asks for: this step has no accelerator"
+    worker = launcher["worker"]["spec"]
+    assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert worker["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-l4"
+
+
+@pytest.mark.parametrize("name", ["taxi", "digits"])
+def test_the_whole_platform_document(name, request, expected):
+    expected(f"platform/{name}", request.getfixturevalue(name).platform)
+
+
+def test_the_same_again_is_the_same(taxi, taxi_file, command, tmp_path):
+    done = command("compile", taxi_file, "--target", "kubeflow", "-o", tmp_path / "again.yaml")
+    assert done.code == 0, done.output
+    assert (tmp_path / "again.yaml").read_text() == taxi.to_text()
+    assert done.output.splitlines()[-1] == f"{tmp_path}/again.yaml: taxi, 12 steps"
+
+
+def test_what_is_not_a_file_is_written_to_and_never_replaced(taxi, taxi_file, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as threads:
+        read = threads.submit(pipe.read_text)
+        done = CliRunner().invoke(main, ["compile", str(taxi_file), "--target", "kubeflow", "-o", str(pipe)])
+        if done.exit_code:
+            pipe.write_text("")  # its reader waits for a writer
+        assert (done.exit_code, pipe.is_fifo()) == (0, True), done.output
+        assert read.result(timeout=60) == taxi.to_text()
+    done = CliRunner().invoke(main, ["compile", str(taxi_file), "--target", "kubeflow", "-o", "-"])
+    assert (done.exit_code, done.stdout) == (0, taxi.to_text())
+
+
+def test_a_pipeline_of_tfx_written_by_hand():
+    """Function components have underscores in their names; what is legal already keeps its own."""
+    from by_hand import make_model
+    from tfx.orchestration import data_types, pipeline
+
+    from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
+    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+
+    size = data_types.RuntimeParameter("size", int, default=0)
+    steps = [make_model(size=size), make_model(size=1).with_id("make-model"), make_model(size=1).with_id("make.model")]
+    made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=steps)
+    target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    package = runner.compile_pipeline(made, target, {"make_model": spec_machines.Node(memory="4Gi")})
+    tasks = package.pipeline["root"]["dag"]["tasks"]
+    assert sorted(tasks) == ["make-model", "make-model-2", "make-model-3"]
+    assert package.pipeline["root"]["inputDefinitions"]["parameters"]["size"]["defaultValue"] == 0
+    (first,) = [task for task in tasks.values() if "componentInputParameter" in task["inputs"]["parameters"]["size"]]
+    label = package.pipeline["components"][first["componentRef"]["name"]]["executorLabel"]
+    assert executors(package.pipeline)[label]["container"]["resources"]["resourceMemoryLimit"] == "4Gi"
+
+
+def test_names_that_the_backend_has_itself():
+    from by_hand import make_model
+
+    named = [make_model(size=1).with_id(name) for name in ("executor", "reader", "reader_driver")]
+    tasks = by_hand(*named).pipeline["root"]["dag"]["tasks"]
+    assert sorted(tasks) == ["executor-2", "reader", "reader-driver-2"]
+
+
+def test_a_trainer_written_by_hand_is_told_of_the_target_too():
+    from by_hand import trained
+
+    from tfx_distribute.components.launchers import settings
+    from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
+    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+
+    made = trained("minio://mlpipeline/root")
+    before = {component.id: dict(component.exec_properties) for component in made.components}
+    target = KubeflowTarget(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
+    pipeline = runner.compile_pipeline(made, target, {"Trainer": spec_machines.Node(cpu="8")}).pipeline
+    told = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
+    launcher = settings.from_json(told["launcher"]["runtimeValue"]["constant"])
+    assert (launcher.training, launcher.training_dir) == ("tfjob", "/shared/training"), "two workers"
+    assert told["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
+    assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "1", "its step waits"
+    assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "8"
+    assert {component.id: dict(component.exec_properties) for component in made.components} == before
+
+
+def by_hand(*steps):
+    from tfx.orchestration import pipeline
+
+    from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
+    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+
+    made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=list(steps))
+    target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    return runner.compile_pipeline(made, target, {})
+
+
+def test_resources_as_tfx_takes_them_are_kept():
+    from kfp.pipeline_spec import pipeline_spec_pb2
+    from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
+
+    kind = pipeline_spec_pb2.PipelineDeploymentConfig.PipelineContainerSpec.ResourceSpec
+    gpu = kind.AcceleratorConfig(type="nvidia.com/gpu", count=1)
+    reader = CsvExampleGen("gs://bucket/data").with_platform_config(kind(cpu_limit=4, memory_limit=16, accelerator=gpu))
+    pipeline = by_hand(reader).pipeline
+    assert executors(pipeline)["CsvExampleGen_executor"]["container"]["resources"] == {
+        "cpuLimit": 4.0,
+        "resourceCpuLimit": "4",
+        "memoryLimit": 16.0,
+        "resourceMemoryLimit": "16G",
+        "accelerator": {"type": "nvidia.com/gpu", "count": 1, "resourceType": "nvidia.com/gpu", "resourceCount": "1"},
+    }
+
+
+def test_what_kubeflow_would_not_do_is_refused():
+    from tfx.dsl.components.common import importer, resolver
+    from tfx.dsl.input_resolution.strategies import latest_artifact_strategy
+    from tfx.types import channel, standard_artifacts
+
+    latest = resolver.Resolver(
+        strategy_class=latest_artifact_strategy.LatestArtifactStrategy,
+        model=channel.Channel(type=standard_artifacts.Model),
+    ).with_id("latest-model")
+    with pytest.raises(ConfigurationError, match="latest-model: Kubeflow Pipelines has no resolvers"):
+        by_hand(latest)
+    imported = importer.Importer(source_uri="/models/1", artifact_type=standard_artifacts.Model).with_id("import")
+    with pytest.raises(ConfigurationError, match="import: imports '/models/1', which a cluster cannot read"):
+        by_hand(imported)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"targets": {}}, "targets.kubeflow: is missing"),
+        ({"data": {"csv": "data"}}, "cannot be reached by a step; for Kubeflow write an address such as gs://bucket/folder"),
+        (
+            {"targets": {"kubeflow": TARGET | {"volumes": [{"claim": "c", "mount_path": "/minio/"}]}}},
+            "targets.kubeflow.volumes: /minio/ is a folder of Kubeflow's own",
+        ),
+        (
+            {"targets": {"kubeflow": TARGET | {"volumes": [{"claim": "c", "mount_path": path} for path in ("/a", "/b")]}}},
+            "targets.kubeflow.volumes: claim c is there more than once",
+        ),
+        ({"data": {"csv": "s3://bucket/data"}}, "data.csv: s3://bucket/data cannot be reached by a step"),
+        (
+            {"beam": {"runner": "flink", "flink_master": "f:8081"}},
+            "beam.runner: the machines of flink reach nothing at s3://",
+        ),
+        ({"push": {}}, "push.directory: is missing; a step cannot push to s3://bucket/root"),
+        ({"push": {"directory": "/serving"}}, "push.directory: /serving cannot be reached by a step"),
+        ({"nodes": {"Trainr": {}}}, "nodes.Trainr: the pipeline has no such component; it has CsvExampleGen"),
+        (
+            {"nodes": {"Trainer": {"accelerator": "nvidia-l5"}}},
+            "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
+        ),
+        ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is on no volume"),
+    ],
+)
+def test_mistakes(tmp_path, changes, message):
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        compiled(project(tmp_path, "taxi", **changes))
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "message"),
+    [
+        (("accelerator_count=4",), {}, "accelerator_count: 4 devices per training process, but a machine has 2"),
+        (
+            ("num_workers=2", "strategy=multi_worker_mirrored"),
+            {"training_dir": None},
+            "training_dir: is missing; the pods of a training cannot reach s3://bucket/root",
+        ),
+    ],
+)
+def test_mistakes_about_training(tmp_path, words, target, message):
+    file = project(tmp_path, "taxi", targets={"kubeflow": TARGET | target})
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        compiled(file, "strategy=mirrored", *words)

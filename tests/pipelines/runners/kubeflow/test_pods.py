@@ -1,0 +1,76 @@
+import pytest
+
+from tfx_distribute.pipelines.runners.kubeflow import pods
+from tfx_distribute.pipelines.spec.machines import Node, Toleration, number
+from tfx_distribute.pipelines.spec.targets import KubeflowTarget, Secret, Volume
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+TARGET = KubeflowTarget(
+    image="registry.example.com/digits:1",
+    pipeline_root="s3://bucket/root",
+    service_account="trainer",
+    volumes=[Volume(claim="data", mount_path="/data")],
+    secrets=[Secret(name="s3", env={"AWS_ACCESS_KEY_ID": "accesskey", "AWS_SECRET_ACCESS_KEY": "secretkey"})],
+    image_pull_secrets=["registry"],
+    labels={"team": "a"},
+)
+MACHINES = {
+    "cpu": (Node(cpu="500m", memory="2Gi"), "kubernetes"),
+    "gpu": (Node(cpu="8", memory="32Gi", accelerator="nvidia-l4", accelerator_count=2), "kubernetes"),
+    "gpu-of-several-products": (Node(accelerator="nvidia-tesla-v100", shared_memory="8Gi"), "kubernetes"),
+    "gke-gpu-spot": (Node(memory="32Gi", accelerator="nvidia-tesla-t4", accelerator_count=4, spot=True), "gke"),
+    "gke-tpu": (Node(accelerator="tpu-v5-lite-podslice", topology="2x2"), "gke"),
+    "gke-cpu-spot": (
+        Node(spot=True, node_selector={"pool": "big"}, tolerations=[Toleration(key="big", operator="Exists")]),
+        "gke",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_in_all_documents(name, expected):
+    node, platform = MACHINES[name]
+    machine = pods.machine(node, platform)
+    expected(
+        f"machines/{name}",
+        {
+            "resources of a step": pods.resource_spec(machine),
+            "platform spec of a step": pods.executor_config(machine, TARGET, TARGET.labels),
+            "pod of a training process": pods.pod_template(machine, TARGET),
+        },
+    )
+
+
+def test_a_machine_of_which_nothing_is_said():
+    machine = pods.machine(Node(), "kubernetes")
+    assert pods.resource_spec(machine) == {}
+    plain = KubeflowTarget(image="i", pipeline_root="gs://b/r")
+    assert pods.executor_config(machine, plain, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("node", "platform", "message"),
+    [
+        (Node(accelerator="nvidia-l5"), "gke", "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'?"),
+        (Node(accelerator="tpu-v5-lite-podslice", topology="2x2"), "kubernetes", "accelerator: kubernetes has no"),
+        (Node(accelerator="tpu-v5-lite-podslice", topology="3x3"), "gke", "topology: "),
+        (Node(accelerator="nvidia-tesla-t4", accelerator_count=3), "gke", "accelerator_count: "),
+        (Node(spot=True), "kubernetes", "spot: "),
+        (Node(topology="2x2"), "gke", "topology: '2x2' is of no accelerator"),
+        (Node(accelerator_count=2), "gke", "accelerator_count: 2 is of no accelerator"),
+    ],
+)
+def test_what_a_platform_does_not_have(node, platform, message):
+    with pytest.raises(ConfigurationError, match=message.replace("?", r"\?")):
+        pods.machine(node, platform)
+
+
+@pytest.mark.parametrize(("quantity", "value"), [("500m", 0.5), ("4", 4), ("1.5", 1.5), ("2Gi", 2**31), ("1G", 10**9)])
+def test_quantities(quantity, value):
+    assert float(number(quantity)) == value
+
+
+@pytest.mark.parametrize("quantity", ["4 cores", "16GB", "-1", ""])
+def test_what_is_no_quantity(quantity):
+    with pytest.raises(ValueError, match="is no quantity of Kubernetes"):
+        Node(memory=quantity)

@@ -1,0 +1,222 @@
+"""A specification -> the TFX pipeline, for each kind of data and with each part left out."""
+
+import importlib.metadata
+import json
+import re
+
+import pytest
+from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.components.example_gen.custom_executors import avro_executor
+from tfx.dsl.components.base import executor_spec
+from tfx.orchestration import data_types
+
+from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.spec import beam, user_module
+from tfx_distribute.pipelines.spec.pipeline import (
+    Change,
+    Data,
+    Evaluate,
+    Metric,
+    Parameters,
+    PipelineSpec,
+    Push,
+    Trainer,
+    Transform,
+)
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+PLACES = tfx_pipeline.Places(pipeline_root="/root", metadata=None, push_directory="/serving")
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "own.py").write_text("def build_model(context): ...\ndef preprocessing_fn(inputs): ...\n")
+    (tmp_path / "data.csv").write_text("x,y\n1,2\n")
+    return PipelineSpec(
+        name="mine",
+        module=str(tmp_path / "own.py"),
+        data=Data(csv=str(tmp_path / "data.csv")),
+        trainer=Trainer(label="y", parameters=Parameters(epochs=2), hparams={"rate": 0.5}),
+    )
+
+
+def build(spec: PipelineSpec):
+    return tfx_pipeline.build(spec, user_module.find(spec), PLACES)
+
+
+def ids(pipeline) -> list[str]:
+    return [node.id for node in pipeline.components]
+
+
+def node(pipeline, name: str):
+    return next(component for component in pipeline.components if component.id == name)
+
+
+def test_smallest_pipeline(spec):
+    pipeline = build(spec)
+    assert set(ids(pipeline)) == {"CsvExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Sharder", "Trainer"}
+    properties = node(pipeline, "CsvExampleGen").exec_properties
+    assert properties["input_base"] == spec.data.csv.removesuffix("/data.csv")
+    assert json.loads(properties["input_config"])["splits"] == [{"name": "all", "pattern": "data.csv"}]
+    assert pipeline.beam_pipeline_args == beam.pipeline_args(spec.beam)
+    assert pipeline.enable_cache
+
+
+def test_whole_pipeline_with_a_baseline(spec):
+    change = Evaluate(metrics={"AUC": Metric(lower_bound=0.5, change=Change(absolute=-0.1))}, slices=[["x"]])
+    pipeline = build(spec.model_copy(update={"transform": Transform(), "evaluate": change, "push": Push()}))
+    assert set(ids(pipeline)) >= {"Transform", "latest-blessed-model", "Trainer", "Evaluator", "Pusher"}
+    config = json.loads(node(pipeline, "Evaluator").exec_properties["eval_config"])
+    (metric,) = config["metrics_specs"][0]["metrics"]
+    assert (metric["class_name"], json.loads(metric["config"])) == ("AUC", {"name": "AUC"})
+    assert metric["threshold"]["value_threshold"] == {"lower_bound": 0.5}
+    assert metric["threshold"]["change_threshold"] == {"absolute": -0.1, "direction": "HIGHER_IS_BETTER"}
+    assert config["slicing_specs"] == [{}, {"feature_keys": ["x"]}]
+    assert config["model_specs"][0]["preprocessing_function_names"] == ["transform_features"]
+
+
+def test_trainer_parameters_are_pipeline_parameters(spec):
+    pipeline = build(spec)
+    properties = {**node(pipeline, "Sharder").exec_properties, **node(pipeline, "Trainer").exec_properties}
+    for name, value in tfx_pipeline.parameter_values(spec).items():
+        parameter = properties[name]
+        assert isinstance(parameter, data_types.RuntimeParameter), name
+        assert (parameter.name, parameter.ptype, parameter.default) == (name, type(value), value)
+
+
+def changed(spec: PipelineSpec, change) -> set[str]:
+    """Components whose cache keys are others after a change."""
+
+    def keys() -> dict[str, str]:
+        return {node.id: str(sorted(node.exec_properties.items(), key=str)) for node in build(spec).components}
+
+    def without_addresses(keys: dict[str, str]) -> dict[str, str]:
+        return {name: re.sub(r" at 0x[0-9a-f]+", "", key) for name, key in keys.items()}
+
+    before = without_addresses(keys())
+    assert without_addresses(keys()) == before
+    change()
+    after = without_addresses(keys())
+    return {name for name in before if before[name] != after[name]}
+
+
+def test_changed_module_is_another_cache_key(spec, tmp_path):
+    """TFX's cache sees the names of functions only; the fingerprint tells it of their content."""
+    with_transform = spec.model_copy(update={"transform": Transform()})
+    assert changed(with_transform, lambda: (tmp_path / "helper.py").write_text("x = 1\n")) == {"Transform", "Trainer"}
+    assert changed(with_transform, lambda: (tmp_path / "words.txt").write_text("a\n")) == {"Transform", "Trainer"}
+    assert changed(with_transform, lambda: (tmp_path / "data.csv").write_text("x,y\n2,3\n")) == set(), "its driver looks"
+
+
+def test_edited_schema_file_is_another_cache_key(spec, tmp_path):
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text('feature { name: "x" type: FLOAT }')
+    curated = spec.model_copy(update={"data": Data(csv=spec.data.csv, schema_file=str(schema)), "transform": Transform()})
+    assert changed(curated, lambda: schema.write_text('feature { name: "x" type: INT }')) == {"ImportSchemaGen"}
+
+
+def test_code_and_files_of_an_example_gen_are_part_of_its_cache_key(spec, tmp_path, monkeypatch):
+    (tmp_path / "code").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    (tmp_path / "query.sql").write_text("select 1")
+    (tmp_path / "code" / "own_names.py").write_text("NAME = 'x'\n")
+    (tmp_path / "code" / "own_source.py").write_text(
+        "import own_names\nfrom tfx.components.example_gen.csv_example_gen.component import CsvExampleGen\n"
+        "def make(query, output_config):\n    return CsvExampleGen(input_base=query, output_config=output_config)\n"
+    )
+    (tmp_path / "code" / "model.py").write_text((tmp_path / "own.py").read_text())
+    data = Data(example_gen="own_source.make", example_gen_args={"query": str(tmp_path / "query.sql")})
+    own = spec.model_copy(update={"data": data, "module": str(tmp_path / "code" / "model.py")})
+    assert changed(own, lambda: (tmp_path / "query.sql").write_text("select 2")) == {"CsvExampleGen"}
+    names = tmp_path / "code" / "own_names.py"
+    assert changed(own, lambda: names.write_text("NAME = 'y'\n")) == {"CsvExampleGen", "Trainer"}
+    model = tmp_path / "code" / "model.py"
+    assert changed(own, lambda: model.write_text(model.read_text() + "#")) == {"Trainer"}
+
+
+def test_other_packages_are_other_cache_keys_of_all_components(spec, monkeypatch):
+    components = {node.id for node in build(spec).components}
+    version = importlib.metadata.version
+    newer = lambda name: f"{version(name)}.1" if name == "tensorflow" else version(name)  # noqa: E731
+    assert changed(spec, lambda: monkeypatch.setattr(importlib.metadata, "version", newer)) == components
+
+
+@pytest.mark.parametrize(("source", "expected"), [("tfrecord", "ImportExampleGen"), ("parquet", "ParquetExampleGen")])
+def test_other_files(spec, tmp_path, source, expected):
+    assert expected in ids(build(spec.model_copy(update={"data": Data(**{source: str(tmp_path)})})))
+
+
+def test_curated_schema_is_imported(spec, tmp_path):
+    (tmp_path / "schema.pbtxt").write_text("")
+    data = Data(csv=str(tmp_path), schema_file=str(tmp_path / "schema.pbtxt"))
+    assert "ImportSchemaGen" in ids(build(spec.model_copy(update={"data": data})))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no_such_module.Gen", "cannot make 'no_such_module.Gen': ModuleNotFoundError"),
+        ("collections.Counter", "'collections.Counter' is not a TFX component with an output 'examples'"),
+    ],
+)
+def test_example_gen_that_is_none(spec, path, message):
+    with pytest.raises(ConfigurationError, match=message):
+        build(spec.model_copy(update={"data": Data(example_gen=path)}))
+
+
+class LossyExampleGen(FileBasedExampleGen):
+    """As TFX's documentation writes an ExampleGen for Avro files."""
+
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(avro_executor.Executor)
+
+
+def test_executors_that_lose_zeros_are_refused(spec):
+    data = Data(example_gen=f"{__name__}.LossyExampleGen", example_gen_args={"input_base": "/data"})
+    with pytest.raises(ConfigurationError, match="turns each 0, 0.0, False and empty string into a missing value"):
+        build(spec.model_copy(update={"data": data}))
+
+
+def test_metric_that_does_not_exist(spec):
+    with pytest.raises(
+        ConfigurationError, match="there is no metric 'BinaryAcuracy' in Keras or TFMA; did you mean 'BinaryAcc"
+    ):
+        build(spec.model_copy(update={"evaluate": Evaluate(metrics={"BinaryAcuracy": Metric()})}))
+
+
+def test_metrics_without_thresholds_refuse_no_model(spec):
+    pipeline = build(spec.model_copy(update={"evaluate": Evaluate(metrics={"AUC": Metric()}), "push": Push()}))
+    assert "model_blessing" not in node(pipeline, "Pusher").inputs
+
+
+def test_first_model_passes_where_only_change_is_limited(spec):
+    """TFX blesses nothing when no threshold is left, and those on change are dropped while there is no baseline."""
+    evaluate = Evaluate(metrics={"AUC": Metric(change=Change(absolute=-0.1))})
+    config = tfx_pipeline.eval_config(spec, evaluate, user_module.find(spec))
+    _, other = config.metrics_specs[0].metrics
+    assert other.class_name == "ExampleCount"
+    assert other.threshold.value_threshold.lower_bound.value == 0.0
+
+
+@pytest.mark.e2e
+def test_parquet_is_trained_on(command, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (tmp_path / "data").mkdir()
+    columns = {"x": [i / 100 for i in range(100)], "y": [i % 2 for i in range(100)]}
+    parquet.write_table(pa.table(columns), tmp_path / "data" / "part.parquet")
+    (tmp_path / "own.py").write_text(
+        "import tensorflow as tf\n"
+        "def build_model(context):\n"
+        "    x = tf.keras.Input((1,), name='x')\n"
+        "    model = tf.keras.Model({'x': x}, tf.keras.layers.Dense(1)(x))\n"
+        "    model.compile('sgd', 'mse')\n"
+        "    return model\n"
+    )
+    (tmp_path / "pipeline.yaml").write_text(
+        "name: mine\nmodule: own.py\ndata: {parquet: data}\n"
+        "trainer: {label: y, parameters: {epochs: 2, per_replica_batch_size: 8}}\npush: {}\n"
+    )
+    run = command("run", tmp_path / "pipeline.yaml")
+    assert run.code == 0, run.output
+    assert len(list((tmp_path / "runs" / "mine" / "serving").iterdir())) == 1

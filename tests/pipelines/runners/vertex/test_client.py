@@ -1,0 +1,206 @@
+"""Submitting to Vertex AI and following a job: the real SDK against a stand-in of the service."""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from vertex_api import Task, VertexApi
+
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.runners.vertex import client as vertex_client
+from tfx_distribute.pipelines.spec.targets import VertexTarget
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "vertex.yaml"
+KEY = "projects/project/locations/us-central1/keyRings/r/cryptoKeys/k"
+TARGET = VertexTarget(
+    image="image",
+    pipeline_root="gs://bucket/root",
+    project="project",
+    region="us-central1",
+    service_account="trainer@project.iam.gserviceaccount.com",
+    network="projects/1234/global/networks/training",
+    encryption_spec_key_name=KEY,
+    labels={"team": "a"},
+)
+DOCUMENT = {
+    "displayName": "mine",
+    "pipelineSpec": {
+        "pipelineInfo": {"name": "mine"},
+        "schemaVersion": "2.0.0",
+        "sdkVersion": "tfx-1.16.0",
+        "root": {
+            "inputDefinitions": {"parameters": {"epochs": {"type": "INT"}}},
+            "dag": {"tasks": {"Trainer": {"taskInfo": {"name": "Trainer"}, "componentRef": {"name": "Trainer"}}}},
+        },
+        "components": {"Trainer": {"executorLabel": "Trainer_executor"}},
+        "deploymentSpec": {"executors": {"Trainer_executor": {"container": {"image": "image", "command": ["true"]}}}},
+    },
+    "labels": {"tfx_version": "1-16-0"},
+    "runtimeConfig": {"gcsOutputDirectory": "gs://other/root", "parameters": {"epochs": {"intValue": 2}}},
+}
+RUN = vertex_client.Run("mine", json.dumps(DOCUMENT))
+
+
+@pytest.fixture
+def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
+    monkeypatch.setattr(vertex_client, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(retry, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 2.0)
+    (tmp_path / "jobs").mkdir()
+    with VertexApi(tmp_path / "jobs") as server, server.connected():
+        yield server
+
+
+def plan(api: VertexApi, *states: str, error: str = "", tasks: tuple[Task, ...] = ()) -> None:
+    api.plan(*(f"PIPELINE_STATE_{state}" for state in states), error=error, tasks=tasks)
+
+
+def test_submits(api):
+    run = vertex_client.Run(
+        "mine", json.dumps(DOCUMENT), {"epochs": 3}, display_name="tonight", job_id="mine-1", labels={"run": "b"}
+    )
+    submitted = vertex_client.Pipelines(TARGET).submit(run)
+    (job,) = api.all("pipelineJobs")
+    assert submitted.name == job.name
+    address = "https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs/mine-1?project="
+    assert submitted.address.startswith(address)
+    assert (job.display_name, job.name.rpartition("/")[2]) == ("tonight", "mine-1")
+    assert job.runtime_config.parameters["epochs"].int_value == 3
+    assert job.runtime_config.gcs_output_directory == "gs://bucket/root"
+    assert (job.service_account, job.network) == (TARGET.service_account, TARGET.network)
+    assert job.encryption_spec.kms_key_name == KEY
+    assert {"team": "a", "run": "b"}.items() <= dict(job.labels).items()
+
+
+def test_two_in_the_same_second(api):
+    pipelines = vertex_client.Pipelines(TARGET)
+    names = {pipelines.submit(RUN).name for _ in range(2)}
+    assert len(names) == 2
+
+
+def test_follows_a_job_to_its_end(api):
+    plan(api, "QUEUED", "RUNNING", "SUCCEEDED", tasks=(Task("Trainer"),))
+    pipelines = vertex_client.Pipelines(TARGET)
+    lines: list[str] = []
+    assert pipelines.wait(pipelines.submit(RUN).name, lines.append) == "succeeded"
+    assert [line.split() for line in lines] == [["Trainer", "succeeded"]]
+
+
+def test_tells_what_failed(api):
+    failed = Task("Trainer", "FAILED", "The replica workerpool0-0 exited with a non-zero status of 1.")
+    plan(api, "RUNNING", "FAILED", error="The DAG failed because some tasks failed.", tasks=(failed,))
+    pipelines = vertex_client.Pipelines(TARGET)
+    lines: list[str] = []
+    assert pipelines.wait(pipelines.submit(RUN).name, lines.append) == "failed"
+    assert re.split(" +", lines[0], maxsplit=1) == ["Trainer", f"failed: {failed.error}"]
+    assert lines[-1] == "The DAG failed because some tasks failed."
+
+
+def test_goes_on_waiting_when_the_service_does_not_answer(api):
+    plan(api, "RUNNING", "RUNNING", "SUCCEEDED")
+    pipelines = vertex_client.Pipelines(TARGET)
+    name = pipelines.submit(RUN).name
+    api.fail(503, times=2)
+    api.drop(times=2)
+    assert pipelines.wait(name, print) == "succeeded"
+
+
+def test_does_not_wait_for_ever(api):
+    pipelines = vertex_client.Pipelines(TARGET)
+    name = pipelines.submit(RUN).name
+    api.outage(60)
+    with pytest.raises(ConfigurationError, match=r"Vertex AI in us-central1 of project project does not answer"):
+        pipelines.wait(name, print)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (403, "--project: you may not run pipelines in us-central1 of project project ("),
+        (429, "Vertex AI in us-central1 of project project refuses: "),
+        (503, "Vertex AI in us-central1 of project project does not answer: "),
+    ],
+)
+def test_what_is_refused(api, code, message):
+    api.fail(code, times=5, verb="pipelineJobs.create")
+    with pytest.raises(ConfigurationError) as error:
+        vertex_client.Pipelines(TARGET).submit(RUN)
+    assert str(error.value).startswith(message)
+
+
+def test_parameters_that_there_are_not(api):
+    run = vertex_client.Run("mine", json.dumps(DOCUMENT), {"epoch": 3})
+    with pytest.raises(ConfigurationError, match="the SDK of Vertex AI refuses: The pipeline parameter epoch is not found"):
+        vertex_client.Pipelines(TARGET).submit(run)
+
+
+def test_schedules(api):
+    when = vertex_client.Schedule("TZ=Europe/Zurich 0 3 * * *", max_run_count=5, end_time="2030-01-01T00:00:00Z")
+    made = vertex_client.Pipelines(TARGET).schedule(RUN, when)
+    (schedule,) = api.all("schedules")
+    assert made.name == schedule.name
+    assert "/pipelines/schedules/" in made.address
+    assert (schedule.cron, schedule.max_run_count, schedule.max_concurrent_run_count) == (when.cron, 5, 1)
+    job = schedule.create_pipeline_job_request.pipeline_job
+    assert (job.service_account, job.network) == (TARGET.service_account, TARGET.network)
+    assert job.encryption_spec.kms_key_name == KEY
+
+
+@pytest.fixture
+def command() -> Callable[..., Result]:
+    """Submits the digits from within this process."""
+
+    def run(*arguments: str) -> Result:
+        words = ["--target", "vertex", "--project", "project", "--region", "us-central1", *arguments]
+        return CliRunner().invoke(main, ["submit", str(DIGITS), *words])
+
+    return run
+
+
+def test_command_submits(api, command):
+    arguments = ("-p", "epochs=3", "-p", "learning_rate=0.01", "--run-name", "tonight", "--labels", "run=b", "--no-cache")
+    result = command(
+        *arguments, "--service-account", "a@project.iam.gserviceaccount.com", "--pipeline-root", "gs://other/root"
+    )
+    assert result.exit_code == 0, result.output
+    (job,) = api.all("pipelineJobs")
+    assert result.output.startswith("run      https://console.cloud.google.com/vertex-ai/locations/us-central1/")
+    assert len(result.output.splitlines()) == 1, "the SDK says much more"
+    assert (job.display_name, job.service_account) == ("tonight", "a@project.iam.gserviceaccount.com")
+    assert job.runtime_config.gcs_output_directory == "gs://other/root"
+    values = job.runtime_config.parameters
+    assert values["epochs"].int_value == 3
+    assert json.loads(values["hparams"].string_value) == {"hidden_units": 128, "learning_rate": 0.01}
+    tasks = job.pipeline_spec["root"]["dag"]["tasks"]
+    assert not [name for name, task in tasks.items() if task.get("cachingOptions", {}).get("enableCache")]
+    assert not logging.getLogger("google.cloud.aiplatform").disabled
+
+
+@pytest.mark.parametrize(("ended", "code"), [("SUCCEEDED", 0), ("FAILED", 1), ("CANCELLED", 1)])
+def test_command_waits(api, command, ended, code):
+    plan(api, "RUNNING", ended)
+    result = command("--wait")
+    assert result.exit_code == code, result.output
+    assert result.output.splitlines()[-1] == f"ended    {ended.lower()}"
+
+
+def test_command_schedules(api, command):
+    result = command("--cron", "0 3 * * *", "--max-concurrent-run-count", "2")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("schedule https://console.cloud.google.com/")
+    (schedule,) = api.all("schedules")
+    assert schedule.max_concurrent_run_count == 2
+
+
+def test_command_that_is_refused(api, command):
+    api.fail(403, verb="pipelineJobs.create")
+    result = command()
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith("Error: --project: you may not run pipelines in us-central1 of project project")

@@ -1,0 +1,297 @@
+"""What compiles for Vertex AI, read as its SDK and Kubeflow Pipelines' own types read it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from google.cloud import aiplatform
+from google.cloud.aiplatform_v1.types import PipelineJob
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from tfx_distribute.components.launchers import settings
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.spec import loader, user_module
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+TARGET = {
+    "image": "europe-west4-docker.pkg.dev/example-project/team/model:1",
+    "pipeline_root": "gs://bucket/root",
+    "project": "example-project",
+    "region": "europe-west4",
+    "labels": {"team": "a"},
+}
+NODES = {
+    "default": {"cpu": "500m", "memory": "2G"},
+    "Transform": {"cpu": 4, "memory": "16G"},
+    "Trainer": {"cpu": 4, "memory": "16G", "accelerator": "nvidia-tesla-t4", "accelerator_count": 2},
+}
+
+
+def project(folder: Path, example: str, **changes: object) -> Path:
+    """An example with a target on Vertex AI; returns its pipeline file."""
+    shutil.copytree(REPOSITORY / "examples" / example, folder, dirs_exist_ok=True)
+    file = folder / "pipeline.yaml"
+    document = yaml.safe_load(file.read_text())
+    document |= {"targets": {"vertex": TARGET}, "nodes": NODES, "push": {"directory": "gs://bucket/serving"}}
+    if example == "taxi":
+        document["data"]["csv"] = "gs://bucket/data"
+    file.write_text(yaml.safe_dump(document | changes))
+    return file
+
+
+def compiled(file: Path, *words: str):
+    from tfx_distribute.pipelines.runners.vertex import compiler as runner
+
+    spec = loader.override(loader.load(file), loader.parse_parameters(words))
+    return runner.compile_spec(spec, user_module.find(spec))
+
+
+@pytest.fixture(scope="module")
+def taxi_file(tmp_path_factory):
+    return project(tmp_path_factory.mktemp("taxi"), "taxi")
+
+
+@pytest.fixture(scope="module")
+def taxi(taxi_file):
+    """With CSV files, a baseline, and training in the step."""
+    return compiled(taxi_file)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """With an ExampleGen of its own, and training in worker pools."""
+    return compiled(project(tmp_path_factory.mktemp("digits"), "digits"), "strategy=multi_worker_mirrored", "num_workers=4")
+
+
+@pytest.fixture(params=["taxi", "digits"])
+def package(request):
+    return request.getfixturevalue(request.param)
+
+
+def container(package, name):
+    return package.job["pipelineSpec"]["deploymentSpec"]["executors"][f"{name}_executor"]["container"]
+
+
+def trainer(package):
+    return package.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
+
+
+def launcher(package):
+    return settings.from_json(trainer(package)["launcher"]["runtimeValue"]["constantValue"]["stringValue"])
+
+
+def test_the_types_of_the_sdk_and_of_kubeflow_know_every_field(package):
+    json_format.ParseDict(package.job, PipelineJob.pb(PipelineJob()))
+    spec = json_format.ParseDict(package.job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
+    deployment = json_format.MessageToDict(spec.deployment_spec)
+    json_format.ParseDict(deployment, pipeline_spec_pb2.PipelineDeploymentConfig())
+    assert spec.schema_version == "2.0.0", "which has the resolvers and drivers of TFX"
+
+
+def test_the_sdk_takes_it_with_its_defaults(package, tmp_path):
+    (tmp_path / "job.json").write_text(package.to_text())
+    from google.auth.credentials import AnonymousCredentials
+
+    job = aiplatform.PipelineJob(
+        "digits",
+        str(tmp_path / "job.json"),
+        parameter_values={"epochs": 3},
+        project="example-project",
+        location="europe-west4",
+        credentials=AnonymousCredentials(),
+    )
+    values = job.runtime_config.parameters
+    assert values["epochs"].int_value == 3
+    assert values["strategy"].string_value == package.job["runtimeConfig"]["parameters"]["strategy"]["stringValue"]
+    assert job.runtime_config.gcs_output_directory == "gs://bucket/root"
+
+
+def test_each_pipeline_parameter_has_its_value(taxi, taxi_file):
+    spec = loader.load(taxi_file)
+    declared = taxi.job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
+    given = {name: next(iter(value.values())) for name, value in taxi.job["runtimeConfig"]["parameters"].items()}
+    assert given == tfx_pipeline.parameter_values(spec)
+    assert set(given) == set(declared)
+
+
+def test_machines_of_steps(taxi, digits):
+    assert container(taxi, "Transform")["resources"] == {"cpuLimit": 4.0, "memoryLimit": 16.0}
+    assert container(taxi, "CsvExampleGen")["resources"] == {"cpuLimit": 0.5, "memoryLimit": 2.0}
+    accelerator = {"type": "NVIDIA_TESLA_T4", "count": "2"}
+    assert container(taxi, "Trainer")["resources"] == {"cpuLimit": 4.0, "memoryLimit": 16.0, "accelerator": accelerator}
+    assert "accelerator" not in container(digits, "Trainer")["resources"], "it has others train"
+
+
+def test_what_the_trainer_is_told(taxi, digits):
+    assert launcher(taxi).training == "auto", "a run may ask for more workers"
+    assert launcher(digits).training == "custom_job", "its step is too small to train"
+    assert launcher(digits).worker["machine_type"] == "n1-standard-4"
+    kept = trainer(taxi)["checkpoint_dir"]["runtimeValue"]["constantValue"]["stringValue"]
+    assert kept == "gs://bucket/root/taxi/checkpoints"
+
+
+def test_a_step_that_has_others_train_is_tried_again(taxi, digits):
+    tasks = digits.job["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert {name: task["retryPolicy"]["maxRetryCount"] for name, task in tasks.items() if "retryPolicy" in task} == {
+        "Trainer": 1
+    }
+    assert "retryPolicy" not in taxi.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]
+
+
+@pytest.mark.parametrize("setting", [{"timeout": 60}, {"boot_disk_size_gb": 200}])
+def test_what_only_worker_pools_have(setting, tmp_path):
+    package = compiled(project(tmp_path, "digits", targets={"vertex": {**TARGET, **setting}}))
+    assert launcher(package).training == "custom_job"
+
+
+def test_a_step_has_no_spot_machine(tmp_path):
+    nodes = {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}
+    package = compiled(project(tmp_path, "digits", nodes=nodes))
+    assert launcher(package).training == "custom_job"
+    assert launcher(package).scheduling == {"strategy": "SPOT"}
+
+
+def test_beam_on_dataflow_has_the_image_of_the_steps(tmp_path):
+    beam = {"runner": "dataflow", "project": "p", "region": "europe-west4", "temp_location": "gs://bucket/tmp"}
+    package = compiled(project(tmp_path, "taxi", beam=beam))
+    assert f"--sdk_container_image={TARGET['image']}" in container(package, "Transform")["args"]
+
+
+def test_the_same_pipeline_gives_the_same_bytes(taxi, taxi_file, tmp_path):
+    words = [sys.executable, "-m", "tfx_distribute.pipelines", "compile", taxi_file, "--target", "vertex"]
+    subprocess.run([*words, "-o", tmp_path / "again.json"], check=True, timeout=120, capture_output=True)
+    assert (tmp_path / "again.json").read_text() == taxi.to_text()
+
+
+def test_a_pipeline_written_by_hand_is_told_of_the_target_too():
+    from by_hand import trained
+
+    from tfx_distribute.pipelines.runners.vertex import compiler as runner
+    from tfx_distribute.pipelines.spec.targets import VertexTarget
+
+    made = trained("gs://bucket/root")
+    before = {component.id: dict(component.exec_properties) for component in made.components}
+    package = runner.compile_pipeline(made, VertexTarget(**TARGET), {})
+    assert launcher(package).image == TARGET["image"]
+    assert launcher(package).training == "custom_job", "two workers"
+    assert {component.id: dict(component.exec_properties) for component in made.components} == before
+
+
+REFUSED = {
+    "no project": ({"project": None}, {}, (), "targets.vertex.project: is missing; write it, or give --project"),
+    "tensorboard": (
+        {"tensorboard": "projects/1/locations/europe-west4/tensorboards/2"},
+        {},
+        (),
+        "targets.vertex.service_account: is missing, and only with one can training write to a TensorBoard instance",
+    ),
+    "local push": ({}, {"push": {"directory": "/serving"}}, (), "push.directory: /serving cannot be reached by a step"),
+    "step on a TPU": (
+        {"training": "step"},
+        {"nodes": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
+        ("strategy=tpu",),
+        "targets.vertex.training: a step has no TPU (tpu-v5-lite-podslice); write custom_job or auto",
+    ),
+    "TPU of several machines": (
+        {},
+        {"nodes": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "4x4"}}},
+        ("strategy=tpu",),
+        "nodes.Trainer.topology: 4x4 is several machines",
+    ),
+    "GPU without strategy of it": (
+        {},
+        {"nodes": {"Trainer": {"accelerator": "nvidia-l4"}}},
+        ("strategy=tpu",),
+        "nodes.Trainer.accelerator: strategy tpu does not train on nvidia-l4",
+    ),
+    "reduction servers without GPU": (
+        {},
+        {"nodes": {}},
+        ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
+        "nodes.Trainer.accelerator: is missing, and reduction servers sum what GPUs send",
+    ),
+    "reduction servers of one machine": (
+        {},
+        {},
+        ("strategy=multi_worker_mirrored", "all_reduce=reduction_server"),
+        "all_reduce: reduction_server sums between machines, and num_workers is 1; write all_reduce=auto",
+    ),
+    "label": ({"labels": {"Team": "a"}}, {}, (), "targets.vertex.labels"),
+    "step with a timeout": (
+        {"training": "step", "timeout": 60},
+        {},
+        (),
+        "targets.vertex.training: a step has no timeout; write custom_job or auto",
+    ),
+    "reduction servers of a step": (
+        {"training": "step"},
+        {},
+        ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
+        "all_reduce: reduction_server is Vertex AI's, and a step has none",
+    ),
+    "spot of a reservation": (
+        {"reservation": "projects/p/zones/europe-west4-a/reservations/r"},
+        {"nodes": {"Trainer": {"spot": True}}},
+        (),
+        "targets.vertex.reservation: spot machines come from no reservation",
+    ),
+    "key of another region": (
+        {"encryption_spec_key_name": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
+        {},
+        (),
+        "is not in europe-west4, where the pipeline runs; write one of there",
+    ),
+    "TPU for all": (
+        {},
+        {"nodes": {"default": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
+        ("strategy=tpu",),
+        "nodes.default: a step has no TPU (tpu-v5-lite-podslice); only training has: write it under nodes.Trainer",
+    ),
+    "machine of a step": (
+        {},
+        {"nodes": {"Transform": {"machine_type": "n2-standard-8"}}},
+        (),
+        "nodes.Transform: a step has no machine type (n2-standard-8)",
+    ),
+    "no such component": ({}, {"nodes": {"Traner": {}}}, (), "nodes.Traner: the pipeline has no such component"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case, tmp_path):
+    target, changes, words, message = REFUSED[case]
+    targets = {"vertex": {name: value for name, value in {**TARGET, **target}.items() if value is not None}}
+    file = project(tmp_path, "digits", targets=targets, **changes)
+    with pytest.raises(ConfigurationError) as error:
+        compiled(file, *words)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--host", "http://k"), "--host: goes with --target kubeflow, not with --target vertex"),
+        (("--start-time", "2026-01-01T00:00:00Z"), "--start-time: is of a schedule; write --cron too"),
+        (("--region", "Europe"), "--region: 'Europe' is not allowed"),
+        (("--labels", "team"), "--labels: 'team' is no label; write KEY=VALUE"),
+        (("--region", "europe-west99"), "--region: europe-west99: Unsupported region for Vertex AI"),
+        (("--cron", "0 3 * * *", "--wait"), "--wait: is of one run, and --cron makes a schedule; leave one of them out"),
+    ],
+)
+def test_options_that_do_not_go_together(words, message, taxi_file):
+    result = CliRunner().invoke(main, ["submit", str(taxi_file), "--target", "vertex", *words])
+    assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
+    assert message in result.output
+
+
+def test_each_component_fails_where_user_code_exits(package):
+    executors = package.job["pipelineSpec"]["deploymentSpec"]["executors"].values()
+    commands = [executor["container"]["command"] for executor in executors if "container" in executor]
+    assert commands == [["python", "-m", "tfx_distribute.components.container.vertex"]] * len(commands)

@@ -1,0 +1,236 @@
+"""Data files that cannot be read are refused by `validate`, in one message; those that can are not."""
+
+import gzip
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.spec import data_checks
+from tfx_distribute.pipelines.spec.pipeline import Data
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A pipeline whose data is the folder `data`, with one file in it, as CSV."""
+    (tmp_path / "model.py").write_text("def build_model(context): ...\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_text("x,y\n1,2\n")
+    write_pipeline(tmp_path, "csv")
+    return tmp_path
+
+
+def write_pipeline(project: Path, source: str) -> None:
+    (project / "pipeline.yaml").write_text(
+        f"name: mine\nmodule: model.py\ndata: {{{source}: data}}\ntrainer: {{label: y, parameters: {{epochs: 1}}}}\n"
+    )
+
+
+def validate(project: Path) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["validate", str(project / "pipeline.yaml")])
+    return result.exit_code, result.output
+
+
+def test_hidden_files_are_left_out(project):
+    for name in (".DS_Store", ".a.crc", "_SUCCESS"):
+        (project / "data" / name).write_text("not data")
+    (project / "data" / ".ipynb_checkpoints").mkdir()
+    assert validate(project)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("data/part", lambda path: path.mkdir(), "data/part is a folder; the files have to be directly in"),
+        ("data/self", lambda path: path.symlink_to("."), "data/self is a folder; the files have to be directly in"),
+        ("data/_delta_log", lambda path: path.mkdir(), "data is a Delta table: its log in _delta_log says"),
+        ("data/.hoodie", lambda path: path.mkdir(), "data is a Hudi table: its log in .hoodie says"),
+        ("data/pipe", os.mkfifo, "data/pipe is not a regular file"),
+        ("data/gone", lambda path: path.symlink_to("nowhere"), "cannot read {project}/data/gone: No such file or directory"),
+        ("data/loop", lambda path: path.symlink_to("loop"), "cannot read {project}/data/loop: Too many levels"),
+        ("data/b", lambda path: path.touch(), "data/b is empty"),
+        ("data", os.mkfifo, "data is not a regular file"),
+        ("data", lambda path: path.symlink_to("data"), "line 3: data.csv: 'data': follows symbolic links"),
+        ("data/\udcff", lambda path: path.write_text("x,y\n1,2\n"), r"data/\xff' is not UTF-8; rename it"),
+    ],
+    ids=[
+        "folder",
+        "link to its folder",
+        "Delta",
+        "Hudi",
+        "fifo",
+        "dead link",
+        "link loop",
+        "empty",
+        "fifo as data",
+        "loop as data",
+        "name",
+    ],
+)
+def test_what_cannot_be_data(project, name, make: Callable[[Path], object], message):
+    if name == "data":
+        shutil.rmtree(project / "data")
+    make(project / name)
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert message.replace("{project}", str(project)) in output
+
+
+@pytest.mark.parametrize("locked", ["data", "data/a", "."])
+def test_data_without_permission_to_read(project, locked):
+    """Also as root: without the capability to read all files."""
+    if locked == ".":
+        other = project / "elsewhere"
+        (project / "data").rename(other)
+        (project / "data").symlink_to("elsewhere/deeper")
+        (other / "deeper").mkdir()
+        locked = "elsewhere"
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    (project / locked).chmod(0)
+    try:
+        done = subprocess.run(
+            [*drop, sys.executable, "-m", "tfx_distribute.pipelines", "validate", str(project / "pipeline.yaml")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        (project / locked).chmod(0o700)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "Error: data.csv: cannot read" in done.stderr
+    assert "Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"x": [{"a": 1}], "y": [1]}, "data/b: column 'x' has the type struct<a: int64>, which a tf.Example cannot hold"),
+        ({"x": ["a"], "y": [1]}, "the columns of {data}/b are not those of {data}/a: column 'x' holds 'bytes'"),
+        (None, "data/b is not a Parquet file"),
+    ],
+)
+def test_parquet_files_are_looked_into(project, second, message):
+    write_pipeline(project, "parquet")
+    parquet.write_table(pa.table({"x": [1], "y": [0]}), project / "data" / "a")
+    assert validate(project)[0] == 0
+    if second is None:
+        (project / "data" / "b").write_text("text, not Parquet\n")
+    else:
+        parquet.write_table(pa.table(second), project / "data" / "b")
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert message.replace("{data}", str(project / "data")) in output
+
+
+def test_parquet_columns_are_compared_with_the_trainer(project):
+    write_pipeline(project, "parquet")
+    parquet.write_table(pa.table({"x": [1]}), project / "data" / "a")
+    assert "trainer.label: " in (output := validate(project)[1])
+    assert "has no column 'y'; it has x" in output
+
+
+@pytest.mark.parametrize("text", ["this is text, not records", "short"])
+def test_text_is_not_taken_for_records(project, text):
+    write_pipeline(project, "tfrecord")
+    (project / "data" / "a").write_text(text)
+    code, output = validate(project)
+    assert (code, "data/a is no TFRecord file" in output) == (2, True)
+
+
+RECORD = struct.pack("<QI", 5, 0) + b"12345" + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (RECORD, "a.gz cannot be uncompressed (Not a gzipped file"),
+        (gzip.compress(os.urandom(5000))[:1000], "a.gz is no TFRecord file, or ends in the middle of a record"),
+        (gzip.compress(RECORD)[:20], "a.gz cannot be uncompressed (Compressed file ended"),
+        (gzip.compress(RECORD[:-1]), "a.gz is no TFRecord file, or ends in the middle of a record"),
+        (gzip.compress(b""), "a.gz holds no records"),
+        (gzip.compress(b"this is text, not records"), "a.gz is no TFRecord file"),
+        (gzip.compress(RECORD * 2), None),
+    ],
+    ids=["not gzipped", "noise", "cut", "record cut", "empty", "text", "records"],
+)
+def test_gzipped_records_are_looked_into(project, content, message):
+    write_pipeline(project, "tfrecord")
+    (project / "data" / "a").unlink()
+    (project / "data" / "a.gz").write_bytes(content)
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1) if message else code == 0, output
+    assert (message or "") in output
+
+
+def test_gzipped_records_need_the_name(project):
+    write_pipeline(project, "tfrecord")
+    (project / "data" / "a").write_bytes(gzip.compress(RECORD))
+    code, output = validate(project)
+    assert (code, "data/a is gzipped; give it a name that ends in .gz" in output) == (2, True), output
+
+
+def test_rows_are_checked_to_a_limit(project, monkeypatch):
+    """The rest is for ExampleGen to find: validate has to stay quick. Each file needs a row."""
+    monkeypatch.setattr(data_checks, "CHECKED_ROWS", 2)
+    (project / "data" / "a").write_text("x,y\n1,2\n3,4\n5\n")
+    assert validate(project)[0] == 0
+    (project / "data" / "b").write_text("x,y\n")
+    assert "data/b has a header but no rows" in validate(project)[1]
+
+
+def test_addresses_have_no_wildcards():
+    assert data_checks.input_base_and_pattern(Data(csv="gs://bucket/data")) == ("gs://bucket/data", "*")
+    with pytest.raises(ConfigurationError, match=r"data.csv: gs://bucket/\*.csv has one of the characters"):
+        data_checks.input_base_and_pattern(Data(csv="gs://bucket/*.csv"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"feature { nme: 1 }", "schema.pbtxt is not a schema in text format"),
+        (b"\xff", "schema.pbtxt: not a text file in UTF-8"),
+        (None, "schema.pbtxt: No such file or directory"),
+        (
+            b'feature { name: "x" type: INT shape {} presence { min_fraction: 0.5 } }',
+            "schema.pbtxt: feature 'x' has a shape, but min_fraction 0.5; write min_fraction: 1, or value_count",
+        ),
+        (b'feature { name: "x" type: INT shape {} }', "feature 'x' has a shape, but min_fraction 0"),
+    ],
+)
+def test_schema_that_cannot_be_read(project, content, message):
+    """Whatever the data is."""
+    write_pipeline(project, "tfrecord")
+    file = project / "pipeline.yaml"
+    file.write_text(file.read_text().replace("tfrecord: data", "tfrecord: data, schema_file: schema.pbtxt"))
+    if content is not None:
+        (project / "schema.pbtxt").write_bytes(content)
+    code, output = validate(project)
+    assert code == 2
+    assert output.startswith("Error: data.schema_file: ")
+    assert message in output
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        'feature { name: "x" type: INT shape {} presence { min_fraction: 1 } }',
+        'feature { name: "x" type: INT value_count { min: 1 max: 1 } presence { min_fraction: 0.5 } }',
+        'feature { name: "x" type: INT shape {} lifecycle_stage: DEPRECATED }',
+    ],
+)
+def test_schema_that_the_sharder_accepts(project, schema):
+    (project / "schema.pbtxt").write_text(schema)
+    file = project / "pipeline.yaml"
+    file.write_text(file.read_text().replace("csv: data", "csv: data, schema_file: schema.pbtxt"))
+    assert validate(project)[0] == 0

@@ -1,0 +1,187 @@
+"""What is wrong with a pipeline file is told in one message with the line, the value and what is allowed."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+GOOD = """\
+name: mine
+module: model.py
+data:
+  csv: data
+transform: {}
+trainer:
+  label: y
+  parameters:
+    strategy: mirrored
+    epochs: 3
+  hparams:
+    rate: 0.1
+evaluate:
+  metrics:
+    AUC: {lower_bound: 0.5}
+push: {}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str) -> Path:
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def problem(path: Path) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        loader.load(path)
+    return str(error.value).replace(f"{path}, ", "")
+
+
+def test_good_file(write, tmp_path):
+    spec = loader.load(write(GOOD))
+    assert (spec.name, spec.trainer.parameters.strategy, spec.trainer.hparams) == ("mine", "mirrored", {"rate": 0.1})
+    assert spec.data.source == ("csv", str(tmp_path / "data")), "relative to the file"
+    assert spec.module == str(tmp_path / "model.py")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "strategy: mirrored",
+            "stratgy: mirrored",
+            "line 9: unknown key 'trainer.parameters.stratgy'; did you mean 'strategy'? allowed: strategy, num_workers,",
+        ),
+        ("push: {}", "psh: {}", "line 16: unknown key 'psh'; did you mean 'push'? allowed: name, module, data, transform,"),
+        ("lower_bound", "lowest", "line 15: unknown key 'evaluate.metrics.AUC.lowest'; allowed: lower_bound, upper_bound,"),
+        (
+            "strategy: mirrored",
+            "strategy: miroired",
+            "line 9: trainer.parameters.strategy: there is no strategy 'miroired'; choose one of default, one_device,",
+        ),
+        (
+            "epochs: 3",
+            "epochs: many",
+            "line 10: trainer.parameters.epochs: 'many' is not allowed: input should be a valid integer",
+        ),
+        (
+            "epochs: 3",
+            "num_workers: 0",
+            "line 10: trainer.parameters.num_workers: 0 is not allowed: input should be greater than or equal to 1",
+        ),
+        (
+            "epochs: 3",
+            "num_workers: 2",
+            "line 10: trainer.parameters.num_workers: strategy 'mirrored' trains in one process, but num_workers is 2",
+        ),
+        (
+            "    epochs: 3",
+            "    epochs: 3\n    train_steps: 9",
+            "line 10: trainer.parameters.epochs: train_steps=9 and epochs=3 both",
+        ),
+        (
+            "csv: data",
+            "csv: data\n  tfrecord: more",
+            "line 3: data: write exactly one of csv, tfrecord, parquet, example_gen",
+        ),
+        ("  csv: data", "  splits: {train: 1}", "line 3: data: write exactly one of"),
+        ("csv: data", "csv: data\n  splits: {eval: 1}", "line 5: data.splits: one has to be called 'train'; here: eval"),
+        (
+            "csv: data",
+            "csv: package://no_such_package/x",
+            "line 4: data.csv: there is no installed package 'no_such_package'",
+        ),
+        (
+            "rate: 0.1",
+            "seed: 3",
+            "line 11: trainer.hparams: 'seed' is a pipeline parameter; write it under trainer.parameters",
+        ),
+        ("name: mine", "name: Mine", "line 1: name: 'Mine' is not allowed: string should match pattern"),
+        ("label: y", "label: y\n  label: z", "line 8: 'label' is also on line 7"),
+        ("name: mine\n", "", "line 1: name: is missing"),
+        (
+            "csv: data",
+            "csv: data\n  splits: {train: 1, test: 1}",
+            "line 14: evaluate: there is no split 'eval'; data.splits has",
+        ),
+        ("  label: y\n", "", "line 12: evaluate: the name of the label is missing"),
+        (
+            "AUC: {lower_bound: 0.5}",
+            "AUC: {change: {}}",
+            "line 15: evaluate.metrics.AUC.change: write absolute, relative or both",
+        ),
+    ],
+)
+def test_each_mistake_has_its_line_its_value_and_what_is_allowed(write, old, new, message):
+    assert old in GOOD
+    assert problem(write(GOOD.replace(old, new))).startswith(message)
+
+
+def test_several_mistakes_are_told_at_once(write):
+    lines = problem(write(GOOD.replace("epochs: 3", "epochs: x").replace("push: {}", "psh: {}"))).splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["line 10", "line 16"]
+
+
+def test_numbers_with_an_exponent_are_numbers(write):
+    assert loader.load(write(GOOD.replace("rate: 0.1", "rate: 1e-3"))).trainer.hparams == {"rate": 0.001}
+
+
+def test_what_is_no_yaml_or_no_file(write, tmp_path):
+    assert "not valid YAML" in problem(write("a: [1\n"))
+    assert "a pipeline is a mapping with the keys name, module" in problem(write("- 1\n"))
+    assert "a pipeline is a mapping" in problem(write(""))
+    assert "No such file" in problem(tmp_path / "nothing.yaml")
+
+
+def test_nothing_in_the_file_is_evaluated(write, tmp_path):
+    text = f"name: !!python/object/apply:os.system ['touch {tmp_path}/evil']\n"
+    assert "not valid YAML" in problem(write(text))
+    assert not (tmp_path / "evil").exists()
+
+
+def test_parameters_are_given_anew(write):
+    spec = loader.load(write(GOOD))
+    given = loader.parse_parameters(["strategy=multi_worker_mirrored", "num_workers=2", "train_steps=7", "rate=1e-2"])
+    changed = loader.override(spec, given).trainer
+    assert (changed.parameters.strategy, changed.parameters.num_workers) == ("multi_worker_mirrored", 2)
+    assert (changed.parameters.train_steps, changed.parameters.epochs) == (7, 0), "one replaces the other"
+    assert changed.hparams == {"rate": 0.01}
+    assert spec.trainer.parameters.strategy == "mirrored", "the first is as it was"
+
+
+def test_number_of_shards_is_a_parameter(write):
+    spec = loader.load(write(GOOD + "shards: {num_shards: 8, seed: 5}\n"))
+    for words, num_shards in (([], 8), (["num_shards=4"], 4), (["num_shards=auto"], 0)):
+        changed = loader.override(spec, loader.parse_parameters(words))
+        assert (changed.shards.num_shards, changed.shards.seed) == (num_shards, 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["num_shards=-1"], "-p num_shards=-1: num_shards: -1 is not allowed: input should be greater than or equal to 0"),
+        (["num_shards=few"], "-p num_shards=few: num_shards: 'few' is not allowed: input should be a valid integer"),
+        (["num_workers=0"], "-p num_workers=0: num_workers: 0 is not allowed: input should be greater than or equal to 1"),
+        (["stategy=x"], "-p stategy=x: unknown key 'stategy'; did you mean 'strategy'? allowed: strategy,"),
+        (["rat=1"], "-p rat=1: unknown key 'rat'; did you mean 'rate'?"),
+        (["strategy=nope"], "-p strategy=nope: strategy: there is no strategy 'nope'; choose one of"),
+        (["num_workers=2"], "-p num_workers=2: num_workers: strategy 'mirrored' trains in one process"),
+        (["num_workers=yes"], "-p num_workers=True: num_workers: True is not allowed: input should be a valid integer"),
+        (["rate=fast"], "-p rate=fast: rate is 0.1 in the pipeline file; write a float"),
+        (["seed=-1"], "-p seed=-1: seed: -1 is not allowed"),
+        (["strategy"], "-p strategy: write -p name=value"),
+        (["epochs=[1]"], "-p epochs=[1]: write -p name=value"),
+    ],
+)
+def test_wrong_parameters_are_told_as_they_were_given(write, words, message):
+    spec = loader.load(write(GOOD))
+    with pytest.raises(ConfigurationError) as error:
+        loader.override(spec, loader.parse_parameters(words))
+    assert str(error.value).startswith(message)

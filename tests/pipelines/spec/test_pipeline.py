@@ -1,0 +1,101 @@
+import json
+
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+from pydantic import ValidationError
+
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.spec.pipeline import Data, Evaluate, Parameters, PipelineSpec, Trainer
+
+
+@pytest.fixture(scope="module")
+def schema():
+    result = CliRunner().invoke(main, ["schema"])
+    assert result.exit_code == 0
+    return json.loads(result.output)
+
+
+def test_examples_satisfy_the_schema_that_editors_use(schema, request):
+    jsonschema.Draft202012Validator.check_schema(schema)
+    files = sorted((request.config.rootpath / "examples").glob("*/pipeline.yaml"))
+    assert len(files) >= 2
+    for file in files:
+        jsonschema.validate(yaml.safe_load(file.read_text()), schema)
+
+
+def test_schema_refuses_what_the_models_refuse(schema):
+    document = {"name": "x", "module": "m.py", "data": {"csv": "d"}, "trainer": {"parameters": {"stratgy": "mirrored"}}}
+    with pytest.raises(jsonschema.ValidationError, match="stratgy"):
+        jsonschema.validate(document, schema)
+
+
+def test_schema_explains_every_key(schema):
+    models = [schema, *schema["$defs"].values()]
+    for model in models:
+        for name, key in model["properties"].items():
+            assert key.get("description"), f"{model['title']}.{name}"
+
+
+def test_committed_schema_is_the_current_one(schema, request):
+    committed = json.loads((request.config.rootpath / "docs" / "pipeline.schema.json").read_text())
+    assert committed == schema, "run `make schema`"
+
+
+def test_python_makes_the_same_pipeline_as_yaml(tmp_path):
+    in_python = PipelineSpec(
+        name="x",
+        module="model.py",
+        data=Data(csv="data"),
+        trainer=Trainer(label="y", parameters=Parameters(strategy="mirrored", epochs=2)),
+    )
+    document = yaml.safe_load(
+        "{name: x, module: model.py, data: {csv: data}, trainer: {label: y, parameters: {strategy: mirrored, epochs: 2}}}"
+    )
+    assert PipelineSpec.model_validate(document) == in_python
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("Precision", {"thresholds": [0.3, 0.7]}, r"`thresholds: \[0.3, 0.7\]` makes one for each; write one of them"),
+        ("TPR", {"thresholds": [0.1, 0.2, 0.3]}, "makes one for each"),
+        ("PrecisionAtRecall", {"recall": [0.3, 0.7]}, "`recall:"),
+        ("ConfusionMatrixAtThresholds", {"thresholds": [0.5]}, "which is not one number"),
+        ("ScoreDistributionPlot", {}, "which is not one number"),
+        ("Precision", {"class_id": "cat"}, "class_id: 'cat' is not a whole number"),
+        ("Precision", {"top_k": -1}, "top_k: -1 is not a whole number"),
+        ("Precision", {"top_k": 1, "class_id": 2}, "write top_k or class_id"),
+        ("ObjectDetectionPrecision", {"class_id": 2, "iou_threshold": 0.5}, "TFMA looks for no threshold on one class"),
+    ],
+)
+def test_threshold_on_a_metric_that_is_not_one_number(name, config, message):
+    for threshold in ({"lower_bound": 0.5}, {"upper_bound": 0.5}, {"change": {"absolute": 0.0}}):
+        with pytest.raises(ValidationError, match=f"metrics.{name}: .*{message}"):
+            Evaluate.model_validate({"metrics": {name: {**threshold, "config": config}}})
+    assert Evaluate.model_validate({"metrics": {name: {"config": config}}}), "without a threshold"
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("Precision", {"thresholds": [0.5]}),
+        ("Precision", {"thresholds": 0.5, "class_id": 0}),
+        ("AUC", {"thresholds": [0.1, 0.5, 0.9]}),
+        ("PrecisionAtRecall", {"recall": 0.5, "thresholds": [0.1, 0.9]}),
+        ("SetMatchPrecision", {"top_k": 2}),
+    ],
+)
+def test_threshold_on_a_metric_that_is_one_number(name, config):
+    assert Evaluate.model_validate({"metrics": {name: {"lower_bound": 0.5, "config": config}}})
+
+
+def test_python_is_refused_what_yaml_is_refused():
+    with pytest.raises(ValidationError, match="num_workers: strategy 'mirrored' trains in one process"):
+        Parameters(strategy="mirrored", num_workers=3)
+
+
+def test_paths_in_packages_and_addresses():
+    assert Data(csv="package://pydantic/v1").csv.endswith("site-packages/pydantic/v1")
+    assert Data(csv="gs://bucket/data").csv == "gs://bucket/data"

@@ -1,0 +1,45 @@
+import sys
+
+import pytest
+
+from tfx_distribute.pipelines.spec import user_module
+from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Trainer
+
+
+@pytest.fixture
+def module(tmp_path):
+    (tmp_path / "own_layers").mkdir()
+    (tmp_path / "own_layers" / "att.py").write_text("SIZE = 3\n")
+    (tmp_path / "own_entry.py").write_text("from own_layers.att import SIZE\ndef build_model(context): return SIZE\n")
+    spec = PipelineSpec(
+        name="mine",
+        module=str(tmp_path / "own_entry.py"),
+        data=Data(csv="x"),
+        trainer=Trainer(label="y", parameters=Parameters(epochs=1)),
+    )
+    return user_module.find(spec)
+
+
+def test_fingerprint_covers_what_the_module_may_import(module):
+    before = module.fingerprint()
+    assert module.fingerprint() == before
+    (module.folder / "own_layers" / "att.py").write_text("SIZE = 4\n")
+    changed = module.fingerprint()
+    assert changed != before
+    (module.folder / ".venv").mkdir()
+    (module.folder / ".venv" / "other.py").write_text("")
+    assert module.fingerprint() == changed, "environments are not what a module imports from beside it"
+
+
+def test_imports_what_is_on_disk_now_and_leaves_the_rest_alone(module, monkeypatch):
+    """In a notebook, the module and what it imports may have changed since; `__main__` is the notebook itself."""
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(module.folder / "train.py"), raising=False)
+    main, path = sys.modules["__main__"], list(sys.path)
+    for size in (3, 4):
+        (module.folder / "own_layers" / "att.py").write_text(f"SIZE = {size} \n" + "#" * size)
+        with user_module.importable(module):
+            import own_entry
+
+            assert own_entry.build_model(None) == size
+    assert sys.modules["__main__"] is main
+    assert sys.path == path

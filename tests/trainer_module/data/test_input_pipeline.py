@@ -1,0 +1,275 @@
+import collections
+from dataclasses import replace
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.data import input_pipeline as data_lib
+from tfx_distribute.trainer_module.data import record_stream as reading_lib
+from tfx_distribute.trainer_module.data.feature_specs import Features
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.step_plan import make_plan
+from tfx_distribute.trainer_module.job.training_job import Data, Reading, Schedule, Split
+
+SCHEMA = 'feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n' + (
+    'feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }'
+)
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """Makes data of the numbers 0 to n - 1: number g in shard g % shards, or in two files that are no shards."""
+
+    def make(n: int, shards: int = 0, compression: str = "") -> Data:
+        files = [str(tmp_path / f"part-{part}{'.gz' if compression else ''}") for part in range(shards or 2)]
+        for part, file in enumerate(files):
+            with tf.io.TFRecordWriter(file, tf.io.TFRecordOptions(compression_type=compression)) as writer:
+                for number in range(part, n, len(files)):
+                    feature = {
+                        name: tf.train.Feature(int64_list=tf.train.Int64List(value=[number])) for name in ("number", "label")
+                    }
+                    writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+        (tmp_path / "schema.pbtxt").write_text(SCHEMA)
+        split = Split(tuple(files), n, sharded=shards > 0)
+        return Data(split, split, "label", None, str(tmp_path / "schema.pbtxt"))
+
+    return make
+
+
+def reader(index: int, of: int) -> tf.distribute.InputContext:
+    return tf.distribute.InputContext(num_input_pipelines=of, input_pipeline_id=index, num_replicas_in_sync=of)
+
+
+def feed(data: Data, schedule: Schedule, readers: int = 1, replicas: int = 0, **reading) -> data_lib.Feed:
+    plan = make_plan(schedule, data.train.num_examples, replicas or readers)
+    batches = (replicas or readers) * schedule.gradient_accumulation_steps // readers
+    return data_lib.Feed(data, Features(data), schedule, Reading(**reading), plan, readers, batches)
+
+
+def values(batches) -> list[list[int]]:
+    return [features["number"].numpy().ravel().tolist() for features, _ in batches]
+
+
+def trained(batches) -> list[list[int]]:
+    return values(batch for batch, _ in batches)
+
+
+def trained_on(data: Data, schedule: Schedule, readers: int, passes: int, **reading) -> list[list[list[int]]]:
+    """The batches of each of `readers` processes in `passes` times round."""
+    fed = feed(data, schedule, readers, **reading)
+    count = passes * fed.plan.steps_per_pass * fed.batches
+    return [trained(fed.train(reader(index, readers)).take(count)) for index in range(readers)]
+
+
+def test_counts_records_of_all_files(numbers):
+    assert reading_lib.count(numbers(101).train.files) == 101
+
+
+def test_gzipped_and_plain_files_do_not_mix(numbers, tmp_path):
+    with pytest.raises(ConfigurationError, match="some files are gzipped and some are not"):
+        reading_lib.count([*numbers(4).train.files, str(tmp_path / "part-2.gz")])
+
+
+@pytest.mark.parametrize(("examples", "cache"), [(101, "none"), (128, "memory"), (129, "none")])
+@pytest.mark.parametrize(("shards", "readers"), [(0, 1), (0, 3), (1, 2), (4, 4), (6, 4), (8, 2)])
+def test_each_example_is_seen_once_each_time_round(numbers, shards, readers, examples, cache):
+    """Whatever the shards and the processes; all of these take the same number of batches, none an empty one."""
+    data = numbers(examples, shards)
+    # 16: shards of 128 examples are a whole number of blocks, and one of 129 has one more.
+    seen = trained_on(data, Schedule(4, epochs=1), readers, passes=3, shuffle_buffer_size=16, cache=cache)
+    steps = -(-examples // (4 * readers))
+    rounds = []
+    for turn in range(3):
+        of_turn = [batch for batches in seen for batch in batches[turn * steps : (turn + 1) * steps]]
+        sizes = {len(batch) for batch in of_turn}
+        assert min(sizes) > 0
+        assert max(sizes) <= 4
+        assert max(sizes) - min(sizes) <= 1
+        assert collections.Counter(number for batch in of_turn for number in batch) == collections.Counter(range(examples))
+        rounds.append(of_turn)
+    assert rounds[0] != rounds[1], "shuffled anew"
+
+
+@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (12, 4), (6, 4)])
+def test_a_step_takes_the_same_examples_however_many_read(numbers, shards, readers):
+    data = numbers(101, shards)
+
+    def steps(of: int) -> list[list[int]]:
+        shares = trained_on(data, Schedule(12 // of, epochs=1), of, passes=2, shuffle_buffer_size=32)
+        return [sorted(number for share in step for number in share) for step in zip(*shares, strict=True)]
+
+    assert steps(readers) == steps(1)
+
+
+@pytest.mark.parametrize(("shards", "readers", "own"), [(4, 2, {0, 2}), (6, 3, {0, 3}), (4, 4, {0})])
+def test_a_process_reads_files_of_its_own(numbers, tmp_path, shards, readers, own):
+    """Without the files of others it reads all the same."""
+    data = numbers(48, shards)
+    for shard in set(range(shards)) - own:
+        (tmp_path / f"part-{shard}").unlink()
+    batches = trained(feed(data, Schedule(4, epochs=1), readers).train(reader(0, readers)).take(48 // 4 // readers))
+    assert sorted(number for batch in batches for number in batch) == list(range(0, 48, readers))
+
+
+def test_more_files_than_are_read_at_a_time(numbers):
+    data = numbers(101, shards=12)
+    (batches,) = trained_on(data, Schedule(8, epochs=1), 1, passes=1, cycle_length=5, num_parallel_calls=9)
+    assert sorted(number for batch in batches for number in batch) == list(range(101))
+
+
+def test_any_file_system_that_tensorflow_knows(numbers):
+    """Its own in memory stands for the others."""
+    data = numbers(50, shards=4)
+    there = tuple(f"ram://shards/{file.rpartition('/')[2]}" for file in data.train.files)
+    for file, copy in zip(data.train.files, there, strict=True):
+        tf.io.gfile.copy(file, copy)
+    (batches,) = trained_on(replace(data, train=replace(data.train, files=there)), Schedule(8, epochs=1), 1, passes=1)
+    assert sorted(number for batch in batches for number in batch) == list(range(50))
+    assert reading_lib.count(there) == 50
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_training_data_is_known_to_be_without_end(numbers, fixed):
+    """Otherwise strategies have all processes agree, before each batch, on whether there is one."""
+    fed = feed(numbers(50, shards=4), Schedule(8, epochs=1, drop_remainder=fixed))
+    assert fed.train(reader(0, 1)).cardinality() == tf.data.INFINITE_CARDINALITY
+
+
+def test_gzipped_shards(numbers):
+    seen = trained_on(numbers(50, shards=4, compression="GZIP"), Schedule(8, epochs=1), 2, passes=1)
+    assert sorted(number for batches in seen for batch in batches for number in batch) == list(range(50))
+
+
+def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
+    data = numbers(10, shards=2)
+    fed = feed(data, Schedule(4, epochs=1, drop_remainder=True))
+    batches = trained(fed.train(reader(0, 1)).take(5))
+    assert [len(batch) for batch in batches] == [4] * 5
+    seen = [number for batch in batches for number in batch]
+    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+
+
+@pytest.mark.parametrize("first_step", [6, 25])
+@pytest.mark.parametrize(("fixed", "cache"), [(False, "none"), (False, "memory"), (True, "none")])
+@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
+def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, first_step):
+    """The same batches and shares as if it had never stopped, in the middle of a time round or behind several."""
+    schedule = Schedule(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
+    fed = feed(numbers(101, shards), schedule, readers, shuffle_buffer_size=16, cycle_length=5, cache=cache)
+    for index in range(readers):
+        whole = list(fed.train(reader(index, readers)).take((first_step + 20) * fed.batches))
+        rest = list(fed.train(reader(index, readers), first_step).take(20 * fed.batches))
+        assert trained(rest) == trained(whole)[first_step * fed.batches :]
+        assert [float(share) for _, share in rest] == [float(share) for _, share in whole[first_step * fed.batches :]]
+
+
+def test_workers_of_parameter_servers_go_round_by_themselves(numbers):
+    """Their number is a tensor, since all take the same function."""
+    data = numbers(50, shards=4)
+    fed = data_lib.Feed(
+        data, Features(data), Schedule(4, epochs=1), Reading(), make_plan(Schedule(4, epochs=1), 50, 1), readers=1, batches=0
+    )
+    for index in range(2):
+        dataset = fed.train(reader(tf.constant(index, tf.int64), 2))
+        own = list(range(index, 50, 2))
+        assert sorted(number for batch in trained(dataset.take(-(-len(own) // 4))) for number in batch) == own
+
+
+def test_each_example_counts_the_same_whatever_batch_it_is_in(numbers):
+    """13 examples in two steps, of two batches for each of two processes."""
+    fed = feed(numbers(13), Schedule(2, epochs=1), readers=2, replicas=4)
+    batches = [list(fed.train(reader(index, 2)).take(4)) for index in range(2)]
+    for step in range(2):
+        of_step = [element for own in batches for element in own[2 * step : 2 * step + 2]]
+        sizes = [int(tf.size(label)) for (_, label), _ in of_step]
+        assert [float(share) for _, share in of_step] == pytest.approx([size / sum(sizes) for size in sizes])
+
+
+def test_seed_decides_on_the_order(numbers):
+    data = numbers(24, shards=2)
+
+    def order(seed: int) -> list[list[list[int]]]:
+        return trained_on(data, Schedule(6, epochs=1, seed=seed), 1, passes=2)
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+
+
+def test_shuffle_buffer_follows_from_the_bytes():
+    def size(num_examples: int, num_bytes: int, asked: int = 0) -> int:
+        return reading_lib.shuffle_buffer_size(Split(("a",), num_examples, num_bytes), Reading(shuffle_buffer_size=asked))
+
+    assert size(1000, 10**6) == 1000, "all, where they are few"
+    assert size(10**7, 10**9) == 10_000
+    assert size(10**6, 10**11) == 671, "64 MiB of 100 kB each"
+    assert size(10**7, 10**9, asked=5) == 5
+
+
+@pytest.mark.parametrize(
+    ("shards", "examples", "readers", "batch"), [(0, 10, 1, 4), (0, 10, 3, 2), (4, 10, 3, 2), (4, 9, 2, 4), (1, 4, 4, 8)]
+)
+def test_evaluation_sees_each_example_once_in_as_many_steps_for_all(numbers, shards, examples, readers, batch):
+    data = numbers(examples, shards)
+    evaluated = data_lib.Feed(data, Features(data), Schedule(batch), Reading(), None, readers, 1)
+    steps = evaluated.eval_steps(readers)
+    seen: collections.Counter[int] = collections.Counter()
+    for index in range(readers):
+        batches = values(evaluated.evaluation(reader(index, readers), readers).take(2 * steps))
+        assert batches[:steps] == batches[steps:], "the same each time round"
+        assert min(len(batch) for batch in batches) > 0
+        seen.update(number for numbers_of_batch in batches[:steps] for number in numbers_of_batch)
+    assert seen == collections.Counter(range(examples))
+
+
+def test_examples_of_an_evaluation_are_spread_over_its_batches(numbers):
+    """11 examples for two replicas of 4: 3, 2, 3, 3, instead of 4, 4, 3 and none."""
+    data = numbers(11)
+    evaluated = data_lib.Feed(data, Features(data), Schedule(4), Reading(), None, 1, 1)
+    assert evaluated.eval_steps(2) == 2
+    sizes = [len(batch) for batch in values(evaluated.evaluation(reader(0, 1), 2).take(4))]
+    assert (sum(sizes), sorted(sizes)) == (11, [2, 3, 3, 3])
+
+
+@pytest.mark.parametrize("readers", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, 2, 32])
+def test_no_replica_evaluates_an_empty_batch(batch, readers):
+    """Whatever is left over when the split is divided, by 6 replicas on 1, 2 or 3 processes."""
+    for examples in range(6, 40):
+        steps = data_lib.eval_steps(Split((), examples), 6, batch)
+        sizes = [
+            int(size)
+            for index in range(readers)
+            for size in reading_lib.step_sizes(examples, steps, index, readers, 6 // readers)
+        ]
+        assert (sum(sizes), len(sizes)) == (examples, 6 * steps)
+        assert 0 < min(sizes) <= max(sizes) <= batch + (batch == 1)
+
+
+def test_eval_split_that_is_smaller_than_the_replicas_is_refused():
+    with pytest.raises(ConfigurationError, match="^eval split: 4 replicas evaluate, but it has 3 examples; hold out at"):
+        data_lib.eval_steps(Split((), 3), 4, 4)
+
+
+@pytest.mark.parametrize("shards", [0, 4])
+def test_evaluation_of_some_steps_is_the_same_in_parts(numbers, shards):
+    """Two steps of a global batch of 4, whoever divides them."""
+    data = numbers(24, shards)
+    evaluated = data_lib.Feed(data, Features(data), Schedule(2, eval_steps=2), Reading(), None, 1, 1)
+    inline = values(evaluated.evaluation(reader(0, 1), num_replicas=2).take(4))
+    parts = [batch for part in range(3) for batch in values(evaluated.evaluation_part(part, 3, global_batch_size=4))]
+    seen = [sorted(number for batch in batches for number in batch) for batches in (inline, parts)]
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 8
+
+
+def test_label_with_gaps_is_refused(numbers, tmp_path):
+    data = numbers(4)
+    (tmp_path / "gaps.pbtxt").write_text('feature { name: "label" type: INT presence { min_count: 1 } }')
+    with pytest.raises(ConfigurationError, match="label: not every example has the feature 'label'; fill the gaps"):
+        Features(Data(data.train, None, "label", None, str(tmp_path / "gaps.pbtxt")))
+
+
+def test_unknown_label_is_named(numbers):
+    data = numbers(4)
+    with pytest.raises(ConfigurationError, match="label: the examples have no feature 'lable'; they have label, number"):
+        Features(Data(data.train, None, "lable", None, data.schema))

@@ -1,0 +1,77 @@
+"""Training on examples that cannot be read: the message names the file and the record."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, Split
+
+pytestmark = pytest.mark.e2e
+
+SHAPES = [
+    Distribution(accelerator_type="cpu"),
+    Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+    Distribution("parameter_server", num_workers=1, accelerator_type="cpu"),
+]
+
+
+@pytest.fixture
+def shards(digits, tmp_path) -> Split:
+    """The training examples in four shards."""
+    files = [str(tmp_path / f"shard-{number}") for number in range(4)]
+    writers = [tf.io.TFRecordWriter(file) for file in files]
+    for number, record in enumerate(tf.data.TFRecordDataset(digits.train.files, "GZIP").as_numpy_iterator()):
+        writers[number % 4].write(record)
+    for writer in writers:
+        writer.close()
+    return Split(tuple(files), 1400, sum(map(os.path.getsize, files)), sharded=True)
+
+
+@pytest.mark.parametrize("distribution", SHAPES, ids=lambda distribution: distribution.strategy)
+def test_flipped_bit(cluster, digits, shards, distribution):
+    path = Path(shards.files[2])
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    message = rf"examples: {path}, record 349 at byte \d+: it does not match its checksum; make the examples anew"
+    with pytest.raises(TrainingError, match=message):
+        cluster.train(distribution, Schedule(16, epochs=2), data=replace(digits, train=shards))
+
+
+def test_example_that_does_not_match_the_schema(cluster, digits, shards):
+    path = shards.files[1]
+    records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
+    short = tf.train.Example()
+    short.features.feature["digit"].int64_list.value.append(1)
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in [*records[:5], short.SerializeToString(), *records[6:]]:
+            writer.write(record)
+    with pytest.raises(TrainingError, match=rf"examples: {path}, record 5 does not match the schema: feature pixels"):
+        cluster.train(schedule=Schedule(16, epochs=1), data=replace(digits, train=shards))
+
+
+def test_shard_that_went_missing(cluster, digits, shards):
+    Path(shards.files[3]).unlink()
+    with pytest.raises(TrainingError, match=rf"examples: {shards.files[3]} is missing; make the examples anew"):
+        cluster.train(schedule=Schedule(16, epochs=1), data=replace(digits, train=shards))
+
+
+def test_evaluator_names_the_record_too(cluster, digits, shards):
+    path = Path(shards.files[0])
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
+    with pytest.raises(TrainingError, match=rf"examples: {path}, record 349 at byte \d+: it does not match its checksum"):
+        cluster.train(distribution, Schedule(32, epochs=2), data=replace(digits, eval=shards))
+
+
+def test_fewer_examples_than_workers(cluster, digits, shards):
+    distribution = Distribution("parameter_server", num_workers=3, accelerator_type="cpu")
+    few = replace(shards, files=shards.files[:1], num_examples=2)
+    with pytest.raises(TrainingError, match="num_workers: 3 workers read, but the train split has 2 examples; write"):
+        cluster.train(distribution, Schedule(1, train_steps=4), data=replace(digits, train=few))

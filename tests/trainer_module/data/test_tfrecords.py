@@ -1,0 +1,99 @@
+"""Where TFRecord files are damaged, told from files that TensorFlow wrote."""
+
+import gzip
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.data import read_errors, tfrecords
+from tfx_distribute.trainer_module.errors import DataError
+
+SIZE = 8 + 4 + 10 + 4  # bytes of each record in the file
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Ten records of ten bytes."""
+    path = tmp_path / "examples"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(10):
+            writer.write(f"record {number:3d}".encode())
+    return path
+
+
+def flip(path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+def test_whole_file(file):
+    assert list(tfrecords.scan(str(file))) == [f"record {number:3d}".encode() for number in range(10)]
+    assert tfrecords.first_damage(str(file)) is None
+
+
+def test_flipped_bit_of_a_record_costs_that_record(file):
+    flip(file, 3 * SIZE + 15)
+    found = list(tfrecords.scan(str(file)))
+    assert [number for number, record in enumerate(found) if isinstance(record, tfrecords.Damage)] == [3]
+    assert str(found[3]) == f"{file}, record 3 at byte {3 * SIZE}: it does not match its checksum"
+    assert found[4] == b"record   4"
+
+
+def test_flipped_bit_of_a_length_costs_the_rest(file):
+    flip(file, 3 * SIZE)
+    *whole, damage = tfrecords.scan(str(file))
+    assert len(whole) == 3
+    assert (damage.ends, damage.what) == (True, "its length does not match its checksum")
+
+
+@pytest.mark.parametrize(("kept", "what"), [(5, "in the middle of its length"), (20, "in the middle of it")])
+def test_truncated_file(file, kept, what):
+    file.write_bytes(file.read_bytes()[: 7 * SIZE + kept])
+    damage = tfrecords.first_damage(str(file))
+    assert (damage.record, damage.offset, damage.ends) == (7, 7 * SIZE, True)
+    assert damage.what == f"the file ends {what}"
+
+
+def test_damaged_gzip(file, tmp_path):
+    zipped = tmp_path / "examples.gz"
+    zipped.write_bytes(gzip.compress(file.read_bytes()))
+    assert tfrecords.first_damage(str(zipped)) is None
+    zipped.write_bytes(zipped.read_bytes()[:-12])
+    damage = tfrecords.first_damage(str(zipped))
+    assert "cannot be uncompressed" in damage.what
+    assert damage.ends
+
+
+def test_tensorflow_agrees(file):
+    """What we call damaged is what TensorFlow stops at; its message does not say where."""
+    flip(file, 3 * SIZE + 15)
+    with pytest.raises(tf.errors.DataLossError) as raised:
+        list(tf.data.TFRecordDataset(str(file)))
+    with pytest.raises(DataError, match=rf"^examples: {file}, record 3 at byte 78: it does not match its checksum; make"):
+        read_errors.explain(raised.value, [str(file)])
+
+
+@pytest.mark.parametrize(
+    ("feature", "what"),
+    [
+        ({}, "feature x .data type: int64. is required but could not be found"),
+        ({"x": tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))}, "feature x.*Data types don't match"),
+    ],
+)
+def test_record_that_does_not_match_the_schema(tmp_path, feature, what):
+    path = tmp_path / "examples"
+    right = {"x": tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))}
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for features in (right, right, feature):
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    schema = {"x": tf.io.FixedLenFeature([1], tf.int64)}
+    batch = tf.data.TFRecordDataset(str(path)).batch(3).map(lambda records: tf.io.parse_example(records, schema))
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        list(batch)
+    with pytest.raises(DataError, match=rf"^examples: {path}, record 2 does not match the schema: {what}"):
+        read_errors.explain(raised.value, [str(path)], schema)
+
+
+def test_other_errors_are_left_alone(file):
+    read_errors.explain(tf.errors.DataLossError(None, None, "of something else"), [str(file)])

@@ -1,0 +1,109 @@
+import json
+
+import pytest
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.cluster import (
+    CHIEF_TASK,
+    Cluster,
+    Task,
+    replicas_of_roles,
+    serves,
+    task_from_environment,
+    tf_config_for,
+    uses_accelerators,
+)
+from tfx_distribute.trainer_module.job.training_job import Distribution
+
+
+@pytest.mark.parametrize(
+    ("distribution", "roles"),
+    [
+        (Distribution("default"), {"chief": 1}),
+        (Distribution("mirrored"), {"chief": 1}),
+        (Distribution("multi_worker_mirrored"), {"chief": 1}),
+        (Distribution("multi_worker_mirrored", num_workers=4), {"chief": 1, "worker": 3}),
+        (Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1), {"chief": 1, "worker": 1, "evaluator": 1}),
+        (Distribution("parameter_server"), {"chief": 1, "worker": 1, "ps": 1}),
+        (Distribution("parameter_server", num_workers=3, num_parameter_servers=2), {"chief": 1, "worker": 3, "ps": 2}),
+        (Distribution("model_parallel", mesh="2x2"), {"chief": 1}),
+    ],
+)
+def test_roles_of_each_strategy(distribution, roles):
+    assert replicas_of_roles(distribution) == roles
+
+
+def test_who_serves_and_who_computes():
+    """A coordinator computes nothing, and what it coordinates goes on until it has ended."""
+    servers = Distribution("parameter_server", num_workers=1, num_evaluators=1)
+    tasks = [Task("chief", 0), Task("worker", 0), Task("ps", 0), Task("evaluator", 0)]
+    assert [serves(servers, task) for task in tasks] == [False, True, True, False]
+    assert [uses_accelerators(servers, task) for task in tasks] == [False, True, False, True]
+    workers = Distribution("multi_worker_mirrored", num_workers=2)
+    assert [serves(workers, task) for task in tasks[:2]] == [False, False]
+    assert [uses_accelerators(workers, task) for task in tasks[:2]] == [True, True]
+
+
+def test_evaluator_is_no_part_of_the_cluster():
+    """TensorFlow waits without end for one that is listed; the Training Operator lists it."""
+    cluster = Cluster({"chief": ("a:1",), "evaluator": ("b:1",)})
+    assert json.loads(cluster.tf_config(Task("evaluator", 0))) == {
+        "cluster": {"chief": ["a:1"]},
+        "task": {"type": "evaluator", "index": 0},
+    }
+    listed = '{"cluster": {"chief": ["a:1"], "evaluator": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
+    two = Distribution("multi_worker_mirrored", num_workers=1, num_evaluators=1)
+    understood = tf_config_for(two, {"TF_CONFIG": listed})
+    assert understood is not None
+    assert json.loads(understood)["cluster"] == {"chief": ["a:1"]}
+    assert tf_config_for(two, {}) is None
+
+
+def test_only_those_that_train_are_listed():
+    """Vertex AI lists reduction servers where it has parameter servers, and a process alone as a cluster."""
+    listed = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    environ = {"TF_CONFIG": json.dumps({"cluster": listed, "task": {"type": "worker", "index": 0}})}
+    understood = tf_config_for(Distribution("multi_worker_mirrored", num_workers=2), environ)
+    assert json.loads(understood or "") == {
+        "cluster": {"chief": ["a:1"], "worker": ["b:1"]},
+        "task": {"type": "worker", "index": 0},
+    }
+    servers = tf_config_for(Distribution("parameter_server", num_workers=1, num_parameter_servers=1), environ)
+    assert json.loads(servers or "")["cluster"] == listed
+    assert tf_config_for(Distribution("mirrored"), environ) is None
+
+
+def test_addresses_are_given_in_order():
+    cluster = Cluster.of({"chief": 1, "worker": 2}, iter(["a:1", "b:1", "c:1", "d:1"]))
+    assert cluster == Cluster({"chief": ("a:1",), "worker": ("b:1", "c:1")})
+
+
+def test_tf_config_is_what_tensorflow_reads():
+    cluster = Cluster({"chief": ("127.0.0.1:1",), "worker": ("127.0.0.1:2", "127.0.0.1:3")})
+    assert cluster.tasks == (Task("chief", 0), Task("worker", 0), Task("worker", 1))
+    assert json.loads(cluster.tf_config(Task("worker", 1))) == {
+        "cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]},
+        "task": {"type": "worker", "index": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "task"),
+    [
+        (None, CHIEF_TASK),
+        ("", CHIEF_TASK),
+        ("{}", CHIEF_TASK),
+        ('{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}', Task("worker", 0)),
+        # Without a chief, worker 0 leads; Vertex AI writes the index as text.
+        ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": "0"}}', CHIEF_TASK),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}', Task("worker", 1)),
+    ],
+)
+def test_task_of_this_process(text, task):
+    assert task_from_environment({} if text is None else {"TF_CONFIG": text}) == task
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cluster": {"worker": ["a:1"]}}', '{"cluster": {"worker": []}, "task": 3}'])
+def test_invalid_tf_config_is_named(text):
+    with pytest.raises(ConfigurationError, match="TF_CONFIG"):
+        task_from_environment({"TF_CONFIG": text})

@@ -1,0 +1,62 @@
+import pytest
+
+from tfx_distribute.trainer_module.job import shard_plan
+from tfx_distribute.trainer_module.job.training_job import Split
+
+
+@pytest.mark.parametrize(
+    ("examples", "num_bytes", "readers", "num"),
+    [
+        (10**6, 10**6, 1, 16),
+        (10**6, 10**6, 3, 18),
+        (10**6, 10**6, 24, 24),
+        (10**6, 10 << 30, 1, 80),
+        (10**6, 10 << 30, 24, 96),
+        (10**6, 67 * (128 << 20), 1, 80),  # 67 could only be read one at a time
+        (7, 100, 3, 7),
+    ],
+)
+def test_how_many_where_nobody_says(examples, num_bytes, readers, num):
+    assert shard_plan.num_shards(examples, num_bytes, readers)[0] == num
+
+
+def test_reason_is_told():
+    assert shard_plan.num_shards(10**6, 10 << 30, 24)[1] == (
+        "96 shards: 10240.0 MiB in shards of at most 128 MiB; a multiple of 24 reading processes"
+    )
+
+
+def test_sizes_differ_by_one_the_larger_first():
+    assert shard_plan.sizes(10, 4) == [3, 3, 2, 2]
+    assert shard_plan.sizes(8, 4) == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("num", "readers", "share"),
+    [(8, 2, (4, 1)), (8, 8, (1, 1)), (4, 8, (1, 2)), (6, 4, (3, 2)), (1, 3, (1, 3)), (10, 3, (10, 3))],
+)
+def test_what_each_process_reads(num, readers, share):
+    assert shard_plan.share(num, readers) == shard_plan.Share(*share)
+
+
+@pytest.mark.parametrize(
+    ("sharded", "readers", "words"),
+    [
+        (True, 2, "4 shards; each process reads 2 of its own"),
+        (True, 8, "4 shards; each process reads 1 and takes 1 in 2 of their examples"),
+        (False, 2, "4 files that are no shards; each process reads all and takes 1 in 2 of their examples"),
+    ],
+)
+def test_what_each_process_reads_is_told(sharded, readers, words):
+    assert shard_plan.told(Split(("a", "b", "c", "d"), 9, sharded=sharded), readers) == words
+
+
+def test_files_at_a_time_divide_all():
+    assert [shard_plan.at_a_time(num, 5) for num in (1, 4, 5, 6, 12, 7)] == [1, 4, 5, 3, 4, 1]
+
+
+@pytest.mark.parametrize("buffer", [1, 7, 16, 100, 1000])
+@pytest.mark.parametrize(("examples", "num"), [(100, 1), (101, 4), (128, 8), (129, 8), (7, 7), (8, 7)])
+def test_all_shards_have_the_same_number_of_blocks(examples, num, buffer):
+    size = shard_plan.block_size(examples, num, buffer)
+    assert len({-(-of_shard // size) for of_shard in shard_plan.sizes(examples, num)}) == 1

@@ -1,0 +1,128 @@
+from dataclasses import replace
+
+import pytest
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.training_job import Distribution, Reading, Recovery, Schedule
+
+
+@pytest.mark.parametrize("strategy", strategy_table.NAMES)
+def test_each_built_strategy_runs_with_its_defaults(strategy):
+    strategy_table.check(Distribution(strategy=strategy), Schedule(), Reading(), Recovery())
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        (Distribution("auto", num_workers=3), "multi_worker_mirrored"),
+        (Distribution("auto", num_workers=3, num_parameter_servers=1), "parameter_server"),
+        (Distribution("auto", mesh="1x2"), "model_parallel"),
+        (Distribution("auto", devices="GPU:0,GPU:1"), "mirrored"),
+        (Distribution("auto", devices="GPU:1"), "one_device"),
+        (Distribution("auto", accelerator_count=2), "mirrored"),
+        (Distribution("auto"), "mirrored"),
+        (Distribution("auto", accelerator_type="cpu"), "one_device"),
+        (Distribution("auto", accelerator_count=1), "one_device"),
+    ],
+)
+def test_auto_is_chosen_from_workers_and_devices(asked, chosen):
+    resolved, reason = strategy_table.resolve(asked)
+    assert resolved == replace(asked, strategy=chosen)
+    assert reason
+    strategy_table.check(asked, Schedule(), Reading(), Recovery())
+
+
+def test_a_named_strategy_is_left_alone():
+    assert strategy_table.resolve(Distribution("mirrored")) == (Distribution("mirrored"), "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strategy": "miroired"}, "strategy: there is no strategy 'miroired'; choose one of default, one_device, mirrored"),
+        ({"num_workers": 0}, "num_workers: 0 is too small; write 1 or more"),
+        ({"num_workers": 2}, "num_workers: strategy 'default' trains in one process.*strategy=multi_worker_mirrored"),
+        ({"num_parameter_servers": 1}, "num_parameter_servers: strategy 'default' has no parameter servers"),
+        ({"accelerator_type": "gpus"}, "accelerator_type: 'gpus' is not known; choose one of auto, cpu, gpu"),
+        ({"accelerator_count": 2}, "accelerator_count: strategy 'default' trains on one device.*strategy=mirrored"),
+        ({"strategy": "mirrored", "all_reduce": "ring"}, "all_reduce: strategy 'mirrored' does not know 'ring'"),
+        (
+            {"strategy": "mirrored", "all_reduce": "nccl", "accelerator_type": "cpu"},
+            "all_reduce: nccl moves data between GPUs",
+        ),
+        (
+            {"strategy": "multi_worker_mirrored", "accelerator_type": "cpu", "accelerator_count": 2},
+            "accelerator_count: strategy 'multi_worker_mirrored' uses one CPU device per process",
+        ),
+        ({"per_replica_batch_size": 0}, "per_replica_batch_size: 0 is too small; write 1 or more"),
+        ({"train_steps": 3, "epochs": 2}, "epochs: train_steps=3 and epochs=2 both say how long to train"),
+        (
+            {"learning_rate_scaling": "cubic"},
+            "learning_rate_scaling: 'cubic' is not known; choose one of none, linear, sqrt",
+        ),
+        ({"warmup_steps": -1}, "warmup_steps: -1 is too small"),
+        ({"precision": "float64"}, "precision: 'float64' is not known"),
+        ({"num_evaluators": 1}, "num_evaluators: strategy 'default' trains in one process, which evaluates too"),
+        ({"strategy": "parameter_server", "num_evaluators": 2}, "num_evaluators: 2 evaluators would do the same work"),
+        ({"partition_min_bytes": 1}, "partition_min_bytes: strategy 'default' has no parameter servers"),
+        (
+            {"strategy": "parameter_server", "accelerator_count": 2},
+            "accelerator_count: strategy 'parameter_server' trains on one device of a process",
+        ),
+        ({"devices": "CPU:0"}, "devices: strategy 'default' chooses its devices by itself.*one_device or mirrored"),
+        ({"strategy": "mirrored", "devices": "0,1"}, "devices: '0,1' does not name devices of one kind, each once"),
+        ({"strategy": "mirrored", "devices": "CPU:0,GPU:0"}, "devices: .* does not name devices of one kind"),
+        ({"strategy": "mirrored", "devices": "CPU:0,CPU:0"}, "devices: .* does not name devices of one kind, each once"),
+        ({"strategy": "one_device", "devices": "CPU:0,CPU:1"}, "devices: strategy 'one_device' trains on one device"),
+        (
+            {"strategy": "mirrored", "devices": "CPU:0,CPU:1", "accelerator_count": 2},
+            "devices: .* both say what to train on",
+        ),
+        (
+            {"strategy": "mirrored", "devices": "CPU:0,CPU:1", "accelerator_type": "gpu"},
+            "devices: .* are named, but accelerator_type is 'gpu'",
+        ),
+        ({"mesh": "1x2"}, "mesh: strategy 'default' does not split a model; .*strategy=model_parallel"),
+        ({"layout_rules": "kernel = model"}, "layout_rules: strategy 'default' does not split a model"),
+        ({"strategy": "model_parallel", "mesh": "2"}, "mesh: '2' is no mesh; write .* such as 2x4"),
+        (
+            {"strategy": "model_parallel", "mesh": "2x2", "accelerator_count": 3},
+            "mesh: 2x2 is 4 devices, but accelerator_count is 3; write accelerator_count=4, or a mesh of 3, .* mesh=1x3",
+        ),
+        ({"strategy": "tpu", "accelerator_type": "gpu"}, "accelerator_type: strategy 'tpu' does not train on 'gpu'"),
+        ({"strategy": "tpu", "accelerator_count": 4}, "accelerator_count: a TPU is used whole"),
+        ({"tpu": "my-tpu"}, "tpu: strategy 'default' uses no TPU; write strategy=tpu"),
+        ({"keras_version": 4}, "keras_version: there is no Keras 4 here; choose 2 or 3"),
+        (
+            {"keras_version": 3, "strategy": "parameter_server"},
+            "keras_version: strategy 'parameter_server' cannot train Keras 3 models: its optimizers lose steps .*"
+            "write keras_version=2, or a strategy of default, one_device, mirrored, multi_worker_mirrored",
+        ),
+        ({"keras_version": 3, "strategy": "central_storage"}, "keras_version: .* its metrics are wrong there"),
+        ({"keras_version": 3, "strategy": "model_parallel"}, "keras_version: .* Keras 3 knows no DTensor"),
+        ({"global_clipnorm": -1.0}, "global_clipnorm: -1.0 is too small"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: 0 is too small; write 1 or more"),
+        (
+            {"gradient_accumulation_steps": 2, "strategy": "parameter_server"},
+            "gradient_accumulation_steps: strategy 'parameter_server' does not sum",
+        ),
+        ({"jit_compile": True, "strategy": "parameter_server"}, "jit_compile: .* XLA cannot read variables of another"),
+        (
+            {"precision": "mixed_float16", "strategy": "model_parallel"},
+            "precision: .* cannot train in mixed_float16: Keras scales no losses there",
+        ),
+        ({"steps_per_execution": -1}, "steps_per_execution: -1 is too small"),
+        ({"profile_steps": "5"}, "profile_steps: '5' is no window of training steps"),
+        ({"profile_steps": "5,3"}, "profile_steps: '5,3' is no window of training steps"),
+        ({"profile_steps": "5,30", "train_steps": 20}, "profile_steps: '5,30' lies behind the last of 20 training steps"),
+        ({"precision": "mixed_float16", "accelerator_type": "cpu"}, "precision: mixed_float16 needs a GPU"),
+    ],
+)
+def test_what_cannot_train_is_refused_with_the_fix(changes, message):
+    of_schedule = {name: value for name, value in changes.items() if hasattr(Schedule, name)}
+    of_distribution = {name: value for name, value in changes.items() if name not in of_schedule}
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        strategy_table.check(
+            replace(Distribution(), **of_distribution), replace(Schedule(), **of_schedule), Reading(), Recovery()
+        )

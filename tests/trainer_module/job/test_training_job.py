@@ -1,0 +1,62 @@
+import math
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from tfx_distribute.trainer_module.job.training_job import (
+    Data,
+    Distribution,
+    Outputs,
+    RunFn,
+    Schedule,
+    Split,
+    TrainingJob,
+    TrainingResult,
+    UserModule,
+)
+
+JOB = TrainingJob(
+    module=UserModule("model.build_model", ("/code",)),
+    data=Data(Split(("/a/*", "/b/*"), 10), Split(("/c/*",), 3), "label", "/graph", None),
+    distribution=Distribution("multi_worker_mirrored", 2, all_reduce="ring"),
+    schedule=Schedule(16, epochs=3, precision="mixed_bfloat16"),
+    outputs=Outputs("/model", "/run", "/result"),
+    hparams={"units": 3, "rate": 0.5, "kind": "wide", "deep": True},
+    run_fn=RunFn("{}", {"train_args": "{}"}, {"values": {"units": 3}}),
+)
+
+
+def test_the_document_says_the_same_again():
+    assert TrainingJob.from_json(JOB.to_json()) == JOB
+
+
+def test_hyperparameters_travel_as_they_are():
+    """Numbers that JSON has no word for, too; compared as text, since NaN is not equal to itself and -0.0 is to 0."""
+    hparams = {
+        **{str(number): number for number in (math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e22, 2**80, -1)},
+        **{f"text {text}": text for text in ("nan", ".inf", "1e5", "true", "null", "007", "\u2028")},
+        "flag": True,
+        "nothing": None,
+        "list": [math.nan, {"deep": math.inf}],
+    }
+    job = TrainingJob.from_json(replace(JOB, hparams=hparams, run_fn=RunFn("{}", {}, hparams)).to_json())
+    assert job.run_fn is not None
+    assert repr(job.hparams) == repr(job.run_fn.hyperparameters) == repr(hparams)
+
+
+def test_what_is_no_job_document_is_refused():
+    with pytest.raises(ValidationError):
+        TrainingJob.from_json('{"module": {"function": "f"}}')
+
+
+def test_result_says_the_same_again():
+    result = TrainingResult(2, 64, 100, 1.5, {"loss": 0.25})
+    assert TrainingResult.from_json(result.to_json()) == result
+
+
+def test_loss_that_is_no_number_is_a_result_too():
+    result = TrainingResult(1, 1, 1, 1.0, {"loss": float("nan"), "other": float("inf")})
+    metrics = TrainingResult.from_json(result.to_json()).metrics
+    assert math.isnan(metrics["loss"])
+    assert math.isinf(metrics["other"])

@@ -1,0 +1,325 @@
+"""Processes of real clusters die, hang, or are told to leave: no more is lost than a save interval, nothing stays behind."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import isolated as isolated_lib
+import numpy as np
+import pytest
+from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, messages, struck, weights
+from running import children
+
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import Recovery, Schedule, UserModule
+
+pytestmark = pytest.mark.e2e
+
+_undisturbed = {}
+LONG = {"schedule": Schedule(32, epochs=20), "recovery": Recovery(save_checkpoints_steps=100, heartbeat_timeout_secs=3)}
+
+
+@pytest.fixture
+def faulty(cluster, tmp_path, monkeypatch):
+    """A cluster whose processes can be struck; at the end, nothing of it must be left but one model and its state."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    made = can_be_struck(cluster)
+    yield made
+    assert children(made.server.pid) == []
+    assert list(temporary.iterdir()) == []
+    assert not [*made.folder.glob("*.partial"), *made.folder.glob("tmp-*")]
+
+
+def undisturbed(faulty, strategy):
+    """Result and weights of the same training that nothing strikes."""
+    if strategy not in _undisturbed:
+        result = faulty.train(STRATEGIES[strategy])
+        _undisturbed[strategy] = result, weights(faulty)
+        shutil.rmtree(faulty.job.outputs.checkpoint_dir)
+        shutil.rmtree(faulty.model)
+    return _undisturbed[strategy]
+
+
+def assert_as_if_nothing_had_been(faulty, strategy, result):
+    expected, expected_weights = undisturbed(faulty, strategy)
+    assert result.train_steps == expected.train_steps
+    assert result.metrics == pytest.approx(expected.metrics, rel=1e-6)  # sums were divided among the replicas anew
+    for own, other in zip(weights(faulty), expected_weights, strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
+CASES = [
+    ("default", "chief-0"),
+    ("mirrored", "chief-0"),
+    ("central_storage", "chief-0"),
+    ("model_parallel", "chief-0"),
+    ("multi_worker_mirrored", "chief-0"),
+    ("multi_worker_mirrored", "worker-0"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "task"), CASES)
+def test_killed_process_costs_no_more_than_an_interval(faulty, strategy, task):
+    """And what comes of it is what would have come of it anyway, to the last bit. Step 57 is in the second epoch."""
+    undisturbed(faulty, strategy)
+    step = 57 if strategy == "default" else 37
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "kill", task, fault_step=step))
+    assert continued(faulty) == [step // EVERY * EVERY]
+    assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+@pytest.mark.parametrize(("strategy", "task"), [("default", "chief-0"), ("multi_worker_mirrored", "chief-0")])
+def test_killed_in_a_save_the_one_before_counts(faulty, strategy, task):
+    undisturbed(faulty, strategy)
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "kill", task, fault_save=3))
+    assert continued(faulty) == [2 * EVERY]
+    assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+@pytest.mark.parametrize(("strategy", "task"), [("mirrored", "chief-0"), ("multi_worker_mirrored", "worker-0")])
+def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
+    """One is told, all leave: not a step is lost."""
+    undisturbed(faulty, strategy)
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "terminate", task, fault_step=37))
+    assert continued(faulty) == [37]
+    assert any("told to leave; saved after training step 37; restart 1 of 3" in message for message in messages(faulty))
+    assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "task", "told"),
+    [
+        ("default", "chief-0", "training process chief failed (it gave no sign of life for "),
+        ("multi_worker_mirrored", "chief-0", "training process chief failed (it gave no sign of life for "),
+        ("multi_worker_mirrored", "worker-0", "training process worker 0 failed (it gave no sign of life for "),
+    ],
+)
+def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
+    undisturbed(faulty, strategy)
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "stop", task, fault_step=37))
+    assert any(told in message for message in messages(faulty)), messages(faulty)
+    assert continued(faulty) == [30]
+    assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+class Suspend:
+    """Stops all training processes for a while, past each of some training steps; every other time the launcher too."""
+
+    def __init__(self, cluster, seconds, steps):
+        self._cluster, self._seconds, self._steps, self._wakers = cluster, seconds, list(steps), []
+        self.times = 0
+
+    def __call__(self, task, progress):
+        if not self._steps or progress.step < self._steps[0] or (self._wakers and self._wakers[-1].is_alive()):
+            return
+        self._steps.pop(0)
+        self.times += 1
+        pids = children(self._cluster.server.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        self._wakers.append(threading.Thread(target=self._wake, args=(pids,)))
+        self._wakers[-1].start()
+        if self.times % 2 == 0:
+            self._wakers[-1].join(60)
+
+    def _wake(self, pids):
+        time.sleep(self._seconds)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_processes_that_were_suspended_together_go_on(faulty):
+    """With heartbeats every two seconds, one that hangs is given up after six."""
+    suspend = Suspend(faulty, 10, steps=(100, 250))
+    changes = {**LONG, "recovery": Recovery(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
+    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **changes, on_progress=suspend)
+    assert suspend.times == 2
+    assert messages(faulty) == []
+    assert result.train_steps == 20 * 22
+
+
+@pytest.mark.parametrize(
+    ("strategy", "task", "stuck_in", "where"),
+    [
+        ("multi_worker_mirrored", "worker-0", "build_model", r"worker 0\b.* in build_model \(stuck.py, line 18\)"),
+        ("default", "chief-0", "step", r"chief\b.* in training step 1\b"),
+    ],
+)
+def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_in, where):
+    """It gives signs of life all the time, and its peers wait for it."""
+    module = UserModule("stuck.build_model", faulty.job.module.search_path)
+    hparams = {**faulty.job.hparams, "stuck_task": task, "stuck_in": stuck_in}
+    recovery = Recovery(progress_timeout_secs=6, max_restarts=0)
+    with pytest.raises(TrainingError, match=f"{where}; if it needs more time, write a larger progress_timeout_secs"):
+        faulty.train(STRATEGIES[strategy], module=module, hparams=hparams, recovery=recovery)
+    (waiting, *_) = messages(faulty)
+    assert re.search(f"waiting for {where} for [345] s", waiting)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("role", ["worker", "ps"])
+def test_loss_of_a_process_that_serves(faulty, role, number):
+    """Without a worker training goes on; without a parameter server it goes on from the last save."""
+    strike = Strike(faulty, number, step=100, which=[{"worker": 1, "ps": 3}[role]])
+    result = faulty.train(STRATEGIES["parameter_server"], **LONG, on_progress=strike)
+    assert strike.pids
+    assert result.train_steps == 20 * 44
+    assert result.metrics["val_accuracy"] > 0.9
+    assert len(continued(faulty)) == (1 if role == "ps" else 0)
+    assert len([message for message in messages(faulty) if "restart 1 of 3" in message]) == 1
+
+
+def test_loss_of_the_coordinator(faulty):
+    hparams = fault(faulty, "kill", "chief-0", fault_step=37)
+    result = faulty.train(STRATEGIES["parameter_server"], hparams=hparams)
+    (after,) = continued(faulty)
+    assert struck(faulty)["step"] - after <= EVERY
+    assert result.train_steps == 88
+
+
+def test_all_processes_killed(faulty):
+    strike = Strike(faulty, signal.SIGKILL, step=100)
+    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG, on_progress=strike)
+    assert len(strike.pids) == 2
+    assert len(continued(faulty)) == 1
+    assert result.train_steps == 20 * 22
+
+
+def test_restarts_are_limited(faulty):
+    hparams = fault(faulty, "kill", fault_step=37, fault_always=1)
+    with pytest.raises(TrainingError, match=r"(?s)killed by SIGKILL.*All 2 restarts \(max_restarts\) are used up"):
+        faulty.train(hparams=hparams, recovery=replace(faulty.job.recovery, max_restarts=2))
+    assert continued(faulty) == [30, 30]
+    assert not faulty.model.exists()
+
+
+def test_want_of_memory_at_the_same_step_again_is_final(faulty):
+    hparams = fault(faulty, "out of memory", fault_step=37, fault_always=1)
+    with pytest.raises(TrainingError, match=r"(?s)It ran out of memory at the same training step again"):
+        faulty.train(hparams=hparams)
+    assert continued(faulty) == [30]
+
+
+def test_mistake_of_the_users_is_final(faulty):
+    with pytest.raises(TrainingError, match="ZeroDivisionError: the user's own mistake"):
+        faulty.train(STRATEGIES["multi_worker_mirrored"], hparams=fault(faulty, "mistake", "worker-0", fault_step=37))
+    assert not any("restart" in message for message in messages(faulty))
+
+
+def interrupted(faulty, strategy):
+    """A training of many epochs that ends by Ctrl-C at its first report after some steps; its last step."""
+
+    hit = []
+
+    def interrupt(task, progress):
+        if progress.step > 100 and not hit:
+            hit.append(progress.step)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        faulty.train(STRATEGIES[strategy], **LONG, on_progress=interrupt)
+    (saved,) = [message for message in messages(faulty) if "saved after training step" in message]
+    return int(saved.rpartition(" ")[2])
+
+
+def test_interrupted_run_goes_on_when_it_is_run_again(faulty):
+    step = interrupted(faulty, "multi_worker_mirrored")
+    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG)
+    assert continued(faulty) == [step]
+    assert result.train_steps == 20 * 22
+
+
+def test_another_strategy_takes_up_what_it_can(faulty):
+    """Two replicas of one process instead of two processes; and not a replica less, since batches would be others."""
+    step = interrupted(faulty, "multi_worker_mirrored")
+    faulty.train(STRATEGIES["default"], **LONG)
+    assert [message for message in messages(faulty) if "afresh" in message] == [
+        "starts afresh: the saved state was made with global_batch_size=64 then, 32 now; steps_per_epoch=22 then, 44 now"
+    ]
+    shutil.rmtree(faulty.job.outputs.checkpoint_dir)
+    step = interrupted(faulty, "multi_worker_mirrored")
+    faulty.train(STRATEGIES["mirrored"], **LONG)
+    assert continued(faulty) == [step]
+
+
+@pytest.mark.parametrize("strategy", ["default", "multi_worker_mirrored"])
+def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path, strategy):
+    (tmp_path / "taken").write_text("a file where the folder should be")
+    outputs = replace(faulty.job.outputs, checkpoint_dir=str(tmp_path / "taken" / "checkpoints"))
+    faulty.train(STRATEGIES[strategy], outputs=outputs)
+    assert any("cannot save the training state, and goes on" in message for message in messages(faulty))
+
+
+def test_evaluator_of_another_try_is_not_confused(faulty):
+    """The one that dies has left weights, and metrics of them, of epochs that are trained again."""
+    distribution = replace(STRATEGIES["multi_worker_mirrored"], num_evaluators=1)
+    hparams = fault(faulty, "kill", "worker-0", fault_step=37)
+    result = faulty.train(distribution, hparams=hparams)
+    assert result.train_steps == 44
+    assert 0 < result.metrics["val_accuracy"] <= 1
+    assert len(list(Path(faulty.job.outputs.model_run_dir).glob("evaluator/*"))) == 1
+
+
+UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
+
+
+@pytest.fixture
+def isolated(tmp_path):
+    """Trains in a network and a file system of its own, where this machine allows that."""
+    if not shutil.which("unshare") or subprocess.run([*UNSHARE, "ip", "link", "set", "lo", "up"], check=False).returncode:
+        pytest.skip("this machine allows no namespaces")
+
+    def train(how):
+        words = [*UNSHARE, sys.executable, isolated_lib.__file__, how, str(tmp_path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return train
+
+
+def test_network_between_workers_is_cut(isolated):
+    """Nobody says that the other has gone: only its signs of life are missing."""
+    found = isolated("cut")
+    assert found["train_steps"] == 20 * 22
+    assert any("has lost" in message and "restart 1 of 3" in message for message in found["messages"])
+    assert len(found["continued"]) == 1
+
+
+@pytest.mark.parametrize("how", ["full", "read-only"])
+def test_disk_that_takes_no_more(isolated, how):
+    """Training goes on, and the state of before stays whole."""
+    found = isolated(how)
+    assert found["train_steps"] == 20 * 22
+    assert any("cannot save the training state, and goes on" in message for message in found["messages"])
+    assert found["saved"] == 100
+    assert [name.partition(".")[0] for name in found["files"]] == ["state", "step-100", "step-100", "step-100"]
+
+
+def test_training_says_when_strangers_could_take_it_over(isolated, tmp_path):
+    """The dynamic linker only prints that it leaves a library out: the training process has to find out by itself."""
+    found = isolated("unguarded")
+    warning = found["messages"][0]
+    assert warning.startswith("WARNING: Whoever reaches this machine over the network can take over this training")
+    assert f"could not be loaded: see {tmp_path / 'log'}" in warning
+    assert "cannot be preloaded" in (tmp_path / "log").read_text()
+
+
+def test_temporary_folder_that_takes_no_more(isolated):
+    """Nothing of reports and logs can be written from the start of training on."""
+    found = isolated("temporary")
+    assert found["train_steps"] == 20 * 22
+    assert found["saved"] == 400
+    assert found["free"] == 0
+    assert re.search(r"job.json cannot be written \(No space left on device\)", found["refused"])

@@ -1,0 +1,102 @@
+"""A training that nobody follows any more ends by itself."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+from running import wait_until
+
+from tfx_distribute.trainer_module.job.training_job import Schedule
+from tfx_distribute.trainer_module.lifecycle import exit_codes, lease
+from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(lease, "ABANDONED_SECONDS", 1.0)
+
+
+def test_signs_of_life_say_when(tmp_path):
+    path = str(tmp_path / "followed.json")
+    assert lease.last_time(path) is None
+    lease.renew(path)
+    first = lease.last_time(path)
+    lease.renew(path)
+    assert first is not None
+    assert (lease.last_time(path) or 0) >= first
+    (tmp_path / "followed.json").write_text("damaged")
+    assert lease.last_time(path) is None
+
+
+def test_whoever_is_followed_stays(quick, tmp_path):
+    path = str(tmp_path / "followed.json")
+    left = threading.Event()
+    ended = threading.Event()
+
+    def renew() -> None:
+        for _ in range(20):  # twice as long as it takes to leave
+            lease.renew(path)
+            ended.wait(0.1)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    threading.Thread(target=lease._watch, args=(path, left.set), daemon=True).start()
+    thread.join()
+    assert not left.is_set()
+    wait_until(left.is_set)  # nobody renews it now
+
+
+def test_a_file_that_never_comes_is_no_sign_of_life(quick, tmp_path):
+    left = threading.Event()
+    lease._watch(str(tmp_path / "followed.json"), left.set)
+    assert left.is_set()
+
+
+@pytest.mark.e2e
+def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
+    job = replace(
+        cluster.job,
+        schedule=Schedule(32, train_steps=1_000_000, steps_per_execution=20),
+        outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
+    )
+    (tmp_path / "job.json").write_text(job.to_json())
+    code = (
+        "import sys; from tfx_distribute.trainer_module import process; "
+        "from tfx_distribute.trainer_module.lifecycle import lease; lease.ABANDONED_SECONDS = 8.0; "
+        f"sys.exit(process.main({str(tmp_path / 'job.json')!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, lease.FOLLOWED_FILE: str(tmp_path / "followed.json")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == exit_codes.ABANDONED, done.stderr
+    assert exit_codes.is_final(done.returncode), "nobody is to start it again"
+    assert "nobody has followed this training for 8 s, so it ends" in done.stdout
+    assert list((tmp_path / "state").iterdir()), "it has saved what it had"
+
+
+@pytest.mark.e2e
+def test_a_training_that_has_failed_for_good_is_not_begun_again(cluster, tmp_path):
+    """Vertex AI starts a process again whatever its exit code; and its peers with it."""
+    (tmp_path / "job.json").write_text(cluster.job.to_json())
+    error_file = str(tmp_path / "error.json")
+    Failure("hidden_units: is missing", expected=True).write(error_file)
+    done = subprocess.run(
+        [sys.executable, "-m", "tfx_distribute.trainer_module", "--job", str(tmp_path / "job.json")],
+        env={**os.environ, "TFX_DISTRIBUTE_ERROR": error_file},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == exit_codes.FAILED
+    assert "this training has failed already: hidden_units: is missing" in done.stderr
+    assert json.loads((tmp_path / "error.json").read_text())["message"] == "hidden_units: is missing", "the first one stays"

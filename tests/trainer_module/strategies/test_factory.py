@@ -1,0 +1,64 @@
+"""Which devices a process takes, on a machine that has two GPUs, or says that it has."""
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.strategies import factory
+
+
+@pytest.fixture
+def taken(monkeypatch) -> list[str]:
+    """The GPUs that were left visible; no call reaches TensorFlow's runtime, which this process has in use."""
+    seen: list[str] = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["first", "second"] if kind == "GPU" else ["cpu"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: seen.extend(devices))
+    monkeypatch.setattr(tf.config, "set_logical_device_configuration", lambda device, parts: seen.append(len(parts)))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("distribution", "devices", "left"),
+    [
+        (Distribution("mirrored"), ["GPU:0", "GPU:1"], ["first", "second"]),
+        (Distribution("mirrored", accelerator_count=1), ["GPU:0"], ["first"]),
+        (Distribution("one_device"), ["GPU:0"], ["first"]),
+        (Distribution("one_device", devices="gpu:1"), ["GPU:1"], []),
+        (Distribution("mirrored", accelerator_type="cpu", accelerator_count=3), ["CPU:0", "CPU:1", "CPU:2"], [3]),
+        (Distribution("mirrored", devices="CPU:0,CPU:2"), ["CPU:0", "CPU:2"], [3]),
+        (Distribution("model_parallel", mesh="1x2"), ["GPU:0", "GPU:1"], ["first", "second"]),
+        (Distribution("model_parallel", mesh="2x2", accelerator_type="cpu"), [f"CPU:{n}" for n in range(4)], [4]),
+    ],
+)
+def test_devices_of_a_process(taken, distribution, devices, left):
+    assert factory._devices(distribution) == devices
+    assert taken == left
+
+
+@pytest.mark.parametrize(
+    ("distribution", "message"),
+    [
+        (
+            Distribution("mirrored", accelerator_count=3),
+            "accelerator_count: 3 GPUs are asked for, but this process sees GPU:0 to GPU:1; write accelerator_count=2",
+        ),
+        (
+            Distribution("mirrored", devices="GPU:0,GPU:2"),
+            "devices: GPU:0,GPU:2 are asked for, but this process sees GPU:0 to GPU:1; name those",
+        ),
+        (
+            Distribution("model_parallel", mesh="2x2"),
+            "mesh: 2x2 is 4 devices, but this process sees GPU:0 to GPU:1; write a mesh of 2, such as mesh=1x2",
+        ),
+    ],
+)
+def test_too_few_devices(taken, distribution, message):
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        factory._devices(distribution)
+
+
+def test_no_device_of_the_kind(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    with pytest.raises(ConfigurationError, match="^accelerator_type: GPUs are asked for, but this process sees none"):
+        factory._devices(Distribution("mirrored", accelerator_type="gpu", accelerator_count=2))

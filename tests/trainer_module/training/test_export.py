@@ -1,0 +1,142 @@
+"""The exported model, called with raw examples, under every precision and in both generations of Keras."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.training_job import Data, Distribution, Schedule, Split, UserModule
+
+pytestmark = pytest.mark.e2e
+
+TOLERANCES = {"float32": 1e-6, "mixed_float16": 2e-3, "mixed_bfloat16": 2e-2}
+DISTANCES = np.array([[100_001.0], [70_000.5], [1.5]], np.float32)  # the first two are infinite in float16
+ANGLES = np.array([[0.1, 0.2], [-0.3, 0.4], [0.5, 0.6]], np.float32)
+
+MODULE = """
+import numpy as np
+import tensorflow as tf
+
+def build_model(context):
+    if context.transform_output:
+        context.transform_output.transform_features_layer()  # a module may use it too
+    inputs = {name: tf.keras.Input(spec.shape, name=name) for name, spec in sorted(context.inputs.items())}
+    joined = tf.keras.layers.concatenate(list(inputs.values())) if len(inputs) > 1 else inputs["angles"]
+    hidden = tf.keras.layers.Dense(4, activation="tanh")(joined)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(hidden))
+    model.compile("sgd", "mse")
+    return model
+
+class Predict(tf.keras.callbacks.Callback):
+    def __init__(self, hparams, names):
+        super().__init__()
+        self.features = {name: np.array(hparams[name], "float32") for name in names}
+        self.file = hparams["file"]
+
+    def on_train_end(self, logs=None):
+        np.save(self.file, tf.cast(self.model(self.features, training=False), tf.float32).numpy())
+
+def callbacks(context):
+    return [Predict(context.hparams, set(context.inputs))]
+"""
+
+
+def serialized(**features: np.ndarray) -> list[bytes]:
+    """One tf.Example of floats for each row."""
+    return [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    name: tf.train.Feature(float_list=tf.train.FloatList(value=value))
+                    for name, value in zip(features, row, strict=True)
+                }
+            )
+        ).SerializeToString()
+        for row in zip(*features.values(), strict=True)
+    ]
+
+
+def write(folder: Path, columns: dict[str, np.ndarray]) -> Split:
+    with tf.io.TFRecordWriter(str(folder / "examples")) as writer:
+        for example in serialized(**columns):
+            writer.write(example)
+    return Split((str(folder / "examples"),), 3)
+
+
+def preprocessing_fn(inputs):
+    return {"angles": inputs["angles"], "scaled": inputs["distance"] / 100_000.0, "label": inputs["label"]}
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory) -> Data:
+    """Untransformed examples."""
+    folder = tmp_path_factory.mktemp("raw")
+    (folder / "schema.pbtxt").write_text(
+        "".join(
+            f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: {size} }} }} }}\n'
+            for name, size in (("angles", 2), ("label", 1))
+        )
+    )
+    split = write(folder, {"angles": ANGLES, "label": ANGLES[:, :1]})
+    return Data(split, None, "label", None, str(folder / "schema.pbtxt"))
+
+
+@pytest.fixture(scope="module")
+def transformed(tmp_path_factory) -> Data:
+    """Transformed examples, with the graph of TFT that made them, laid out as TFX lays it out."""
+    import apache_beam as beam
+    import tensorflow_transform as tft
+    import tensorflow_transform.beam as tft_beam
+    from tensorflow_transform.beam.tft_beam_io import WriteMetadata
+
+    folder = tmp_path_factory.mktemp("transformed")
+    spec = {"angles": 2, "distance": 1, "label": 1}
+    metadata = tft.DatasetMetadata.from_feature_spec(
+        {name: tf.io.FixedLenFeature([size], tf.float32) for name, size in spec.items()}
+    )
+    with (
+        beam.Pipeline(argv=["--direct_running_mode=in_memory"]) as pipeline,
+        tft_beam.Context(temp_dir=str(folder / "tmp")),
+    ):
+        rows = pipeline | beam.Create([{name: [0.0] * size for name, size in spec.items()}])
+        transform = (rows, metadata) | tft_beam.AnalyzeDataset(preprocessing_fn)
+        _ = transform | tft_beam.WriteTransformFn(str(folder / "graph"))
+        _ = metadata | WriteMetadata(str(folder / "graph" / "metadata"), pipeline)
+    split = write(folder, {"angles": ANGLES, "scaled": DISTANCES / 100_000, "label": ANGLES[:, :1]})
+    return Data(split, None, "label", str(folder / "graph"), None)
+
+
+def test_every_precision_is_exported_here():
+    assert set(TOLERANCES) == set(strategy_table.PRECISIONS)
+
+
+@pytest.mark.parametrize("with_transform", [True, False], ids=["transformed", "raw"])
+@pytest.mark.parametrize("keras_version", [2, 3])
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_export_answers_raw_examples_as_the_model_does(
+    cluster, request, tmp_path, raw, transformed, precision, keras_version, with_transform
+):
+    (tmp_path / "half.py").write_text(MODULE)
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    predicted = tmp_path / "predicted.npy"
+    cluster.train(
+        Distribution("one_device", devices="CPU:0"),
+        Schedule(3, train_steps=1, precision=precision, keras_version=keras_version),
+        module=UserModule("half.build_model", (str(tmp_path),)),
+        data=transformed if with_transform else raw,
+        hparams={"file": str(predicted), "angles": ANGLES.tolist(), "scaled": (DISTANCES / 100_000).tolist()},
+    )
+
+    signatures = tf.saved_model.load(str(cluster.model)).signatures
+    asked = {"angles": ANGLES, "distance": DISTANCES} if with_transform else {"angles": ANGLES}
+    served = signatures["serving_default"](examples=tf.constant(serialized(**asked)))["outputs"]
+    assert served.dtype == tf.float32
+    tolerance = TOLERANCES[precision]
+    np.testing.assert_allclose(served.numpy(), np.load(predicted), rtol=tolerance, atol=tolerance)
+    if with_transform:
+        evaluated = signatures["transform_features"](examples=tf.constant(serialized(**asked, label=ANGLES[:, :1])))
+        assert set(evaluated) == {"angles", "scaled", "label"}
+        np.testing.assert_allclose(evaluated["scaled"].numpy(), DISTANCES / 100_000, rtol=1e-6)

@@ -1,0 +1,45 @@
+import pytest
+import tensorflow as tf
+from ones import Ones, model_with
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.strategy_table import learning_rate_factor
+from tfx_distribute.trainer_module.job.training_job import Schedule
+from tfx_distribute.trainer_module.training import learning_rate, model_adapters
+from tfx_distribute.trainer_module.training.step_runner import Steps
+
+
+@pytest.mark.parametrize(("scaling", "batches", "factor"), [("none", 4, 1.0), ("linear", 4, 4.0), ("sqrt", 4, 2.0)])
+def test_factor(scaling, batches, factor):
+    assert learning_rate_factor(scaling, batches) == factor
+
+
+def test_scaled_without_a_warmup():
+    model = model_with(tf.keras.optimizers.SGD(0.5))
+    assert learning_rate.scale(model.optimizer, 4.0, 0) is None
+    assert float(model.optimizer.learning_rate) == 2.0
+
+
+@pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, tf.keras.mixed_precision.LossScaleOptimizer])
+def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
+    model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
+    before_step = learning_rate.scale(model.optimizer, 2.0, 4)
+    steps = Steps(model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), Schedule(2), before_step)
+    steps.open(0)
+    seen = []
+    for _ in range(5):
+        steps.train(1)
+        seen.append(float(model.optimizer.learning_rate))
+    assert seen == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02])
+    model.optimizer.learning_rate = 0.001  # as a callback would
+    steps.train(3)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
+
+
+def test_schedule_is_the_modules_own_business():
+    model = model_with(tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.CosineDecay(0.1, 10)))
+    assert learning_rate.scale(model.optimizer, 1.0, 0) is None
+    with pytest.raises(
+        ConfigurationError, match="learning_rate_scaling: build_model's optimizer has a learning rate schedule"
+    ):
+        learning_rate.scale(model.optimizer, 2.0, 0)

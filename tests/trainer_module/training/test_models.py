@@ -1,0 +1,190 @@
+"""Models and tasks of all kinds that a user may write, in both generations of Keras."""
+
+import pytest
+
+from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, UserModule
+
+pytestmark = pytest.mark.e2e
+
+ONE = Distribution("one_device", accelerator_type="cpu")
+MIRRORED = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
+SERVERS = Distribution("parameter_server", num_workers=1, accelerator_type="cpu")
+MESH = Distribution("model_parallel", mesh="1x2", accelerator_type="cpu")
+
+HEAD = """
+import tensorflow as tf
+from tfx_distribute.trainer_module import Task
+
+def functional(kind=tf.keras.Model, outputs=1):
+    pixels = tf.keras.Input((64,), name="pixels")
+    hidden = tf.keras.layers.Dense(32, activation="relu")(pixels)
+    heads = [tf.keras.layers.Dense(10, activation="softmax", name=f"head_{index}")(hidden) for index in range(outputs)]
+    return kind({"pixels": pixels}, heads[0] if outputs == 1 else {"a": heads[0], "b": heads[1]})
+
+def compiled(model):
+    model.compile(tf.keras.optimizers.Adam(0.005), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+UNBUILT = """
+class Model(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden = tf.keras.layers.Dense(32, activation="relu")
+        self.head = tf.keras.layers.Dense(10, activation="softmax")
+
+    def call(self, features, training=False):
+        return self.head(self.hidden(features["pixels"]))
+
+def build_model(context):
+    return compiled(Model())
+
+class Unbuilt(Task):
+    def __init__(self, context):
+        self.model = Model()
+        self.optimizer = tf.keras.optimizers.Adam(0.005)
+        self.accuracy = tf.keras.metrics.SparseCategoricalAccuracy("accuracy")
+        self.metrics = [self.accuracy]
+
+    def train_step(self, features, label):
+        probabilities = self.model(features, training=True)
+        self.accuracy.update_state(label, probabilities)
+        return tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(label, probabilities))
+
+    eval_step = train_step
+"""
+OWN_STEPS = """
+class Model(tf.keras.Model):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(y, self(x, training=True)))
+            part = loss / 2.0  # of two replicas
+        gradients = tape.gradient(part, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        return {"loss": loss}
+
+    def test_step(self, data):
+        x, y = data
+        return {"loss": tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(y, self(x, training=False)))}
+
+def build_model(context):
+    return compiled(functional(Model))
+"""
+TWO_OUTPUTS = """
+class Two(Task):
+    def __init__(self, context):
+        self.model = functional(outputs=2)
+        self.optimizer = tf.keras.optimizers.Adam(0.005)
+
+    def train_step(self, features, label):
+        predicted = self.model(features)
+        return sum(tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(label, predicted[n])) for n in "ab")
+
+    eval_step = train_step
+"""
+STOPS = """
+class Stop(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 4:
+            self.model.stop_training = True
+
+def build_model(context):
+    return compiled(functional())
+
+def callbacks(context):
+    heard = lambda batch, logs: print("heard", batch, flush=True)
+    return [Stop(), tf.keras.callbacks.LambdaCallback(on_train_batch_end=heard)]
+"""
+MANY_FEATURES = """
+def build_model(context):
+    assert set(context.inputs) == {"a_noise", "pixels", "words", "rows", "more"}
+    return compiled(functional())
+"""
+
+
+@pytest.fixture
+def train(cluster, request):
+    def train(text, function, distribution, schedule, **changes):
+        name = f"own_{request.node.name.partition('[')[0]}"
+        (cluster.folder / f"{name}.py").write_text(HEAD + text)
+        if schedule.keras_version == 3:
+            cluster.server = request.getfixturevalue("keras_3_server")
+        module = UserModule(f"{name}.{function}", (str(cluster.folder),))
+        return cluster.train(distribution, schedule, module=module, **changes)
+
+    return train
+
+
+@pytest.mark.parametrize("function", ["build_model", "Unbuilt"])
+@pytest.mark.parametrize(
+    ("distribution", "keras_version"),
+    [(ONE, 2), (ONE, 3), (MIRRORED, 2), (MIRRORED, 3), (SERVERS, 2), (MESH, 2)],
+    ids=lambda value: getattr(value, "strategy", value),
+)
+def test_model_that_is_built_by_its_first_batch(train, distribution, keras_version, function):
+    result = train(UNBUILT, function, distribution, Schedule(32, epochs=5, keras_version=keras_version))
+    assert result.metrics["val_accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_loss_that_an_own_step_returns_is_shown(train, keras_version):
+    """397 examples on two replicas of 32: the last step's are spread over both, so that none has an empty batch."""
+    result = train(OWN_STEPS, "build_model", MIRRORED, Schedule(32, epochs=5, keras_version=keras_version))
+    assert 0 < result.metrics["loss"] < 0.5
+    assert 0 < result.metrics["val_loss"] < 0.5
+
+
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_model_of_several_outputs_is_served_by_their_names(train, cluster, keras_version):
+    import tensorflow as tf
+
+    train(TWO_OUTPUTS, "Two", ONE, Schedule(32, epochs=1, keras_version=keras_version))
+    signature = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
+    assert set(signature.structured_outputs) == {"a", "b"}
+
+
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_callback_that_stops_after_a_batch(train, cluster, keras_version):
+    result = train(STOPS, "build_model", ONE, Schedule(32, train_steps=40, keras_version=keras_version))
+    assert result.train_steps == 5
+    lines = (cluster.logs / "chief-0.log").read_text().splitlines()
+    assert [line for line in lines if line.startswith("heard")] == [f"heard {batch}" for batch in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "keras_version"), [(ONE, 2), (ONE, 3), (MESH, 2)], ids=lambda value: getattr(value, "strategy", value)
+)
+def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distribution, keras_version):
+    """Inputs are found by their names, whatever else the examples hold: text, sparse or ragged features."""
+    import tensorflow as tf
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    with tf.io.TFRecordWriter(str(tmp_path / "many")) as writer:
+        for pixels, digit in zip(digits.data / 16.0, digits.target, strict=True):
+            features = {
+                "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=pixels)),
+                "a_noise": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5] * 64)),
+                "words": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"text"])),
+                "rows": tf.train.Feature(int64_list=tf.train.Int64List(value=[1] * (digit % 3))),
+                "more": tf.train.Feature(int64_list=tf.train.Int64List(value=[1] * (digit % 3))),
+                "digit": tf.train.Feature(int64_list=tf.train.Int64List(value=[digit])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    (tmp_path / "many.pbtxt").write_text(
+        'feature { name: "pixels" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 64 } } }\n'
+        'feature { name: "a_noise" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 64 } } }\n'
+        'feature { name: "words" type: BYTES presence { min_fraction: 1 } shape { dim { size: 1 } } }\n'
+        'feature { name: "rows" type: INT }\nfeature { name: "more" type: INT }\n'
+        'feature { name: "digit" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n'
+        'tensor_representation_group { key: "" value { tensor_representation { key: "rows" value { ragged_tensor {\n'
+        '  feature_path { step: "rows" } } } } } }\n'
+    )
+    split = type(cluster.job.data.train)((str(tmp_path / "many"),), 1797)
+    data = type(cluster.job.data)(split, split, "digit", None, str(tmp_path / "many.pbtxt"))
+    schedule = Schedule(32, epochs=4, keras_version=keras_version)
+    assert train(MANY_FEATURES, "build_model", distribution, schedule, data=data).metrics["val_accuracy"] > 0.9
+
+
+def test_profile_that_begins_with_an_epoch(train, cluster):
+    train(MANY_FEATURES.replace("assert", "0 and"), "build_model", ONE, Schedule(64, epochs=3, profile_steps="23,24"))

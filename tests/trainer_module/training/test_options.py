@@ -1,0 +1,228 @@
+"""What may be asked for beside a strategy: clipping, accumulation, XLA, calls of a length, profiles, an evaluator."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import Data, Distribution, Schedule, Split, UserModule
+
+pytestmark = pytest.mark.e2e
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+ONE = Distribution("one_device", accelerator_type="cpu")
+MIRRORED = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
+CENTRAL = Distribution("central_storage", accelerator_type="cpu", accelerator_count=2)
+WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
+SERVERS = Distribution("parameter_server", num_workers=2, num_parameter_servers=2, accelerator_type="cpu")
+MESH = Distribution("model_parallel", mesh="1x2", layout_rules="kernel = unsharded, model", accelerator_type="cpu")
+
+
+@pytest.mark.parametrize("distribution", [ONE, MIRRORED, CENTRAL, WORKERS], ids=lambda d: d.strategy)
+def test_accumulated_batches_are_one_large_batch(cluster, distribution):
+    """Two batches of 16 are one of 32; and the global batch, which the steps of an epoch follow from, says so."""
+    whole = cluster.train(distribution, Schedule(32, train_steps=20))
+    parts = cluster.train(distribution, Schedule(16, train_steps=20, gradient_accumulation_steps=2))
+    assert parts.global_batch_size == whole.global_batch_size
+    assert parts.metrics == pytest.approx(whole.metrics, rel=1e-3)
+
+
+@pytest.mark.parametrize("distribution", [MIRRORED, MESH], ids=lambda d: d.strategy)
+def test_clipping_is_that_of_the_whole_gradient(cluster, distribution):
+    """The same on one device and on several; and it makes a difference."""
+    steps = {"train_steps": 20, "global_clipnorm": 0.05, "drop_remainder": True}  # as a mesh has it in any case
+    hparams = {"hidden_units": 64, "learning_rate": 0.1}
+    sgd = UserModule("sgd.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    (cluster.folder / "sgd.py").write_text(SGD)
+    replicas = 2 if distribution is MIRRORED else 1
+    clipped = cluster.train(distribution, Schedule(64 // replicas, **steps), module=sgd, hparams=hparams)
+    alone = cluster.train(ONE, Schedule(64, **steps), module=sgd, hparams=hparams)
+    free = cluster.train(ONE, Schedule(64, train_steps=20), module=sgd, hparams=hparams)
+    for metric in ("loss", "val_loss"):  # one example of 397 on the other side makes 0.0025 of an accuracy
+        assert clipped.metrics[metric] == pytest.approx(alone.metrics[metric], rel=1e-3)
+    assert free.metrics["loss"] < 0.9 * clipped.metrics["loss"]
+
+
+SGD = """
+import tensorflow as tf
+from model import build_model as build
+
+def build_model(context):
+    model = build(context)
+    model.compile(tf.keras.optimizers.SGD(context.hparams["learning_rate"], momentum=0.9), model.loss, ["accuracy"])
+    return model
+"""
+
+
+@pytest.mark.parametrize("distribution", [ONE, MIRRORED, WORKERS], ids=lambda d: d.strategy)
+def test_jit_compile_changes_speed_only(cluster, distribution):
+    plain = cluster.train(distribution, Schedule(32, train_steps=20))
+    compiled = cluster.train(distribution, Schedule(32, train_steps=20, jit_compile=True))
+    assert compiled.metrics == pytest.approx(plain.metrics, rel=1e-3)
+
+
+def test_jit_compile_and_accumulation_of_a_task(cluster):
+    task = UserModule("task.build_model", (str(EXAMPLES / "digits"),))
+    plain = cluster.train(MIRRORED, Schedule(32, train_steps=20), module=task)
+    both = cluster.train(
+        MIRRORED, Schedule(16, train_steps=20, jit_compile=True, gradient_accumulation_steps=2), module=task
+    )
+    assert both.metrics == pytest.approx(plain.metrics, rel=1e-3)
+
+
+COUNT_CALLS = """
+import sys, tensorflow as tf
+from model import build_model
+
+class Batches(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        print("batch", batch, flush=True)
+
+def callbacks(context):
+    return [Batches()]
+"""
+
+
+def test_callbacks_hear_of_each_execution(cluster):
+    (cluster.folder / "count_calls.py").write_text(COUNT_CALLS)
+    module = UserModule("count_calls.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    cluster.train(ONE, Schedule(64, train_steps=25, steps_per_execution=10), module=module)
+    lines = (cluster.logs / "chief-0.log").read_text().splitlines()
+    assert [line for line in lines if line.startswith("batch ")] == ["batch 9", "batch 19", "batch 24"], "as in fit"
+
+
+@pytest.mark.parametrize("distribution", [ONE, WORKERS], ids=lambda d: d.strategy)
+def test_profile_of_a_window_of_steps(cluster, distribution):
+    cluster.train(distribution, Schedule(32, epochs=2, profile_steps="30,33"))
+    (profile,) = Path(cluster.job.outputs.model_run_dir).glob("plugins/profile/*/*.xplane.pb")
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    assert xplane_pb2.XSpace.FromString(profile.read_bytes()).planes, "a profile that TensorBoard can read"
+
+
+@pytest.mark.parametrize("distribution", [WORKERS, SERVERS], ids=lambda d: d.strategy)
+def test_evaluator_works_beside_the_training_processes(cluster, distribution):
+    """Its metrics of the last epoch are those of the exported model, and TensorBoard has them with the training's."""
+    import tensorflow as tf
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with_evaluator = Distribution(**{**vars(distribution), "num_evaluators": 1})
+    result = cluster.train(with_evaluator, Schedule(32, epochs=6))
+    tasks = {str(task): progress for task, progress in cluster.reports if progress.phase == "evaluate"}
+    assert set(tasks) == {"evaluator"}
+    assert tasks["evaluator"].step == 6
+    examples = tf.data.TFRecordDataset(cluster.job.data.eval.files, "GZIP").batch(397).get_single_element()
+    labels = tf.io.parse_example(examples, {"digit": tf.io.FixedLenFeature([1], tf.int64)})["digit"]
+    model = tf.saved_model.load(str(cluster.model))
+    probabilities = model.signatures["serving_default"](examples)["outputs"]
+    accuracy = tf.reduce_mean(tf.keras.metrics.sparse_categorical_accuracy(labels, probabilities))
+    assert result.metrics["val_accuracy"] == pytest.approx(float(accuracy), abs=1e-6)
+    run = Path(cluster.job.outputs.model_run_dir)
+    seen = EventAccumulator(str(run / "validation"), size_guidance={"tensors": 0}).Reload().Tensors("epoch_accuracy")
+    assert seen[-1].step == 5
+    assert not list(run.glob("evaluator/*/epoch-*")), "the weights that were handed over are gone"
+    (last,) = run.glob("evaluator/*/metrics-5")
+    assert json.loads(last.read_text())["accuracy"] == result.metrics["val_accuracy"]
+
+
+def test_variables_are_divided_among_parameter_servers(cluster):
+    """Each server holds a part of what is large; the export is whole, and learned."""
+    (cluster.folder / "tell.py").write_text(TELL_PARTS)
+    module = UserModule("tell.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    divided = Distribution(**{**vars(SERVERS), "partition_min_bytes": 4096})
+    result = cluster.train(divided, Schedule(64, epochs=15), module=module)
+    parts = json.loads((cluster.folder / "parts").read_text())
+    assert parts["dense/kernel"] == [[32, 64], [32, 64]]
+    assert parts["dense_2/kernel"] == [[64, 10]], "2,560 bytes are not divided"
+    assert result.metrics["val_accuracy"] >= 0.95
+
+
+TELL_PARTS = """
+import json, os
+from model import build_model as build
+
+def build_model(context):
+    model = build(context)
+    parts = {}
+    for variable in model.trainable_variables:
+        name = variable.name.partition(":")[0].partition("/part_")[0]
+        parts.setdefault(name, []).extend(p.shape.as_list() for p in getattr(variable, "variables", [variable]))
+    with open(os.path.join(os.path.dirname(__file__), "parts"), "w") as file:
+        json.dump(parts, file)
+    return model
+"""
+
+
+def test_own_train_step_cannot_be_clipped(cluster):
+    (cluster.folder / "own_step.py").write_text(
+        "import tensorflow as tf\n"
+        "class Model(tf.keras.Model):\n"
+        "    def train_step(self, data): return super().train_step(data)\n"
+        "def build_model(context):\n"
+        "    pixels = tf.keras.Input((64,), name='pixels')\n"
+        "    model = Model({'pixels': pixels}, tf.keras.layers.Dense(10)(pixels))\n"
+        "    model.compile('adam', 'mse')\n"
+        "    return model\n"
+    )
+    module = UserModule("own_step.build_model", (str(cluster.folder),))
+    with pytest.raises(TrainingError, match="^module: the model has a train_step of its own, which applies gradients"):
+        cluster.train(ONE, Schedule(32, train_steps=5, global_clipnorm=1.0), module=module)
+    with pytest.raises(TrainingError, match="^module: the model has a train_step of its own, which model_parallel cannot"):
+        cluster.train(MESH, Schedule(32, train_steps=5), module=module)
+
+
+WEIGHTED = """
+import tensorflow as tf
+from tfx_distribute.trainer_module import Task
+
+def network(context):
+    assert set(context.inputs) == {"x"}, "neither the label nor the weight"
+    x = tf.keras.Input((1,), name="x")
+    return tf.keras.Model({"x": x}, tf.keras.layers.Dense(1, kernel_initializer="ones")(x))
+
+def build_model(context):
+    model = network(context)
+    model.compile(tf.keras.optimizers.SGD(0.0, momentum=0.9), loss="mse", weighted_metrics=["mae"])
+    return model
+
+class Weighted(Task):
+    def __init__(self, context):
+        self.model = network(context)
+        self.optimizer = tf.keras.optimizers.SGD(0.0, momentum=0.9)
+
+    def train_step(self, features, label, example_weight):
+        return tf.reduce_mean(example_weight * tf.squeeze((label - self.model(features)) ** 2, 1))
+
+    eval_step = train_step
+"""
+
+
+@pytest.mark.parametrize("function", ["build_model", "Weighted"])
+@pytest.mark.parametrize(("distribution", "batch"), [(ONE, 4), (MIRRORED, 2), (MESH, 4)], ids=["one", "mirrored", "mesh"])
+def test_examples_count_what_their_weight_says(cluster, tmp_path, distribution, batch, function):
+    """Errors 1, 2, 3, 4 with weights 0, 1, 0, 3: a mean of (4 + 48) / 4, and of (2 + 12) / 4 where it is divided by them."""
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter(str(tmp_path / "weighted")) as writer:
+        for error, weight in zip((1.0, 2.0, 3.0, 4.0), (0.0, 1.0, 0.0, 3.0), strict=True):
+            values = {"x": 0.0, "y": error, "w": weight}
+            feature = {name: tf.train.Feature(float_list=tf.train.FloatList(value=[v])) for name, v in values.items()}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    schema = "\n".join(
+        f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}'
+        for name in ("x", "y", "w")
+    )
+    (tmp_path / "weighted.pbtxt").write_text(schema)
+    (tmp_path / "weighted_model.py").write_text(WEIGHTED)
+    split = Split((str(tmp_path / "weighted"),), 4)
+    result = cluster.train(
+        Distribution(**{**vars(distribution), "layout_rules": ""}),
+        Schedule(batch, epochs=1),
+        module=UserModule(f"weighted_model.{function}", (str(tmp_path),)),
+        data=Data(split, split, "y", None, str(tmp_path / "weighted.pbtxt"), example_weight="w"),
+    )
+    assert (result.metrics["loss"], result.metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(13.0))
+    if function == "build_model":
+        assert result.metrics["val_mae"] == pytest.approx(3.5)

@@ -1,0 +1,149 @@
+"""Keras's own callbacks under every strategy, in both generations of Keras."""
+
+import csv
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.datasets import load_digits
+from training import EXAMPLES
+
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, UserModule
+
+pytestmark = pytest.mark.e2e
+
+STRATEGIES = {
+    "default": Distribution(accelerator_type="cpu"),
+    "mirrored": Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
+    "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+    "parameter_server": Distribution("parameter_server", num_workers=1, accelerator_type="cpu"),
+    "central_storage": Distribution("central_storage", accelerator_type="cpu", accelerator_count=2),
+    "model_parallel": Distribution("model_parallel", mesh="1x2", accelerator_type="cpu"),
+}
+
+HEAD = """
+import sys
+sys.path.append(%r)
+import tensorflow as tf
+from model import build_model
+"""
+EVERY_KIND = """
+def callbacks(context):
+    keras, run, elsewhere = tf.keras.callbacks, context.model_run_dir, context.hparams["elsewhere"]
+    return [
+        keras.ModelCheckpoint(f"{run}/epoch-{{epoch}}.keras"),
+        keras.ModelCheckpoint(f"{run}/best.weights.h5", mode="max", save_best_only=True, save_weights_only=True),
+        keras.ModelCheckpoint(f"{elsewhere}/batch-{{batch}}.weights.h5", save_freq=30, save_weights_only=True),
+        *([keras.ModelCheckpoint(f"{run}/saved")] if context.hparams["saved_model"] else []),
+        keras.TensorBoard(f"{elsewhere}/board", histogram_freq=context.hparams["histogram_freq"]),
+        keras.CSVLogger(f"{run}/log.csv"),
+        keras.CSVLogger(f"{elsewhere}/log.csv"),
+        keras.ReduceLROnPlateau(patience=1),
+        # The loss falls, so that the first epoch's weights are the best ones.
+        keras.EarlyStopping(mode="max", patience=2, restore_best_weights=True),
+    ]
+"""
+
+
+@pytest.fixture
+def train(cluster, request, tmp_path):
+    """Trains the digits example with callbacks of a module's text."""
+
+    def train(text: str, strategy: str, keras_version: int = 2, **hparams: object):
+        if keras_version == 3:
+            cluster.server = request.getfixturevalue("keras_3_server")
+        name = f"own_{request.node.name.partition('[')[0]}"
+        (tmp_path / f"{name}.py").write_text(HEAD % str(EXAMPLES / "digits") + text)
+        return cluster.train(
+            STRATEGIES[strategy],
+            Schedule(32, epochs=9, keras_version=keras_version),
+            module=UserModule(f"{name}.build_model", (str(tmp_path),)),
+            hparams={**cluster.job.hparams, **hparams},
+        )
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("strategy", "keras_version"),
+    [(name, 2) for name in STRATEGIES]
+    + [(name, 3) for name in STRATEGIES if not strategy_table.STRATEGIES[name].not_keras_3],
+)
+def test_callbacks_work_as_under_fit_and_write_once(train, cluster, tmp_path, strategy, keras_version):
+    elsewhere, run = tmp_path / "elsewhere", Path(cluster.job.outputs.model_run_dir)
+    elsewhere.mkdir()
+    result = train(
+        EVERY_KIND,
+        strategy,
+        keras_version,
+        elsewhere=str(elsewhere),
+        saved_model=keras_version == 2,
+        histogram_freq=int(strategy != "model_parallel"),
+    )
+
+    steps = result.train_steps // 3  # of each epoch
+    whole = {f"epoch-{epoch}.keras" for epoch in (1, 2, 3)} | ({"saved"} if keras_version == 2 else set())
+    assert {path.name for path in run.iterdir()} == {*whole, "best.weights.h5", "log.csv", "train", "validation"}
+    batches = {f"batch-{(number - 1) % steps + 1}.weights.h5" for number in range(30, 3 * steps + 1, 30)}
+    assert {path.name for path in elsewhere.iterdir()} == {*batches, "board", "log.csv"}
+    assert {path.name for path in (elsewhere / "board").iterdir()} == {"train", "validation"}
+    assert all(len(list((elsewhere / "board" / split).iterdir())) == 1 for split in ("train", "validation"))
+    rows = list(csv.DictReader((run / "log.csv").open()))
+    assert rows == list(csv.DictReader((elsewhere / "log.csv").open()))
+    assert [row["epoch"] for row in rows] == ["0", "1", "2"]
+    assert float(rows[-1]["val_loss"]) == pytest.approx(result.metrics["val_loss"])
+
+    # What early stopping restored is exported, and is the model that was saved after the first epoch.
+    pixels = load_digits().data[:50].astype(np.float32) / 16.0
+    saved = (tf.keras if keras_version == 2 else keras).models.load_model(str(run / "epoch-1.keras"))
+    exported = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
+    np.testing.assert_allclose(
+        exported(examples=tf.constant(serialized(pixels)))["outputs"], saved({"pixels": pixels}), rtol=1e-4, atol=1e-6
+    )
+
+
+def serialized(pixels: np.ndarray) -> list[bytes]:
+    return [
+        tf.train.Example(
+            features=tf.train.Features(feature={"pixels": tf.train.Feature(float_list=tf.train.FloatList(value=row))})
+        ).SerializeToString()
+        for row in pixels
+    ]
+
+
+def test_example_of_the_documentation(train, cluster, request):
+    text = (request.config.rootpath / "docs" / "writing-a-module.md").read_text()
+    (example,) = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "def callbacks" in block]
+    train(example, "multi_worker_mirrored")
+    run = Path(cluster.job.outputs.model_run_dir)
+    assert {path.name for path in run.iterdir()} == {"best.weights.h5", "epochs.csv", "train", "validation"}
+
+
+@pytest.mark.parametrize(
+    ("callback", "strategy", "message"),
+    [
+        (
+            "ModelCheckpoint(context.model_run_dir + '/best')] if context.is_chief else [",
+            "multi_worker_mirrored",
+            "^module: callbacks returned a ModelCheckpoint on some processes .*without asking for context.is_chief",
+        ),
+        (
+            "BackupAndRestore(context.model_run_dir + '/backup')",
+            "default",
+            "^module: callbacks returned a BackupAndRestore.* leave it out: training is saved every save_checkpoints_secs",
+        ),
+        (
+            "TensorBoard(context.model_run_dir, histogram_freq=1)",
+            "model_parallel",
+            "^module: callbacks returned a TensorBoard with histogram_freq.* write histogram_freq=0",
+        ),
+    ],
+)
+def test_callbacks_that_cannot_work_are_refused(train, callback, strategy, message):
+    with pytest.raises(TrainingError, match=message):
+        train(f"def callbacks(context):\n    return [tf.keras.callbacks.{callback}]\n", strategy)

@@ -1,0 +1,210 @@
+import os
+import time
+from importlib import metadata
+
+import pytest
+
+from tfx_distribute.trainer_module.user_code import fingerprint
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "code"
+    made.mkdir()
+    (made / "model.py").write_text("import helpers\n")
+    return made
+
+
+def is_other(folder, change, **options) -> bool:
+    """True if a change is seen."""
+    before = fingerprint.of_folder(folder, **options)
+    assert fingerprint.of_folder(folder, **options) == before
+    change()
+    return fingerprint.of_folder(folder, **options) != before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "helper.py",
+        "package/deep/helper.py",
+        "vocabulary.txt",
+        "settings.json",
+        "settings.yaml",
+        "package/native.so",
+        "schema.pbtxt",
+        "deploy.yaml",
+    ],
+)
+def test_files_that_a_module_may_read_count_by_content(folder, name):
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    assert is_other(folder, lambda: file.write_text("trainer: 1"))
+    assert is_other(folder, lambda: file.write_text("trainer: 2"))
+    assert not is_other(folder, lambda: os.utime(file, (1, 1)))
+    assert is_other(folder, lambda: file.rename(folder / "renamed.py"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (".git/HEAD", "x"),
+        (".vocabulary.txt.swp", "x"),
+        ("__pycache__/model.cpython-310.pyc", "x"),
+        ("environment/pyvenv.cfg", "x"),
+        ("cache/CACHEDIR.TAG", "x"),
+        ("runs/mine/metadata.sqlite", "x"),
+        ("explore.ipynb", "x"),
+        ("README.md", "x"),
+        ("out.log", "x"),
+        ("nohup.out", "x"),
+        ("model.py~", "x"),
+        ("core.123", "x"),
+        ("events.out.tfevents.1795300000.host", "x"),
+        ("wandb/run/config.json", "x"),
+        ("pipeline.yaml", "name: a\nmodule: model.py\ndata: {csv: x}\ntrainer: {label: y}\n"),
+        ("compiled.yaml", "deploymentSpec:\n  executors: {}\n"),
+        ("compiled.json", '{"pipelineSpec": {"deploymentSpec": {}}}'),
+    ],
+)
+def test_what_no_module_reads_does_not_count(folder, name, text):
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+
+    def write():
+        file.write_text(text)
+        if file.parent != folder:
+            (file.parent / "other.py").write_text("")
+
+    assert not is_other(folder, write)
+
+
+def test_data_of_the_pipeline_does_not_count(folder):
+    (folder / "data").mkdir()
+    excluding = [folder / "data", folder / "table.csv", folder]
+    assert not is_other(folder, lambda: (folder / "data" / "a.csv").write_text("x"), excluding=excluding)
+    assert not is_other(folder, lambda: (folder / "table.csv").write_text("x"), excluding=excluding)
+    assert is_other(folder, lambda: (folder / "words.txt").write_text("x"), excluding=excluding)
+    (folder / "link").symlink_to(folder / "data")
+    assert not is_other(folder, lambda: (folder / "data" / "b.csv").write_text("x"), excluding=excluding)
+
+
+def test_links_are_followed_once(folder, tmp_path):
+    helpers = tmp_path / "helpers"
+    helpers.mkdir()
+    (helpers / "text.py").write_text("")
+    (folder / "helpers").symlink_to(helpers)
+    (helpers / "loop").symlink_to(folder)
+    (folder / "nowhere").symlink_to(tmp_path / "missing")
+    assert is_other(folder, lambda: (helpers / "text.py").write_text("x = 1\n"))
+    (tmp_path / "linked.txt").write_text("a")
+    (folder / "linked.txt").symlink_to(tmp_path / "linked.txt")
+    assert is_other(folder, lambda: (tmp_path / "linked.txt").write_text("b"))
+
+
+def test_large_files_count_by_size_and_time_without_being_read(folder):
+    weights = folder / "weights.bin"
+    with weights.open("wb") as stream:
+        stream.truncate(50 << 30)  # sparse
+    began = time.monotonic()
+    assert is_other(folder, lambda: os.utime(weights, (1, 1)))
+    assert time.monotonic() - began < 5
+    assert is_other(folder, lambda: os.truncate(weights, 51 << 30))
+
+
+def test_folder_of_many_files_counts_for_its_python_files(folder):
+    images = folder / "images"
+    images.mkdir()
+    for number in range(fingerprint.MAX_FILES_OF_FOLDER):
+        (images / f"{number}.png").touch()
+    assert is_other(folder, lambda: (images / "1.png").write_text("x"))
+    (images / "one_more.png").touch()
+    assert not is_other(folder, lambda: (images / "1.png").write_text("y"))
+    assert is_other(folder, lambda: (images / "labels.py").touch())
+
+
+def test_number_of_files_is_bounded(folder, monkeypatch, caplog):
+    for place in ("a", "b"):
+        (folder / place).mkdir()
+        for number in range(6):
+            (folder / place / f"{number}.txt").touch()
+    monkeypatch.setattr(fingerprint, "MAX_FILES", 10)
+    assert not is_other(folder, lambda: (folder / "b" / "5.txt").write_text("x"))
+    assert "of 12 files besides Python, 10 count as part of the module" in caplog.text
+    monkeypatch.setattr(fingerprint, "MAX_FOLDERS", 2)
+    assert not is_other(folder, lambda: (folder / "b" / "code.py").write_text("x"))
+    assert "has more than 2 folders" in caplog.text
+
+
+def test_file_that_cannot_be_read_does_not_count(folder):
+    os.mkfifo(folder / "pipe")
+    assert is_other(folder, lambda: (folder / "model.py").write_text("x"))
+
+
+def test_installed_module_counts_with_its_whole_package(tmp_path):
+    place = tmp_path / "site-packages"
+    deep = place / "package" / "models"
+    deep.mkdir(parents=True)
+    for file in (place / "package" / "__init__.py", deep / "__init__.py", deep / "digits.py", place / "single.py"):
+        file.touch()
+
+    def digests() -> list[str]:
+        modules = [
+            ("package", place / "package" / "__init__.py"),
+            ("package.models", deep / "__init__.py"),
+            ("package.models.digits", deep / "digits.py"),
+        ]
+        return [fingerprint.of_module(name, file) for name, file in modules]
+
+    before, single = digests(), fingerprint.of_module("single", place / "single.py")
+    assert len(set(before)) == 1
+    (place / "package" / "layers.py").touch()
+    assert len(set(digests() + before)) == 2
+    assert fingerprint.of_module("single", place / "single.py") == single
+    (place / "single.py").write_text("x = 1")
+    assert fingerprint.of_module("single", place / "single.py") != single
+
+
+def test_imports_are_followed(tmp_path):
+    files = {
+        "source.py": "import tensorflow, names\nfrom package import parts\n",
+        "names.py": "from package.deep.more import THING\nimport source\n",
+        "package/__init__.py": "",
+        "package/parts.py": "from .deep import more\n",
+        "package/deep/__init__.py": "",
+        "package/deep/more.py": "from .. import last\n",
+        "package/last.py": "broken(\n",
+        "model.py": "import names\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for name in files:
+        before = fingerprint.of_imports("source", tmp_path / "source.py")
+        (tmp_path / name).write_text(files[name] + "#")
+        assert (fingerprint.of_imports("source", tmp_path / "source.py") == before) == (name == "model.py"), name
+    inside = fingerprint.of_imports("package.parts", tmp_path / "package" / "parts.py")
+    (tmp_path / "package" / "last.py").write_text("")
+    assert fingerprint.of_imports("package.parts", tmp_path / "package" / "parts.py") != inside
+
+
+def test_environment_names_what_computes_results():
+    text = fingerprint.environment()
+    assert f"tensorflow {metadata.version('tensorflow')}" in text
+    assert text.startswith("python 3.")
+
+
+def test_what_this_process_writes_to_does_not_count(folder):
+    """Such as `tfx-distribute run pipeline.yaml > out.txt`."""
+    with open(folder / "out.txt", "a") as output:
+        assert not is_other(folder, lambda: output.write("one more line\n") and output.flush())
+    assert is_other(folder, lambda: (folder / "out.txt").write_text("not any more"))
+
+
+def test_links_that_lead_nowhere_and_pipes_do_not_count(folder):
+    def make():
+        (folder / "loop").symlink_to("loop")
+        (folder / "dead").symlink_to("nowhere")
+        os.mkfifo(folder / "pipe")
+
+    assert not is_other(folder, make)

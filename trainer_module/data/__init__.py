@@ -1,0 +1,1 @@
+"""Reads sharded TFRecords as `tf.data`."""

@@ -1,0 +1,117 @@
+"""Which features an example has, before and after the transform, and which of them a model needs."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import Data
+
+FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ...
+
+
+class Features:
+    """The features of a job's examples.
+
+    Attributes:
+      transform: The transform graph that made the examples; None for untransformed ones.
+      raw: What a tf.Example of the data's source holds.
+      examples: What a tf.Example that is trained on holds: after the transform, where there is one.
+      label: Name of the feature that the model predicts, one of `examples`.
+      example_weight: Name of the feature that says what each example counts, one of `examples`, or None.
+    """
+
+    def __init__(self, data: Data):
+        self._transform_graph = data.transform_graph
+        if data.transform_graph:
+            self.transform: tft.TFTransformOutput | None = tft.TFTransformOutput(data.transform_graph)
+            self.raw: FeatureSpec = self.transform.raw_feature_spec()
+            self.examples: FeatureSpec = self.transform.transformed_feature_spec()
+        else:
+            self.transform = None
+            self.raw = self.examples = _spec_of_schema(data.schema)
+        self.label = data.label
+        self.example_weight = data.example_weight
+        self._check_is_in_every_example("label", self.label)
+        if self.example_weight is not None:
+            self._check_is_in_every_example("example_weight", self.example_weight)
+
+    def inputs(self) -> FeatureSpec:
+        """The features that a model may read: all but the label and the weight."""
+        return {name: spec for name, spec in self.examples.items() if name not in (self.label, self.example_weight)}
+
+    def only(self, names: set[str]) -> "Features":
+        """The same, but for features that nobody reads: of the inputs, only `names` are parsed."""
+        fewer = copy.copy(self)
+        kept = {*names, self.label, self.example_weight}
+        fewer.examples = {name: spec for name, spec in self.examples.items() if name in kept}
+        return fewer
+
+    def make_transform_layer(self) -> tf_keras.Model:
+        """Makes the layer that applies the transform graph; it takes raw examples under every precision.
+
+        TFT's layer is a Keras 2 model, whichever Keras is trained with. It would take on the mixed precision that training
+        has set, and cast raw floats to a type that the graph does not accept. `transform` keeps the first layer that it
+        makes, perhaps for the user's module and in that precision, so this one comes from a reader of its own.
+        """
+        assert self._transform_graph is not None, "there is no transform graph"
+        policy = tf_keras.mixed_precision.global_policy()
+        tf_keras.mixed_precision.set_global_policy("float32")
+        try:
+            return tft.TFTransformOutput(self._transform_graph).transform_features_layer()
+        finally:
+            tf_keras.mixed_precision.set_global_policy(policy)
+
+    def _check_is_in_every_example(self, argument: str, name: str) -> None:
+        if name not in self.examples:
+            raise ConfigurationError(
+                f"{argument}: the examples have no feature {name!r}; they have {', '.join(sorted(self.examples))}"
+            )
+        if not isinstance(self.examples[name], tf.io.FixedLenFeature):
+            raise ConfigurationError(
+                f"{argument}: not every example has the feature {name!r}; fill the gaps in preprocessing_fn, or leave such "
+                "examples out of the data"
+            )
+
+    def raw_needed_for(self, names: set[str]) -> FeatureSpec:
+        """The raw features from which the features `names` are computed; what a serving request has to hold."""
+        if self.transform is None:
+            return {name: spec for name, spec in self.raw.items() if name in names}
+        function = tf.saved_model.load(self.transform.transform_savedmodel_dir).transform_fn
+        outputs = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
+        needed = _reachable([tensor.op for name in names for tensor in tf.nest.flatten(outputs[name], True)])
+        # The function's inputs are its arguments in the order of their names, composite tensors in parts, then captures.
+        arguments: Mapping[str, Any] = function.structured_input_signature[0][0]
+        placeholders = iter(function.inputs)
+        used: set[str] = set()
+        for name in sorted(arguments):
+            parts = [next(placeholders) for _ in tf.nest.flatten(arguments[name], expand_composites=True)]
+            if any(part.op.name in needed for part in parts):
+                used.add(name)
+        return {name: spec for name, spec in self.raw.items() if name in used}
+
+
+def _reachable(operations: list[tf.Operation]) -> set[str]:
+    """Names of the operations that `operations` are computed from."""
+    seen: set[str] = set()
+    todo = list(operations)
+    while todo:
+        operation = todo.pop()
+        if operation.name not in seen:
+            seen.add(operation.name)
+            todo += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+    return seen
+
+
+def _spec_of_schema(path: str | None) -> FeatureSpec:
+    if path is None:
+        raise ConfigurationError("schema: examples without a transform graph need a schema to be read with")
+    with tf.io.gfile.GFile(path) as file:
+        schema = text_format.Parse(file.read(), schema_pb2.Schema())
+    return tft.tf_metadata.schema_utils.schema_as_feature_spec(schema).feature_spec

@@ -1,0 +1,1 @@
+"""Keeps a training process accountable: progress, failures, preemption, lost peers."""

@@ -1,0 +1,1 @@
+"""Makes the strategy that the job names."""

@@ -1,0 +1,217 @@
+"""The name of a strategy -> the `tf.distribute.Strategy` of this process.
+
+A strategy is a function in `_FACTORIES` and a row in `compatibility.STRATEGIES`.
+"""
+
+import contextlib
+import functools
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from typing_extensions import override
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import layout_rules, strategy_table
+from tfx_distribute.trainer_module.job.training_job import Distribution, Recovery
+from tfx_distribute.trainer_module.strategies import tpu
+from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
+
+_current: tf.distribute.Strategy | None = None
+_asked_for = False
+
+
+def get_strategy() -> tf.distribute.Strategy:
+    """The strategy that the pipeline's parameters ask for, made for this process. For use in a `run_fn`.
+
+    Outside a training process (a notebook, a unit test of the module, a stock TFX Trainer) it is TensorFlow's default
+    strategy, so that the module runs there too.
+    """
+    global _asked_for
+    _asked_for = True
+    return _current if _current is not None else tf.distribute.get_strategy()
+
+
+def was_asked_for() -> bool:
+    """Whether `get_strategy` was called in this process."""
+    return _asked_for
+
+
+def create(
+    distribution: Distribution, heartbeat_timeout_secs: int = Recovery.heartbeat_timeout_secs
+) -> tf.distribute.Strategy:
+    """Makes the strategy and keeps it for `get_strategy`. Once a process, before any other TensorFlow operation.
+
+    Args:
+      distribution: What the pipeline's parameters ask for. The cluster comes from this process's TF_CONFIG.
+      heartbeat_timeout_secs: Seconds without a sign of life after which processes in step give one of them up.
+
+    Raises:
+      ConfigurationError: The machine has not the devices that are asked for.
+    """
+    global _current, _asked_for
+    strategy_table.strategy_named(distribution.strategy)
+    with _heartbeat_timeout(heartbeat_timeout_secs):
+        _current = _FACTORIES[distribution.strategy](distribution)
+    _asked_for = False
+    return _current
+
+
+@contextlib.contextmanager
+def _heartbeat_timeout(seconds: int) -> Iterator[None]:
+    """Has TensorFlow's coordination service, which it configures when a strategy is made, give peers up after so long.
+
+    There is no public way to say so (TensorFlow 2.16 and 2.21).
+    """
+    context = importlib.import_module("tensorflow.python.eager.context").context()
+    configure = context.configure_coordination_service
+    context.configure_coordination_service = functools.partial(configure, heartbeat_timeout_in_ms=1000 * seconds)
+    try:
+        yield
+    finally:
+        del context.configure_coordination_service
+
+
+def _devices(distribution: Distribution) -> list[str]:
+    """Names of the devices of this process that take part, such as `GPU:0`; splits the CPU where several are wanted."""
+    all_devices = strategy_table.strategy_named(distribution.strategy).all_devices
+    named = strategy_table.device_names(distribution)
+    kind, count = distribution.accelerator_type, distribution.accelerator_count
+    if distribution.mesh:
+        count = math.prod(layout_rules.parse_mesh(distribution.mesh))
+    gpus = tf.config.list_physical_devices("GPU")
+    if named:
+        highest = max(int(name.partition(":")[2]) for name in named)
+        if named[0].startswith("CPU"):
+            tf.config.set_visible_devices([], "GPU")
+            _split_cpu(highest + 1)
+        elif highest >= len(gpus):
+            raise ConfigurationError(
+                f"devices: {distribution.devices} are asked for, but this process sees {_gpus(len(gpus))}; name those"
+            )
+        return list(named)
+    if kind == "gpu" or (kind == "auto" and gpus):
+        if not gpus:
+            raise ConfigurationError(
+                "accelerator_type: GPUs are asked for, but this process sees none; write accelerator_type=cpu"
+            )
+        if len(gpus) < count and distribution.mesh:
+            raise ConfigurationError(
+                f"mesh: {distribution.mesh} is {count} devices, but this process sees {_gpus(len(gpus))}; write a mesh of "
+                f"{len(gpus)}, such as mesh=1x{len(gpus)}"
+            )
+        if len(gpus) < count:
+            raise ConfigurationError(
+                f"accelerator_count: {count} GPUs are asked for, but this process sees {_gpus(len(gpus))}; write "
+                f"accelerator_count={len(gpus)}"
+            )
+        used = gpus[: (count or len(gpus)) if all_devices else 1]
+        tf.config.set_visible_devices(used, "GPU")
+        return [f"GPU:{index}" for index in range(len(used))]
+    tf.config.set_visible_devices([], "GPU")
+    _split_cpu(count)
+    return [f"CPU:{index}" for index in range(max(count, 1))]
+
+
+def _gpus(count: int) -> str:
+    return "no GPU" if not count else "GPU:0" if count == 1 else f"GPU:0 to GPU:{count - 1}"
+
+
+def _split_cpu(count: int) -> None:
+    """Makes the CPU as many logical devices."""
+    if count > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+
+
+def _default(distribution: Distribution) -> tf.distribute.Strategy:
+    _devices(distribution)
+    return tf.distribute.get_strategy()
+
+
+def _one_device(distribution: Distribution) -> tf.distribute.Strategy:
+    return tf.distribute.OneDeviceStrategy(_devices(distribution)[0])
+
+
+def _mirrored(distribution: Distribution) -> tf.distribute.Strategy:
+    ops = {
+        "auto": None,
+        "nccl": tf.distribute.NcclAllReduce,
+        "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+        "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
+    }[distribution.all_reduce]
+    return tf.distribute.MirroredStrategy(_devices(distribution), cross_device_ops=ops() if ops else None)
+
+
+def _multi_worker_mirrored(distribution: Distribution) -> tf.distribute.Strategy:
+    devices = _devices(distribution)
+    if len(devices) > 1 and devices[0].startswith("CPU"):
+        # The strategy takes one CPU device or all visible GPUs of a process and has no argument to say otherwise.
+        raise ConfigurationError(
+            f"accelerator_count: multi_worker_mirrored uses one device of a process that has no GPU, but "
+            f"accelerator_count is {len(devices)}; write accelerator_count=1 and more workers"
+        )
+    # Reduction Server is a plugin of NCCL.
+    named = "nccl" if distribution.all_reduce == strategy_table.REDUCTION_SERVER else distribution.all_reduce
+    communication = tf.distribute.experimental.CommunicationImplementation(named.upper())
+    options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def _central_storage(distribution: Distribution) -> tf.distribute.Strategy:
+    devices = _devices(distribution)
+    return _CentralStorage(compute_devices=devices, parameter_device="CPU:0")
+
+
+class _CentralStorage(tf.distribute.experimental.CentralStorageStrategy):
+    """Lets every replica write a variable that says nothing on how: the first one's value counts.
+
+    Optimizers of Keras 2 keep the value of a learning rate schedule in such a variable, and could not train here.
+    """
+
+    @override
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        with super().scope(), tf.variable_creator_scope(self._create):
+            yield
+
+    @staticmethod
+    def _create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
+        said = arguments.get("aggregation") or tf.VariableAggregation.NONE
+        if not arguments.get("trainable", True) and said == tf.VariableAggregation.NONE:
+            arguments["aggregation"] = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        return next_creator(**arguments)
+
+
+def _parameter_server(distribution: Distribution) -> tf.distribute.Strategy:
+    tf.config.set_visible_devices([], "GPU")  # workers compute, this process coordinates
+    partitioner = None
+    if distribution.partition_min_bytes:
+        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
+            min_shard_bytes=distribution.partition_min_bytes,
+            max_shards=strategy_table.num_parameter_servers(distribution),
+        )
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+
+
+def _tpu(distribution: Distribution) -> tf.distribute.Strategy:
+    return tf.distribute.TPUStrategy(tpu.connect(distribution.tpu))
+
+
+def _model_parallel(distribution: Distribution) -> MeshStrategy:
+    return MeshStrategy(distribution, _devices(distribution))
+
+
+_FACTORIES: dict[str, Callable[[Distribution], tf.distribute.Strategy | MeshStrategy]] = {
+    "default": _default,
+    "one_device": _one_device,
+    "mirrored": _mirrored,
+    "multi_worker_mirrored": _multi_worker_mirrored,
+    "central_storage": _central_storage,
+    "parameter_server": _parameter_server,
+    "tpu": _tpu,
+    "model_parallel": _model_parallel,
+}

@@ -1,0 +1,1 @@
+"""Trains, evaluates, saves and exports a model under a strategy."""

@@ -1,0 +1,1 @@
+"""Finds, loads and fingerprints the user's module."""

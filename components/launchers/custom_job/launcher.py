@@ -92,6 +92,7 @@ class _Follower:
     def create(self) -> None:
         """Creates a job."""
         atomic_files.remove(self._error_file)
+        self._job = None
         self._job = self._jobs.create(self._request)
         logging.info("created CustomJob %s: %s", self._job.name, self._jobs.console(self._job))
 
@@ -132,8 +133,12 @@ class _Follower:
         return False
 
     def cancel(self) -> None:
-        """Cancels what goes on, whether or not the service has said that it created it."""
-        self._jobs.cancel(self._training)
+        """Cancels the job, whether or not the service has said that it created it.
+
+        Does nothing once the job has ended: one of the same training that is running then is another try's.
+        """
+        if self._job is None or self._job.state not in ENDED:
+            self._jobs.cancel(self._training)
 
 
 def _succeeded(job: CustomJob) -> bool:

@@ -159,15 +159,15 @@ def read_ours(folder: Path, shards: Path) -> dict[str, float]:
 
     from tfx_distribute.components.trainer.input_splits import Splits
     from tfx_distribute.trainer_module.data.feature_specs import Features
-    from tfx_distribute.trainer_module.data.input_pipeline import Feed
+    from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
     from tfx_distribute.trainer_module.job.step_plan import make_plan
-    from tfx_distribute.trainer_module.job.training_job import Data, Reading, Schedule
+    from tfx_distribute.trainer_module.job.training_job import InputOptions, TrainingData, TrainingOptions
 
-    reading = Reading(cache="none")
+    reading = InputOptions(cache="none")
     split = Splits([artifact("Examples", shards)], reading, "").read(["train"], "train_args")
-    data = Data(split, None, "tips", str(folder / "graph"), None)
-    schedule = Schedule(BATCH, epochs=1)
-    feed = Feed(data, Features(data), schedule, reading, make_plan(schedule, split.num_examples, 1), 1, 1)
+    data = TrainingData(split, None, "tips", str(folder / "graph"), None)
+    schedule = TrainingOptions(BATCH, epochs=1)
+    feed = InputPipeline(data, Features(data), schedule, reading, make_plan(schedule, split.num_examples, 1), 1, 1)
     return rate(lambda: feed.train(tf.distribute.InputContext()), BATCH)
 
 

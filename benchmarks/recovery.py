@@ -27,7 +27,7 @@ from faults import STRATEGIES, Strike, can_be_struck
 from training import TrainingCluster, digits_cluster, write_digits
 
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.trainer_module.job.training_job import Recovery, Schedule
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance, TrainingOptions
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SAVES = 20
@@ -97,7 +97,7 @@ def cost_of_saves(pairs: int) -> None:
                 for _ in range(pairs):
                     never, often = (seconds(example, strategy, root, every) for every in (0, STEPS[example] // SAVES))
                     each = (often - never) / (SAVES - 1)
-                    part = each / Recovery.save_checkpoints_secs
+                    part = each / FaultTolerance.save_checkpoints_secs
                     print(f"{example:9} {name:23} {never:11.1f} {often:11.1f} {each:7.3f} s {part:26.2%}", flush=True)
                     shutil.rmtree(root)  # nothing from cache
 
@@ -115,7 +115,7 @@ def after_a_kill(pairs: int) -> None:
                 own = Path(folder) / f"{strategy}-{number}"
                 own.mkdir()
                 made = can_be_struck(digits_cluster(own, digits, None))
-                made.job = replace(made.job, schedule=Schedule(32, train_steps=4000), recovery=Recovery(0, 200))
+                made.job = replace(made.job, schedule=TrainingOptions(32, train_steps=4000), recovery=FaultTolerance(0, 200))
                 cold = until_first_step(made, strategy, None)
                 shutil.rmtree(made.job.outputs.checkpoint_dir)
                 with ForkServer(own / "log") as made.server:

@@ -29,7 +29,13 @@ from training import digits_cluster, write_digits
 from training_speed import FEW, HPARAMS, MANY, ROOT
 
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.trainer_module.job.training_job import Data, Distribution, Schedule, TrainingResult, UserModule
+from tfx_distribute.trainer_module.job.training_job import (
+    Distribution,
+    TrainingData,
+    TrainingOptions,
+    TrainingResult,
+    UserModule,
+)
 
 RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
 MODEL_PARALLEL = Distribution("model_parallel", mesh="1x2", layout_rules=RULES, accelerator_type="cpu")
@@ -85,7 +91,12 @@ def other_core_busy(folder: Path) -> Iterator[None]:
 
 
 def train(
-    server: ForkServer, folder: Path, data: Data, distribution: Distribution, schedule: Schedule, module: UserModule
+    server: ForkServer,
+    folder: Path,
+    data: TrainingData,
+    distribution: Distribution,
+    schedule: TrainingOptions,
+    module: UserModule,
 ) -> TrainingResult:
     """Trains under our launcher."""
     with tempfile.TemporaryDirectory(dir=folder) as run:
@@ -95,7 +106,7 @@ def train(
 def steps_per_second(
     server: ForkServer,
     folder: Path,
-    digits: Data,
+    digits: TrainingData,
     distribution: Distribution,
     batch: int,
     module: UserModule,
@@ -105,7 +116,7 @@ def steps_per_second(
     """Of the steps after the first `few`."""
     data = replace(digits, eval=None)
     took = [
-        train(server, folder, data, distribution, Schedule(batch, train_steps=steps), module).seconds
+        train(server, folder, data, distribution, TrainingOptions(batch, train_steps=steps), module).seconds
         for steps in (few, many)
     ]
     return (many - few) / (took[1] - took[0])
@@ -127,7 +138,9 @@ def main() -> None:
         for strategy, distribution in MEASURED.items():
             batch = 32 if strategy in IN_STEP else 64
             accuracies = [
-                train(server, folder, digits, distribution, Schedule(batch, epochs=15), module).metrics["val_accuracy"]
+                train(server, folder, digits, distribution, TrainingOptions(batch, epochs=15), module).metrics[
+                    "val_accuracy"
+                ]
                 for module in (model, task)
             ]
             rates = [

@@ -27,8 +27,8 @@ from training import digits_cluster, write_digits
 
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.cluster import Cluster, replicas_of_roles, serves
-from tfx_distribute.trainer_module.job.training_job import Data, Distribution, Schedule
+from tfx_distribute.trainer_module.job.cluster import Cluster, is_server, replicas_of_roles
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingData, TrainingOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 FEW, MANY = 200, 2200
@@ -41,14 +41,14 @@ def replicas(distribution: Distribution) -> int:
     return strategy_table.readers(distribution) * max(distribution.accelerator_count, 1)
 
 
-def ours(distribution: Distribution, digits: Data, folder: Path, server: ForkServer, steps: int) -> float:
+def ours(distribution: Distribution, digits: TrainingData, folder: Path, server: ForkServer, steps: int) -> float:
     """Seconds of training under our launcher."""
-    schedule = Schedule(64 // replicas(distribution), train_steps=steps)
+    schedule = TrainingOptions(64 // replicas(distribution), train_steps=steps)
     with tempfile.TemporaryDirectory(dir=folder) as run:
         return digits_cluster(Path(run), digits, server).train(distribution, schedule, hparams=HPARAMS).seconds
 
 
-def bare(how: str, name: str, distribution: Distribution, digits: Data, folder: Path, steps: int) -> float:
+def bare(how: str, name: str, distribution: Distribution, digits: TrainingData, folder: Path, steps: int) -> float:
     """Seconds of training in the bare script; of the chief where there are several processes."""
     roles = replicas_of_roles(distribution)
     ports = free_ports(sum(roles.values()))
@@ -66,7 +66,7 @@ def bare(how: str, name: str, distribution: Distribution, digits: Data, folder: 
         try:
             processes[0].wait(timeout=600)
             for process, task in zip(processes[1:], cluster.tasks[1:], strict=True):
-                if not serves(distribution, task):
+                if not is_server(distribution, task):
                     process.wait(timeout=60)
         finally:
             for process in processes:

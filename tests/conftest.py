@@ -21,14 +21,14 @@ import pytest
 import yaml
 from training import TrainingCluster, digits_cluster, write_digits
 
-from tfx_distribute.trainer_module.job.training_job import Data
+from tfx_distribute.trainer_module.job.training_job import TrainingData
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = REPOSITORY / "examples"
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Data:
+def digits(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     """The digits that scikit-learn carries as TFRecords."""
     return write_digits(tmp_path_factory.mktemp("digits"))
 
@@ -52,7 +52,7 @@ def keras_3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, digits: Data, fork_server: object) -> TrainingCluster:
+def cluster(tmp_path: Path, digits: TrainingData, fork_server: object) -> TrainingCluster:
     """A training cluster on the digits with the example's model."""
     return digits_cluster(tmp_path, digits, fork_server)
 

@@ -100,10 +100,10 @@ def test_python_example_runs(readme, request, tmp_path):
 def test_defaults_against_faults_are_the_codes(readme, request):
     from dataclasses import fields
 
-    from tfx_distribute.trainer_module.job.training_job import Recovery
+    from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 
     faults = (request.config.rootpath / "docs" / "faults.md").read_text()
-    for field in fields(Recovery):
+    for field in fields(FaultTolerance):
         assert f"| `{field.name}` | {field.default} |" in faults
         if field.default:
             assert re.search(rf"`{field.name}`\s\({field.default}\)", readme)

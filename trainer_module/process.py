@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
     EVALUATOR,
     TF_CONFIG,
-    serves,
+    is_server,
     task_from_environment,
     tf_config_for,
 )
@@ -53,7 +53,7 @@ def main(job_file: str) -> int:
     except BaseException as error:  # a module that calls sys.exit() has not trained either
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
-        error = peer_loss.lost(error) or as_shortage_error(error) or error
+        error = peer_loss.as_peer_lost_error(error) or as_shortage_error(error) or error
         code = _exit_code(error)
         _tell(error, exit_codes.is_final(code))
         return code
@@ -98,7 +98,7 @@ def run(job: TrainingJob) -> None:
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
     watchdog.start(reporter, task, job.recovery.progress_timeout_secs)
     reporter.report(Progress("start"))
-    if serves(job.distribution, task):
+    if is_server(job.distribution, task):
         reporter.report(Progress("serve"))
         reporter.enter("serving", limited=False)
         coordinator_steps.serve(task, job.distribution)

@@ -14,7 +14,7 @@ AGAIN_SECONDS = 3.0
 T = TypeVar("T")
 
 
-def patiently(request: Callable[[], T], service: str, passes: Callable[[Exception], bool]) -> T:
+def call_with_retries(request: Callable[[], T], service: str, passes: Callable[[Exception], bool]) -> T:
     """Sends a request; again and again, where the service cannot be reached or cannot answer.
 
     Args:

@@ -30,14 +30,14 @@ def from_json(text: str) -> Settings:
     return _SETTINGS.validate_json(text)
 
 
-def wanted(settings: Settings, distribution: Distribution) -> bool:
+def runs_remotely(settings: Settings, distribution: Distribution) -> bool:
     """Whether a training is to run elsewhere, and not in the Trainer's own step."""
     if settings.training == "auto":
         return sum(replicas_of_roles(strategy_table.resolve(distribution)[0]).values()) > 1
     return settings.training != "step"
 
 
-def always(settings: Settings) -> Settings:
+def force_remote(settings: Settings) -> Settings:
     """The same settings, for a step that never trains itself."""
     if isinstance(settings, TFJobSettings):
         return replace(settings, training="tfjob")

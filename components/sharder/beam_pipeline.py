@@ -35,12 +35,12 @@ BATCH_EXAMPLES, BATCH_BYTES = 1000, 4 << 20  # of a record batch, at most, if th
 SAMPLED = 100
 RUN_BYTES = 64 << 20  # of examples that are sorted in memory
 OVERHEAD_BYTES = 100  # of each example in memory beside its content
-MOST_PARTS = 8  # in which a file is transformed in parallel; each of them reads all of it
+MAX_PARTS = 8  # in which a file is transformed in parallel; each of them reads all of it
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # as TensorFlow calls them
 
 
 @dataclass(frozen=True)
-class Request:
+class ShardingOptions:
     """What is to be done.
 
     Attributes:
@@ -87,7 +87,7 @@ def num_processes(beam_pipeline_args: Sequence[str]) -> int:
     """How many processes a Beam pipeline has at least to itself; 1 where that is not known to be more."""
     options = PipelineOptions(list(beam_pipeline_args))
     if (options.view_as(StandardOptions).runner or "DirectRunner").rpartition(".")[2] != "DirectRunner":
-        return MOST_PARTS
+        return MAX_PARTS
     direct = options.view_as(DirectOptions)
     if direct.direct_running_mode == "in_memory":
         return 1
@@ -98,12 +98,12 @@ def parts(files: Sequence[Sequence[str]], processes: int) -> list[Part]:
     """The parts that processes take one by one: several of a file where there are fewer files than processes."""
     found = []
     for split, of_split in enumerate(files):
-        of = min(MOST_PARTS, -(-2 * processes // len(of_split))) if processes > 1 else 1
+        of = min(MAX_PARTS, -(-2 * processes // len(of_split))) if processes > 1 else 1
         found += [Part(split, number, file, part, of) for number, file in enumerate(of_split) for part in range(of)]
     return found
 
 
-def build(pipeline: beam.Pipeline, request: Request, processes: int) -> None:
+def build(pipeline: beam.Pipeline, request: ShardingOptions, processes: int) -> None:
     """Puts the steps into a pipeline."""
     source = tfxio.TFExampleBeamRecord("tfrecord", ["tfx_distribute", "Sharder"], request.raw_schema)
     raw = source.TensorAdapterConfig()
@@ -134,7 +134,7 @@ def build(pipeline: beam.Pipeline, request: Request, processes: int) -> None:
     )
 
 
-def _statistics(batches: beam.PCollection, request: Request) -> None:
+def _statistics(batches: beam.PCollection, request: ShardingOptions) -> None:
     import tensorflow_data_validation as tfdv  # seconds that the processes of Beam need not spend
 
     for number, name in enumerate(request.splits):
@@ -205,7 +205,7 @@ class _Read(beam.DoFn):
 class _Sort(beam.DoFn):
     """Record batches -> runs."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: ShardingOptions):
         super().__init__()
         self._request = request
 
@@ -267,7 +267,7 @@ class _Shard:
     reason: str
 
 
-def _divide(split: int, request: Request, runs: Iterable[runs_lib.Run]) -> list[_Shard]:
+def _divide(split: int, request: ShardingOptions, runs: Iterable[runs_lib.Run]) -> list[_Shard]:
     own = [run for run in runs if run.split == split]
     total, num_bytes = sum(int(run.counts.sum()) for run in own), sum(run.num_bytes for run in own)
     return divide(split, request.splits[split], total, num_bytes, request.num_shards, request.num_readers)
@@ -294,7 +294,7 @@ def divide(split: int, name: str, total: int, num_bytes: int, num_shards: int, n
     return found
 
 
-def _write_shard(shard: _Shard, request: Request, runs: Iterable[runs_lib.Run]) -> None:
+def _write_shard(shard: _Shard, request: ShardingOptions, runs: Iterable[runs_lib.Run]) -> None:
     own = [run for run in runs if run.split == shard.split]
     each = sum(run.num_bytes for run in own) / sum(int(run.counts.sum()) for run in own) + OVERHEAD_BYTES
     name = request.splits[shard.split]
@@ -315,11 +315,11 @@ def _write_shard(shard: _Shard, request: Request, runs: Iterable[runs_lib.Run]) 
         stream.write(json.dumps({"entry": asdict(entry), "of": shard.of, "reason": shard.reason}))
 
 
-def _entry_path(request: Request, split: int, number: int) -> str:
+def _entry_path(request: ShardingOptions, split: int, number: int) -> str:
     return os.path.join(request.work_dir, f"entry-{split}-{number}.json")
 
 
-def collect(request: Request) -> dict[str, SplitEntry]:
+def collect(request: ShardingOptions) -> dict[str, SplitEntry]:
     """What the pipeline wrote: name -> split."""
     found = {}
     for split, name in enumerate(request.splits):

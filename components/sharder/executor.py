@@ -68,7 +68,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         fingerprint = schemas.fingerprint(request.schema)
         shard_manifest.write(shard_manifest.Manifest(request.compression, request.seed, fingerprint, found), sharded.uri)
 
-    def _run(self, request: beam_pipeline.Request) -> None:
+    def _run(self, request: beam_pipeline.ShardingOptions) -> None:
         try:
             with self._make_beam_pipeline() as pipeline:
                 beam_pipeline.build(pipeline, request, beam_pipeline.num_processes(self._beam_pipeline_args))
@@ -84,7 +84,7 @@ def _request(
     outputs: dict[str, list[types.Artifact]],
     exec_properties: dict[str, Any],
     work_dir: str,
-) -> beam_pipeline.Request:
+) -> beam_pipeline.ShardingOptions:
     """What TFX hands to the executor, as what is asked of Beam."""
     if len(inputs[standard_component_specs.EXAMPLES_KEY]) > 1:
         uris = ", ".join(artifact.uri for artifact in inputs[standard_component_specs.EXAMPLES_KEY])
@@ -97,7 +97,7 @@ def _request(
 
     transform_graph, schema_folder = uri(inputs, "transform_graph"), uri(inputs, "schema")
     schema = schemas.of_examples(transform_graph, schema_folder and io_utils.get_only_uri_in_dir(schema_folder))
-    return beam_pipeline.Request(
+    return beam_pipeline.ShardingOptions(
         splits=tuple(splits),
         files=tuple(tuple(_files(examples, split)) for split in splits),
         raw_schema=tft.TFTransformOutput(transform_graph).raw_metadata.schema if transform_graph else schema,

@@ -43,7 +43,7 @@ class Executor(base_executor.BaseExecutor):
         self._log_startup(input_dict, output_dict, exec_properties)
         launcher = exec_properties.get("launcher")
         settings = settings_lib.from_json(launcher) if launcher else None
-        if settings and settings_lib.wanted(settings, job_builder.training_parameters(exec_properties)[0]):
+        if settings and settings_lib.runs_remotely(settings, job_builder.training_parameters(exec_properties)[0]):
             job, result = remote_training.train(input_dict, output_dict, exec_properties, settings)
         else:
             # Readable by its owner only, as the job document inside it has to be.

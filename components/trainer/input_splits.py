@@ -13,7 +13,7 @@ from tfx.utils import io_utils
 from tfx_distribute.components import schemas
 from tfx_distribute.trainer_module.data import read_errors, record_stream, shard_manifest, tfrecords
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
-from tfx_distribute.trainer_module.job.training_job import Reading, Split
+from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
 
 
 class Splits:
@@ -32,7 +32,7 @@ class Splits:
       ConfigurationError: They hold something else than tf.Examples.
     """
 
-    def __init__(self, artifacts: list[types.Artifact], parameters: Reading, work_dir: str):
+    def __init__(self, artifacts: list[types.Artifact], parameters: InputOptions, work_dir: str):
         for artifact in artifacts:
             payload = examples_utils.get_payload_format(artifact)
             if payload != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:

@@ -20,14 +20,14 @@ from tfx_distribute.components.trainer import input_splits, run_identity
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import shard_plan, strategy_table
 from tfx_distribute.trainer_module.job.training_job import (
-    Data,
     Distribution,
+    FaultTolerance,
+    InputOptions,
     Outputs,
-    Reading,
-    Recovery,
     RunFn,
-    Schedule,
+    TrainingData,
     TrainingJob,
+    TrainingOptions,
     UserModule,
 )
 from tfx_distribute.trainer_module.user_code import function_settings
@@ -44,14 +44,14 @@ def property_type(field: Field[Any]) -> type:
     return int if field.type is bool else field.type  # type: ignore[return-value]  # the annotation is a type
 
 
-def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, Schedule, Reading, Recovery]:
+def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, TrainingOptions, InputOptions, FaultTolerance]:
     """The Trainer's parameters, with defaults where a value is missing or None."""
 
     def pick(dataclass: type) -> Any:
         given = [field for field in fields(dataclass) if parameters.get(field.name) is not None]
         return dataclass(**{field.name: field.type(parameters[field.name]) for field in given})  # type: ignore[operator]
 
-    return pick(Distribution), pick(Schedule), pick(Reading), pick(Recovery)
+    return pick(Distribution), pick(TrainingOptions), pick(InputOptions), pick(FaultTolerance)
 
 
 def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bool) -> None:
@@ -130,13 +130,15 @@ def training_job(
         splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY], reading, work_dir)
         data = _data(inputs, splits, exec_properties, train_args, eval_args)
         processes = strategy_table.reading_processes(distribution)
-        logging.info("%d examples to train on: %s", data.train.num_examples, shard_plan.told(data.train, processes))
+        logging.info("%d examples to train on: %s", data.train.num_examples, shard_plan.describe(data.train, processes))
         job = replace(job, data=data)
         root = exec_properties.get("checkpoint_dir") or os.path.join(
             os.path.dirname(os.path.dirname(model_dir)), CHECKPOINTS
         )
         shards_or_files = inputs[standard_component_specs.EXAMPLES_KEY]
-        parts = run_identity.parts(job, data, shards_or_files, exec_properties.get("module_fingerprint"), addresses)
+        parts = run_identity.fingerprint_inputs(
+            job, data, shards_or_files, exec_properties.get("module_fingerprint"), addresses
+        )
         found = run_identity.checkpoint_dir(root, parts)
         return replace(job, outputs=replace(job.outputs, checkpoint_dir=found))
     train_args.num_steps = schedule.train_steps
@@ -181,7 +183,7 @@ def _data(
     exec_properties: Mapping[str, Any],
     train_args: trainer_pb2.TrainArgs,
     eval_args: trainer_pb2.EvalArgs,
-) -> Data:
+) -> TrainingData:
     label = exec_properties.get("label")
     if not label:
         raise ConfigurationError("label: which feature build_model's model predicts is not said; write label")
@@ -200,7 +202,7 @@ def _data(
             f"{', '.join(sorted(splits.names))}; write num_evaluators=0, or name a split in eval_args"
         )
     evaluated = splits.read(wanted, "eval_args") if has_eval else None
-    return Data(
+    return TrainingData(
         train=train,
         eval=evaluated,
         label=label,

@@ -14,7 +14,7 @@ from absl import logging
 from tfx import types
 
 from tfx_distribute.trainer_module.data import shard_manifest
-from tfx_distribute.trainer_module.job.training_job import Data, TrainingJob
+from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE
 from tfx_distribute.trainer_module.user_code import fingerprint
@@ -22,12 +22,12 @@ from tfx_distribute.trainer_module.user_code import fingerprint
 IDENTITY_FILE = "identity.json"
 
 # What says how training goes about it, and not what comes of it.
-_NO_MATTER = ("steps_per_execution", "profile_steps", "jit_compile")
+RESULT_NEUTRAL = ("steps_per_execution", "profile_steps", "jit_compile")
 
 
-def parts(
+def fingerprint_inputs(
     job: TrainingJob,
-    data: Data,
+    data: TrainingData,
     examples: list[types.Artifact],
     module_fingerprint: str | None = None,
     addresses: Mapping[str, str] | None = None,
@@ -43,7 +43,7 @@ def parts(
       module_fingerprint: What the pipeline knows of the module's files, beside what is found here.
       addresses: Where a copy of an artifact lies that is read in its place -> where the artifact does.
     """
-    schedule = {name: value for name, value in asdict(job.schedule).items() if name not in _NO_MATTER}
+    schedule = {name: value for name, value in asdict(job.schedule).items() if name not in RESULT_NEUTRAL}
     order = {"shuffle_buffer_size": job.reading.shuffle_buffer_size, "cycle_length": job.reading.cycle_length}
     shards = [_checksums(artifact) for artifact in examples]
     read = asdict(data)

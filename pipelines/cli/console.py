@@ -16,7 +16,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, Task
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class RunView:
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._node = ""
         self._began = 0.0
-        self._tasks: dict[Task, Progress] = {}
+        self._tasks: dict[ClusterTask, Progress] = {}
         self._printed = 0.0
 
     def __enter__(self) -> "RunView":
@@ -120,7 +120,7 @@ class RunView:
         """A node failed."""
         self._console.print(Text.assemble(("  ✗ ", "red"), f"{node:<24}", ("failed", "red")))
 
-    def training(self, task: Task, progress: Progress) -> None:
+    def training(self, task: ClusterTask, progress: Progress) -> None:
         """A training process reports."""
         before = self._tasks.get(task)
         if before and not progress.metrics:
@@ -144,7 +144,7 @@ class RunView:
         self._live.update(Spinner("dots", Text(f"{self._node:<24}{line}")))
 
 
-def training_line(tasks: dict[Task, Progress]) -> str:
+def training_line(tasks: dict[ClusterTask, Progress]) -> str:
     """One line for a cluster that trains: step, loss, examples per second, and where each process is."""
     chief = tasks.get(CHIEF_TASK) or next(iter(tasks.values()))
     if chief.phase == "start":

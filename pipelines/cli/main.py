@@ -14,8 +14,8 @@ from tfx_distribute.pipelines.cli.options import (
     PARAMETER,
     PIPELINE,
     load,
-    local_places,
     refuse,
+    run_paths,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def main() -> None:
 def validate(pipeline: str, given: tuple[str, ...]) -> None:
     """Checks a pipeline file, its module and its local data, without running anything."""
     spec, module = load(pipeline, given)
-    local_places(spec)
+    run_paths(spec)
     click.echo(f"{pipeline}: valid ({spec.name}: {module.train} of {module.file})")
 
 
@@ -53,7 +53,7 @@ def plan(pipeline: str, given: tuple[str, ...], target: str, output: str) -> Non
     """
     spec, module = load(pipeline, given, target)
     if target == "local":
-        local_places(spec)
+        run_paths(spec)
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -98,7 +98,7 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
     """
     shell.check_limits()
     spec, module = load(pipeline, given)
-    places = local_places(spec, root)
+    places = run_paths(spec, root)
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.user_code import user_exit
 
-MOST_LINES = 12
+MAX_LINES = 12
 
 
 def explain(error: BaseException, module_folder: Path) -> str:
@@ -30,7 +30,7 @@ def explain(error: BaseException, module_folder: Path) -> str:
     if own:
         lines += [f"  at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}", f"    {own[-1].line}"]
     shown = "\n".join(lines).splitlines()
-    return "\n".join(shown[:MOST_LINES] + ["  ..."] * (len(shown) > MOST_LINES))
+    return "\n".join(shown[:MAX_LINES] + ["  ..."] * (len(shown) > MAX_LINES))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tfx_distribute.pipelines.runners.local.paths import LocalPlaces
+    from tfx_distribute.pipelines.runners.local.paths import RunPaths
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
 
@@ -53,11 +53,11 @@ def load(
         if target == "kubeflow":
             from tfx_distribute.pipelines.runners.kubeflow import target as kubeflow_target
 
-            kubeflow_target.checked(spec)
+            kubeflow_target.validate_target(spec)
         elif target == "vertex":
             from tfx_distribute.pipelines.runners.vertex import target as vertex_target
 
-            vertex_target.checked(spec)
+            vertex_target.validate_target(spec)
         else:
             data_checks.check_data(spec)
             strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "this machine")
@@ -66,7 +66,7 @@ def load(
     return spec, module
 
 
-def local_places(spec: "PipelineSpec", root: str | None = None) -> "LocalPlaces":
+def run_paths(spec: "PipelineSpec", root: str | None = None) -> "RunPaths":
     """Decides where a run on this machine keeps its things; ends the program where that cannot be.
 
     Args:
@@ -77,7 +77,7 @@ def local_places(spec: "PipelineSpec", root: str | None = None) -> "LocalPlaces"
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
-        return paths.local_places(spec, root)
+        return paths.run_paths(spec, root)
     except ConfigurationError as error:
         refuse(str(error))
 

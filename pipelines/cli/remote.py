@@ -147,9 +147,9 @@ def _to_kubeflow(
 ) -> bool:
     """Runs it on Kubeflow Pipelines; returns whether it ended well, as far as that is waited for."""
     from tfx_distribute.pipelines.runners.kubeflow import client as kubeflow_client
-    from tfx_distribute.pipelines.runners.kubeflow.target import checked
+    from tfx_distribute.pipelines.runners.kubeflow.target import validate_target
 
-    target = checked(spec)
+    target = validate_target(spec)
     login = kubeflow_client.Login(
         target.host,
         target.namespace,
@@ -173,7 +173,7 @@ def _to_kubeflow(
         return True
     state = installation.wait(submitted.run_id, click.echo)
     click.echo(f"ended    {state.lower()}")
-    return state in kubeflow_client.WELL
+    return state in kubeflow_client.SUCCESS_STATES
 
 
 def _to_vertex(
@@ -181,7 +181,7 @@ def _to_vertex(
 ) -> bool:
     """Runs it on Vertex AI; returns whether it ended well, as far as that is waited for."""
     from tfx_distribute.pipelines.runners.vertex import client as vertex_client
-    from tfx_distribute.pipelines.runners.vertex.target import checked
+    from tfx_distribute.pipelines.runners.vertex.target import validate_target
 
     run = vertex_client.Run(
         name=spec.name,
@@ -192,7 +192,7 @@ def _to_vertex(
         experiment=options["experiment"],
         labels=_labels(options["labels"]),
     )
-    pipelines = vertex_client.Pipelines(checked(spec))
+    pipelines = vertex_client.Pipelines(validate_target(spec))
     if options["cron"]:
         given = {name: options[name] for name in _SCHEDULE if options[name] is not None}
         schedule = pipelines.schedule(run, vertex_client.Schedule(options["cron"], **given))
@@ -204,7 +204,7 @@ def _to_vertex(
         return True
     state = pipelines.wait(submitted.name, click.echo)
     click.echo(f"ended    {state}")
-    return state == vertex_client.WELL
+    return state == vertex_client.SUCCESS_STATE
 
 
 def _labels(given: tuple[str, ...]) -> dict[str, str]:

@@ -1,12 +1,12 @@
 """Whether the Trainer's machine goes with what it is asked to do. Imports no TensorFlow."""
 
 from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.pipelines.spec.machines import Node
+from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
-def check(node: Node, distribution: Distribution, platform: accelerators.Platform) -> None:
+def check(node: MachineSpec, distribution: Distribution, platform: accelerators.Platform) -> None:
     """Refuses machines whose devices the strategy does not train on, or that have fewer than it is to use.
 
     Args:
@@ -21,26 +21,27 @@ def check(node: Node, distribution: Distribution, platform: accelerators.Platfor
     devices = accelerators.count(node.accelerator, node.accelerator_count, node.topology) if node.accelerator else 0
     if is_tpu(node) != (distribution.strategy == "tpu"):
         raise ConfigurationError(
-            f"nodes.Trainer.accelerator: strategy {distribution.strategy} does not train on {node.accelerator or 'a CPU'}"
-            "; write strategy: tpu with a TPU, and with nothing else"
+            f"resources.Trainer.accelerator: strategy {distribution.strategy} does not train on "
+            f"{node.accelerator or 'a CPU'}; write strategy: tpu with a TPU, and with nothing else"
         )
     if is_tpu(node) and accelerators.hosts(str(node.accelerator), node.accelerator_count, node.topology) > 1:
         raise ConfigurationError(
-            f"nodes.Trainer.topology: {node.topology} is several machines, and the strategy tpu trains on one here; write "
-            "a smaller topology"
+            f"resources.Trainer.topology: {node.topology} is several machines, and the strategy tpu trains on one here; "
+            "write a smaller topology"
         )
     wanted = distribution.accelerator_count
     if distribution.accelerator_type == "gpu" and not devices:
         raise ConfigurationError(
-            "nodes.Trainer.accelerator: is missing, and accelerator_type is gpu; write the kind of GPU, such as nvidia-l4"
+            "resources.Trainer.accelerator: is missing, and accelerator_type is gpu; write the kind of GPU, "
+            "such as nvidia-l4"
         )
     if devices and wanted > devices:
         raise ConfigurationError(
             f"accelerator_count: {wanted} devices per training process, but a machine has {devices} "
-            f"(nodes.Trainer); write accelerator_count: {devices} or 0, or nodes.Trainer.accelerator_count: {wanted}"
+            f"(resources.Trainer); write accelerator_count: {devices} or 0, or resources.Trainer.accelerator_count: {wanted}"
         )
 
 
-def is_tpu(node: Node) -> bool:
+def is_tpu(node: MachineSpec) -> bool:
     """Whether a machine has a TPU."""
     return node.accelerator is not None and accelerators.resource(node.accelerator) == accelerators.TPU_RESOURCE

@@ -19,7 +19,15 @@ from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.trainer_module.job import layout_rules, strategy_table
 from tfx_distribute.trainer_module.job import shard_plan as shards_lib
-from tfx_distribute.trainer_module.job.cluster import CHIEF, EVALUATOR, WORKER, Cluster, Task, replicas_of_roles, serves
+from tfx_distribute.trainer_module.job.cluster import (
+    CHIEF,
+    EVALUATOR,
+    WORKER,
+    Cluster,
+    ClusterTask,
+    is_server,
+    replicas_of_roles,
+)
 from tfx_distribute.trainer_module.job.step_plan import pass_of
 from tfx_distribute.trainer_module.job.training_job import Distribution, keras_environment
 
@@ -172,22 +180,22 @@ def _launches(spec: PipelineSpec, distribution: Distribution, target: str) -> di
     environment = keras_environment(spec.trainer.parameters.keras_version)
     name = f"{spec.name}-0123456789"
     if target == "kubeflow":
-        cluster = kubeflow_target.checked(spec)
-        settings = kubeflow_target.launcher(spec.name, spec.nodes, cluster)
+        cluster = kubeflow_target.validate_target(spec)
+        settings = kubeflow_target.launcher(spec.name, spec.resources, cluster)
         address = f"{cluster.training_dir or cluster.pipeline_root}/{name}/job.json"
-        if settings_lib.wanted(settings, distribution):
+        if settings_lib.runs_remotely(settings, distribution):
             return tfjob_manifest.manifest(name, address, distribution, environment, settings, owner=None)
     if target == "vertex":
-        cloud = vertex_target.checked(spec)
-        settings = vertex_target.launcher(spec.name, spec.nodes, cloud)
-        if settings_lib.wanted(settings, distribution):
+        cloud = vertex_target.validate_target(spec)
+        settings = vertex_target.launcher(spec.name, spec.resources, cloud)
+        if settings_lib.runs_remotely(settings, distribution):
             return custom_job_spec.request(
                 name, f"{cloud.pipeline_root}/{name}/job.json", distribution, environment, settings
             )
     return None
 
 
-def _devices(distribution: Distribution, row: strategy_table.Strategy) -> int | None:
+def _devices(distribution: Distribution, row: strategy_table.StrategyInfo) -> int | None:
     """Devices of each training process."""
     if not row.all_devices:
         return 1
@@ -198,7 +206,7 @@ def _devices(distribution: Distribution, row: strategy_table.Strategy) -> int | 
     return 1 if distribution.accelerator_type == "cpu" else None
 
 
-def _replicas(distribution: Distribution, row: strategy_table.Strategy, devices: int | None) -> int | None:
+def _replicas(distribution: Distribution, row: strategy_table.StrategyInfo, devices: int | None) -> int | None:
     """Replicas that train in step: a worker of parameter servers waits for no other, and a mesh's groups are one each."""
     if row.name == "model_parallel" and distribution.mesh:
         return layout_rules.parse_mesh(distribution.mesh)[0]
@@ -220,10 +228,10 @@ def _processes(distribution: Distribution) -> tuple[ProcessPlan, ...]:
     )
 
 
-def _part(distribution: Distribution, task: Task) -> str:
+def _part(distribution: Distribution, task: ClusterTask) -> str:
     if task.role == EVALUATOR:
         return "evaluates after each epoch, while the others train"
-    if not serves(distribution, task):
+    if not is_server(distribution, task):
         asynchronous = strategy_table.strategy_named(distribution.strategy).parameter_servers
         return "coordinates: gives steps to workers" if asynchronous else "trains"
     return "trains, whenever it is free" if task.role == WORKER else "holds variables"
@@ -232,7 +240,7 @@ def _part(distribution: Distribution, task: Task) -> str:
 def _data(
     spec: PipelineSpec,
     distribution: Distribution,
-    row: strategy_table.Strategy,
+    row: strategy_table.StrategyInfo,
     replicas: int | None,
     batch: int | None,
     target: str,
@@ -267,7 +275,7 @@ def _data(
 def _warnings(
     spec: PipelineSpec,
     distribution: Distribution,
-    row: strategy_table.Strategy,
+    row: strategy_table.StrategyInfo,
     data: DataPlan | None,
     devices: int | None,
     replicas: int | None,

@@ -14,14 +14,14 @@ from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.spec import user_module
-from tfx_distribute.pipelines.spec.machines import DEFAULT, Node
+from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 SMALL_RETRIES = 1  # of a step that has other machines train
 
 
-def compiled(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
+def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
     """The pipeline as TFX compiles it, a PipelineJob.
 
     Args:
@@ -36,7 +36,7 @@ def compiled(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> d
 
 
 @contextlib.contextmanager
-def built(
+def built_pipeline(
     spec: PipelineSpec, module: user_module.Module, pipeline_root: str, image: str, enable_cache: bool
 ) -> Iterator[tuple[pipeline_lib.Pipeline, dict[str, Any]]]:
     """The TFX pipeline of a pipeline file, and the defaults of its parameters; within the block its module can be imported.
@@ -49,7 +49,7 @@ def built(
       enable_cache: Whether steps whose inputs have not changed take their outputs from an earlier run.
     """
     pushed = spec.push.directory if spec.push else None
-    places = tfx_pipeline.Places(
+    places = tfx_pipeline.PipelinePaths(
         pipeline_root=pipeline_root,
         metadata=None,
         push_directory=pushed or f"{pipeline_root.rstrip('/')}/{spec.name}/serving",
@@ -60,7 +60,7 @@ def built(
 
 
 @contextlib.contextmanager
-def told(
+def configured_trainers(
     pipeline: pipeline_lib.Pipeline,
     settings: settings_lib.Settings,
     checkpoint_dir: str | None,
@@ -85,11 +85,11 @@ def told(
             properties = trainer.spec.exec_properties
             given = {name: _value(value, defaults) for name, value in properties.items()}
             own = settings_lib.from_json(given["launcher"]) if given.get("launcher") else settings
-            if not settings_lib.wanted(own, job_builder.training_parameters(given)[0]):
+            if not settings_lib.runs_remotely(own, job_builder.training_parameters(given)[0]):
                 in_step.append(trainer.id)
             if not given.get("launcher"):
                 # A small step never trains, also in a run that asks for one process.
-                elsewhere = settings if trainer.id in in_step else settings_lib.always(settings)
+                elsewhere = settings if trainer.id in in_step else settings_lib.force_remote(settings)
                 properties["launcher"] = settings_lib.to_json(elsewhere)
             if checkpoint_dir and not given.get("checkpoint_dir"):
                 properties["checkpoint_dir"] = checkpoint_dir
@@ -100,7 +100,7 @@ def told(
             trainer.spec.exec_properties.update(before[trainer.id])
 
 
-def small_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:
+def launcher_only_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:
     """Those whose steps have other machines train: another try finds what goes on there, and loses nothing."""
     return [name for name, component in components.items() if isinstance(component, Trainer) and name not in in_step]
 
@@ -111,20 +111,22 @@ def _value(value: Any, defaults: Mapping[str, Any]) -> Any:
     return value
 
 
-def check_nodes(nodes: Mapping[str, Node], components: Mapping[str, base_node.BaseNode], *others: str) -> None:
+def check_resources(
+    resources: Mapping[str, MachineSpec], components: Mapping[str, base_node.BaseNode], *others: str
+) -> None:
     """Refuses machines of components that a pipeline has not.
 
     Args:
-      nodes: Component -> machine.
+      resources: Component -> machine.
       components: Those of the pipeline.
       *others: What else may have a machine.
 
     Raises:
       ConfigurationError: There is one.
     """
-    for name in nodes:
+    for name in resources:
         if name not in (*components, DEFAULT, *others):
-            raise ConfigurationError(f"nodes.{name}: the pipeline has no such component; it has {', '.join(components)}")
+            raise ConfigurationError(f"resources.{name}: the pipeline has no such component; it has {', '.join(components)}")
 
 
 def runtime_defaults(components: Mapping[str, base_node.BaseNode]) -> dict[str, Any]:

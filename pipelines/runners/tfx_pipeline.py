@@ -46,7 +46,7 @@ _LOSSY = (
 
 
 @dataclass(frozen=True)
-class Places:
+class PipelinePaths:
     """Where a pipeline keeps its things.
 
     Attributes:
@@ -69,7 +69,7 @@ def sqlite(path: str) -> Any:
     return metadata.sqlite_metadata_connection_config(path)
 
 
-def build(spec: PipelineSpec, module: Module, places: Places, enable_cache: bool = True) -> pipeline.Pipeline:
+def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cache: bool = True) -> pipeline.Pipeline:
     """Makes the TFX pipeline.
 
     The parameters become pipeline parameters (`RuntimeParameter`); `parameter_values` has their values. TFX

@@ -21,7 +21,7 @@ ScalarValue = Annotated[Scalar, BeforeValidator(_check_scalar)]
 _MAX_INT = 2**63 - 1  # of ML Metadata and of protocol buffers
 
 
-class Model(BaseModel):
+class SpecModel(BaseModel):
     """A part of a pipeline file: no other keys than its own, no value turned into another, its docstrings in the schema."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, validate_default=True)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tfx_distribute.pipelines.spec.base import Model, Scalar
+from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -55,7 +55,7 @@ RUNNERS = {
 }
 
 
-class Beam(Model):
+class Beam(SpecModel):
     """Where the Beam pipelines of all components run. Options have Beam's own names."""
 
     runner: Literal["direct", "dataflow", "flink", "spark"] = "direct"

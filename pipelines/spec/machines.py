@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tfx_distribute.pipelines.spec.base import Model
+from tfx_distribute.pipelines.spec.base import SpecModel
 
-DEFAULT, TRAINER, PARAMETER_SERVER = "default", "Trainer", "ParameterServer"  # keys of `nodes`, beside components
+DEFAULT, TRAINER, PARAMETER_SERVER = "default", "Trainer", "ParameterServer"  # keys of `resources`, beside components
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|Ki|[MGTP]i?|)$")
 _FACTORS = {
@@ -44,7 +44,7 @@ Quantity = Annotated[
 ]
 
 
-class Toleration(Model):
+class Toleration(SpecModel):
     """A taint of nodes that is no hindrance; the fields are Kubernetes's own."""
 
     key: str = ""
@@ -57,7 +57,7 @@ class Toleration(Model):
     """Effect of the taint; empty for all."""
 
 
-class Node(Model):
+class MachineSpec(SpecModel):
     """A machine, or as much of one as a step or a training process gets."""
 
     machine_type: str = ""
@@ -83,9 +83,9 @@ class Node(Model):
     """Taints of Kubernetes's nodes that do not matter, beside those that follow from the rest."""
 
 
-SMALL = Node(cpu="1", memory="4Gi")  # what a step takes that has other machines train, and waits
+SMALL = MachineSpec(cpu="1", memory="4Gi")  # what a step takes that has other machines train, and waits
 
 
-def node(nodes: Mapping[str, Node], name: str) -> Node:
+def machine_of(resources: Mapping[str, MachineSpec], name: str) -> MachineSpec:
     """The machine of a component, or of a kind of training process; as `default` has it, where nothing is said of it."""
-    return nodes.get(name) or nodes.get(DEFAULT) or Node()
+    return resources.get(name) or resources.get(DEFAULT) or MachineSpec()

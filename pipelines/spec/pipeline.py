@@ -22,14 +22,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
 from tfx_distribute.pipelines.spec import files, metric_config
-from tfx_distribute.pipelines.spec.base import Model, Scalar, ScalarValue
+from tfx_distribute.pipelines.spec.base import Scalar, ScalarValue, SpecModel
 from tfx_distribute.pipelines.spec.beam import Beam
-from tfx_distribute.pipelines.spec.machines import Node
+from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.targets import Targets
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.training_job import Distribution, Reading, Recovery, Schedule
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
-_Kind = TypeVar("_Kind", Distribution, Schedule, Reading, Recovery)
+_Kind = TypeVar("_Kind", Distribution, TrainingOptions, InputOptions, FaultTolerance)
 
 _MAX_PROCESSES = 1_000  # of a role: far beyond any cluster of tf.distribute, whose documents grow with its square
 
@@ -56,7 +56,7 @@ def _input_path(value: str, info: ValidationInfo) -> str:
 InputPath = Annotated[str, AfterValidator(_input_path)]
 
 
-class Data(Model):
+class Data(SpecModel):
     """Where examples come from: exactly one of `csv`, `tfrecord`, `parquet` and `example_gen`."""
 
     SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "example_gen")
@@ -94,7 +94,7 @@ class Data(Model):
         return name, getattr(self, name)
 
 
-class Transform(Model):
+class Transform(SpecModel):
     """TFX Transform: features are computed once for training, evaluation and serving."""
 
     preprocessing_fn: str = "preprocessing_fn"
@@ -103,7 +103,7 @@ class Transform(Model):
     """Leaves out the statistics of features after the transform; those before it are StatisticsGen's."""
 
 
-class Shards(Model):
+class Shards(SpecModel):
     """Sharder: examples are written as shards that training processes share."""
 
     PARAMETERS: ClassVar[tuple[str, ...]] = ("num_shards",)  # that can be given anew with `-p`
@@ -117,7 +117,7 @@ class Shards(Model):
     """Seed of the order of examples."""
 
 
-class Parameters(Model):
+class Parameters(SpecModel):
     """The pipeline parameters of the Trainer, with the pipeline's defaults. Each can be given anew with `-p name=value`."""
 
     strategy: str = Field(Distribution.strategy, json_schema_extra={"enum": list(strategy_table.NAMES)})
@@ -147,59 +147,61 @@ class Parameters(Model):
     `kernel = unsharded, model; bias = model`."""
     tpu: str = Distribution.tpu
     """TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for a TPU VM's own."""
-    per_replica_batch_size: int = Field(Schedule.per_replica_batch_size, ge=1)
+    per_replica_batch_size: int = Field(TrainingOptions.per_replica_batch_size, ge=1)
     """Examples that one replica takes in one training step; the global batch is that times the replicas."""
-    train_steps: int = Field(Schedule.train_steps, ge=0)
+    train_steps: int = Field(TrainingOptions.train_steps, ge=0)
     """Training steps in all; or write `epochs`."""
-    epochs: int = Field(Schedule.epochs, ge=0)
+    epochs: int = Field(TrainingOptions.epochs, ge=0)
     """Times that each example is seen; or write `train_steps`."""
-    eval_steps: int = Field(Schedule.eval_steps, ge=0)
+    eval_steps: int = Field(TrainingOptions.eval_steps, ge=0)
     """Batches of each evaluation while training; 0 for the whole split."""
-    precision: str = Field(Schedule.precision, json_schema_extra={"enum": list(strategy_table.PRECISIONS)})
+    precision: str = Field(TrainingOptions.precision, json_schema_extra={"enum": list(strategy_table.PRECISIONS)})
     """Keras precision policy."""
     learning_rate_scaling: str = Field(
-        Schedule.learning_rate_scaling, json_schema_extra={"enum": list(strategy_table.LEARNING_RATE_SCALINGS)}
+        TrainingOptions.learning_rate_scaling, json_schema_extra={"enum": list(strategy_table.LEARNING_RATE_SCALINGS)}
     )
     """What the replicas do to the learning rate of `build_model`: nothing, times their number, times its square root."""
-    warmup_steps: int = Field(Schedule.warmup_steps, ge=0)
+    warmup_steps: int = Field(TrainingOptions.warmup_steps, ge=0)
     """Training steps in which the learning rate rises, evenly, to its value."""
-    seed: int = Field(Schedule.seed, ge=0, lt=2**32)
+    seed: int = Field(TrainingOptions.seed, ge=0, lt=2**32)
     """Seed of initial weights and shuffling."""
-    keras_version: int = Field(Schedule.keras_version, json_schema_extra={"enum": list(strategy_table.KERAS_VERSIONS)})
+    keras_version: int = Field(
+        TrainingOptions.keras_version, json_schema_extra={"enum": list(strategy_table.KERAS_VERSIONS)}
+    )
     """Generation of Keras that `tf.keras` is."""
-    global_clipnorm: FiniteFloat = Field(Schedule.global_clipnorm, ge=0)
+    global_clipnorm: FiniteFloat = Field(TrainingOptions.global_clipnorm, ge=0)
     """Norm over all variables that gradients are clipped to; 0 clips none."""
-    gradient_accumulation_steps: int = Field(Schedule.gradient_accumulation_steps, ge=1)
+    gradient_accumulation_steps: int = Field(TrainingOptions.gradient_accumulation_steps, ge=1)
     """Batches of each replica whose gradients are summed for one training step."""
-    jit_compile: bool = Schedule.jit_compile
+    jit_compile: bool = TrainingOptions.jit_compile
     """Whether XLA compiles the computation of gradients."""
-    steps_per_execution: int = Field(Schedule.steps_per_execution, ge=0)
+    steps_per_execution: int = Field(TrainingOptions.steps_per_execution, ge=0)
     """Training steps of one TensorFlow call; 0 for as many as take half a second."""
-    profile_steps: str = Schedule.profile_steps
+    profile_steps: str = TrainingOptions.profile_steps
     """First and last training step that the TensorBoard profiler watches, such as `100,120`; empty for none."""
-    drop_remainder: bool = Schedule.drop_remainder
+    drop_remainder: bool = TrainingOptions.drop_remainder
     """Whether all batches have the same size; what is left of an epoch then goes into the next one."""
-    shuffle_buffer_size: int = Field(Reading.shuffle_buffer_size, ge=0)
+    shuffle_buffer_size: int = Field(InputOptions.shuffle_buffer_size, ge=0)
     """Examples that are shuffled among each other, over all processes; 0 for as many as 64 MiB hold, at most 10,000."""
-    cycle_length: int = Field(Reading.cycle_length, ge=1)
+    cycle_length: int = Field(InputOptions.cycle_length, ge=1)
     """Files that a process reads at a time, at most."""
-    num_parallel_calls: int = Field(Reading.num_parallel_calls, ge=0)
+    num_parallel_calls: int = Field(InputOptions.num_parallel_calls, ge=0)
     """Threads that read, and threads that parse; 0 lets tf.data decide."""
-    prefetch_buffer_size: int = Field(Reading.prefetch_buffer_size, ge=0)
+    prefetch_buffer_size: int = Field(InputOptions.prefetch_buffer_size, ge=0)
     """Batches that are made ahead; 0 lets tf.data decide."""
-    cache: str = Field(Reading.cache, json_schema_extra={"enum": list(strategy_table.CACHES)})
+    cache: str = Field(InputOptions.cache, json_schema_extra={"enum": list(strategy_table.CACHES)})
     """Whether a process keeps what it has read in memory; `auto` where that is at most 512 MiB."""
-    max_corrupt_records: int = Field(Reading.max_corrupt_records, ge=0)
+    max_corrupt_records: int = Field(InputOptions.max_corrupt_records, ge=0)
     """Records that cannot be read and are left out, at most."""
-    save_checkpoints_secs: int = Field(Recovery.save_checkpoints_secs, ge=0)
+    save_checkpoints_secs: int = Field(FaultTolerance.save_checkpoints_secs, ge=0)
     """Seconds between two saves of the training state; 0 saves by `save_checkpoints_steps` alone."""
-    save_checkpoints_steps: int = Field(Recovery.save_checkpoints_steps, ge=0)
+    save_checkpoints_steps: int = Field(FaultTolerance.save_checkpoints_steps, ge=0)
     """Training steps between two saves of the training state; 0 saves by `save_checkpoints_secs` alone."""
-    heartbeat_timeout_secs: int = Field(Recovery.heartbeat_timeout_secs, ge=1)
+    heartbeat_timeout_secs: int = Field(FaultTolerance.heartbeat_timeout_secs, ge=1)
     """Seconds without a sign of life after which a training process counts as lost."""
-    max_restarts: int = Field(Recovery.max_restarts, ge=0)
+    max_restarts: int = Field(FaultTolerance.max_restarts, ge=0)
     """How often a cluster that lost a process is started again."""
-    progress_timeout_secs: int = Field(Recovery.progress_timeout_secs, ge=0)
+    progress_timeout_secs: int = Field(FaultTolerance.progress_timeout_secs, ge=0)
     """Seconds without progress after which a training process counts as stuck; 0 for no limit."""
 
     @model_validator(mode="after")
@@ -213,25 +215,25 @@ class Parameters(Model):
         return self._those_of(Distribution)
 
     @property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> TrainingOptions:
         """The parameters that say how long and how training goes."""
-        return self._those_of(Schedule)
+        return self._those_of(TrainingOptions)
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> InputOptions:
         """The parameters that say how examples are read."""
-        return self._those_of(Reading)
+        return self._those_of(InputOptions)
 
     @property
-    def recovery(self) -> Recovery:
+    def recovery(self) -> FaultTolerance:
         """The parameters that say what is done against the loss of a process."""
-        return self._those_of(Recovery)
+        return self._those_of(FaultTolerance)
 
     def _those_of(self, kind: type[_Kind]) -> _Kind:
         return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
 
 
-class Trainer(Model):
+class Trainer(SpecModel):
     """Training: what is predicted, and how."""
 
     label: str | None = None
@@ -255,7 +257,7 @@ class Trainer(Model):
         return hparams
 
 
-class Change(Model):
+class Change(SpecModel):
     """How a metric may change against the latest blessed model."""
 
     absolute: FiniteFloat | None = None
@@ -272,7 +274,7 @@ class Change(Model):
         return self
 
 
-class Metric(Model):
+class Metric(SpecModel):
     """One metric, and what it has to be for the model to be pushed."""
 
     lower_bound: FiniteFloat | None = None
@@ -290,7 +292,7 @@ class Metric(Model):
         return any(value is not None for value in (self.lower_bound, self.upper_bound, self.change))
 
 
-class Evaluate(Model):
+class Evaluate(SpecModel):
     """TFX Evaluator: metrics on held-out examples, and thresholds that a model has to meet to be pushed."""
 
     metrics: dict[str, Metric] = Field(min_length=1)
@@ -318,14 +320,14 @@ class Evaluate(Model):
         return any(metric.has_threshold for metric in self.metrics.values())
 
 
-class Push(Model):
+class Push(SpecModel):
     """TFX Pusher: a model that met its thresholds is copied to where it is served from."""
 
     directory: str | None = None
     """Folder that gets a numbered folder for each model; default `<root>/serving`."""
 
 
-class PipelineSpec(Model):
+class PipelineSpec(SpecModel):
     """A TFX pipeline whose way of training is a parameter."""
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
@@ -347,7 +349,7 @@ class PipelineSpec(Model):
     """Pushing; leave it out to push no model."""
     beam: Beam = Beam()
     """Where the Beam pipelines of all components run."""
-    nodes: dict[str, Node] = Field(default_factory=dict)
+    resources: dict[str, MachineSpec] = Field(default_factory=dict)
     """Machines on Kubeflow and Vertex AI, by component: `Trainer` is that of each training process, `ParameterServer` that
     of parameter servers and their coordinator, `default` that of all components that have none here."""
     targets: Targets = Targets()

@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tfx_distribute.pipelines.spec.base import Model
+from tfx_distribute.pipelines.spec.base import SpecModel
 
 Label = Annotated[str, Field(pattern=r"^[a-z][-_a-z0-9]{0,62}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[-_a-z0-9]{0,63}$")]
 
 
-class LocalTarget(Model):
+class LocalTarget(SpecModel):
     """What is specific to runs on this machine."""
 
     root: str | None = None
@@ -19,7 +19,7 @@ class LocalTarget(Model):
     """First of the consecutive ports that training processes listen on; 0 for any free ones."""
 
 
-class Volume(Model):
+class Volume(SpecModel):
     """A persistent volume claim, which all steps and training processes have."""
 
     claim: str
@@ -28,7 +28,7 @@ class Volume(Model):
     """Folder that it is mounted as."""
 
 
-class Secret(Model):
+class Secret(SpecModel):
     """A Kubernetes secret, whose values all steps and training processes have in their environment."""
 
     name: str
@@ -37,7 +37,7 @@ class Secret(Model):
     """Environment variable -> key of the secret."""
 
 
-class GangScheduling(Model):
+class GangScheduling(SpecModel):
     """How a scheduler starts all pods of a training or none, with Volcano or the scheduler plugins."""
 
     min_available: int | None = Field(None, ge=1)
@@ -50,7 +50,7 @@ class GangScheduling(Model):
     """Seconds to wait for room."""
 
 
-class KubeflowTarget(Model):
+class KubeflowTarget(SpecModel):
     """What is specific to Kubeflow Pipelines."""
 
     image: str
@@ -90,7 +90,7 @@ class KubeflowTarget(Model):
     """`host:port` of Kubeflow Pipelines' metadata store, as its pods reach it."""
 
 
-class VertexTarget(Model):
+class VertexTarget(SpecModel):
     """What is specific to Vertex AI Pipelines. Names are those of the `google-cloud-aiplatform` SDK."""
 
     image: str
@@ -133,7 +133,7 @@ class VertexTarget(Model):
     """Machine of each of them; what it has to have is network."""
 
 
-class Targets(Model):
+class Targets(SpecModel):
     """What is specific to each place that a pipeline runs in."""
 
     local: LocalTarget = LocalTarget()

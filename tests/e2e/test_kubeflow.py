@@ -46,7 +46,7 @@ class Installation:
         shown = yaml.safe_load(text)
         shown["targets"]["kubeflow"]["metadata_service"] = self.metadata.address
         document = yaml.safe_load(file.read_text())
-        document |= {name: shown[name] for name in ("push", "nodes", "targets")}
+        document |= {name: shown[name] for name in ("push", "resources", "targets")}
         file.write_text(yaml.safe_dump(document | changes))
         done = command("compile", file, "--target", "kubeflow", "-o", self.folder / f"{example}.yaml", *words)
         assert done.code == 0, done.output

@@ -10,8 +10,8 @@ import tensorflow as tf
 from running import children
 from training import EXAMPLES, TrainingCluster
 
-from tfx_distribute.trainer_module.job.cluster import Task
-from tfx_distribute.trainer_module.job.training_job import Distribution, Recovery, Schedule, UserModule
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingOptions, UserModule
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 EVERY = 10  # training steps between two saves
@@ -37,9 +37,9 @@ def can_be_struck(cluster: TrainingCluster) -> TrainingCluster:
     cluster.job = replace(
         cluster.job,
         module=UserModule("faulty.build_model", (str(Path(__file__).parent), str(EXAMPLES / "digits"))),
-        schedule=Schedule(32, epochs=2),
+        schedule=TrainingOptions(32, epochs=2),
         outputs=outputs,
-        recovery=Recovery(save_checkpoints_steps=EVERY, heartbeat_timeout_secs=3),
+        recovery=FaultTolerance(save_checkpoints_steps=EVERY, heartbeat_timeout_secs=3),
     )
     return cluster
 
@@ -78,7 +78,7 @@ class Strike:
         self._cluster, self._number, self._step, self._which = cluster, number, step, which
         self.pids: list[int] = []
 
-    def __call__(self, task: Task, progress: Progress) -> None:
+    def __call__(self, task: ClusterTask, progress: Progress) -> None:
         if not self.pids and progress.step > self._step and not progress.message:
             running = sorted(children(self._cluster.server.pid))
             self.pids = [running[index] for index in self._which] if self._which is not None else running

@@ -20,7 +20,7 @@ from training import digits_cluster, write_digits
 from tfx_distribute.components.launchers.local import loopback as loopback_library
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.training_job import Recovery, Schedule
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance, TrainingOptions
 
 
 def loopback(state: str) -> None:
@@ -72,7 +72,7 @@ def main(how: str, folder: Path) -> None:
         os.mkdir(checkpoints)
         # Room for one state of some 130 KiB, or for many.
         mount("-t", "tmpfs", "-o", "size=200k" if how == "full" else "size=10m", "tmpfs", checkpoints)
-        recovery = Recovery(save_checkpoints_secs=0, save_checkpoints_steps=100, heartbeat_timeout_secs=3)
+        recovery = FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=100, heartbeat_timeout_secs=3)
         strategy = STRATEGIES["multi_worker_mirrored"]
         temporary = folder / "temporary"
         temporary.mkdir()
@@ -80,7 +80,9 @@ def main(how: str, folder: Path) -> None:
         if how == "temporary":
             mount("-t", "tmpfs", "-o", "size=400k", "tmpfs", str(temporary))
             cluster.folder = temporary  # of the job document, the reports and the logs
-        result = cluster.train(strategy, Schedule(32, epochs=20), Spoil(how, checkpoints, temporary), recovery=recovery)
+        result = cluster.train(
+            strategy, TrainingOptions(32, epochs=20), Spoil(how, checkpoints, temporary), recovery=recovery
+        )
         free = shutil.disk_usage(temporary).free
         if how == "temporary":
             try:

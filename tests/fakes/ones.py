@@ -2,18 +2,18 @@
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.data.input_pipeline import Feed
+from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.job.step_plan import make_plan
-from tfx_distribute.trainer_module.job.training_job import Data, Reading, Schedule, Split
+from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
 
 
-class Ones(Feed):
+class Ones(InputPipeline):
     """Ones, without end."""
 
     def __init__(self):
-        schedule = Schedule(2, epochs=1)
-        data = Data(Split((), 2), None, "y", None, None)
-        super().__init__(data, None, schedule, Reading(), make_plan(schedule, 2, 1), readers=1, batches=1)
+        schedule = TrainingOptions(2, epochs=1)
+        data = TrainingData(Split((), 2), None, "y", None, None)
+        super().__init__(data, None, schedule, InputOptions(), make_plan(schedule, 2, 1), readers=1, batches=1)
 
     def train(self, context, first_step=0):
         return tf.data.Dataset.from_tensors(((tf.ones([2, 1]), tf.ones([2, 1])), 1.0)).repeat()

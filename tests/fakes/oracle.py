@@ -115,7 +115,13 @@ class Cells:
     def job(self, kind: str, batch: int, name: str):
         import kinds
 
-        from tfx_distribute.trainer_module.job.training_job import Outputs, Recovery, Schedule, TrainingJob, UserModule
+        from tfx_distribute.trainer_module.job.training_job import (
+            FaultTolerance,
+            Outputs,
+            TrainingJob,
+            TrainingOptions,
+            UserModule,
+        )
 
         folder = self.folder / name
         changes = kinds.SCHEDULES.get(kind, {})
@@ -124,9 +130,9 @@ class Cells:
             UserModule(f"kinds.{kind}", (str(Path(__file__).parent),)),
             self.data,
             self.distribution,
-            Schedule(batch, epochs=EPOCHS, keras_version=self.keras, seed=7, **changes),
+            TrainingOptions(batch, epochs=EPOCHS, keras_version=self.keras, seed=7, **changes),
             Outputs(str(folder / "model"), "", "", str(folder / "state")),
-            recovery=Recovery(save_checkpoints_secs=0, save_checkpoints_steps=SAVED_EVERY),
+            recovery=FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=SAVED_EVERY),
         )
 
     def fit(self, kind: str):
@@ -135,7 +141,7 @@ class Cells:
         import tensorflow as tf
 
         from tfx_distribute.trainer_module.data.feature_specs import Features
-        from tfx_distribute.trainer_module.data.input_pipeline import Feed
+        from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
         from tfx_distribute.trainer_module.job.step_plan import make_plan
         from tfx_distribute.trainer_module.training import model_builder
         from tfx_distribute.trainer_module.training.model_adapters import input_names
@@ -143,8 +149,8 @@ class Cells:
         job = self.job(kinds.REFERENCES.get(kind, kind), BATCH, "fit")
         features = Features(self.data)
         plan = make_plan(job.schedule, self.data.train.num_examples, 1)
-        model = model_builder.build(job, model_builder.context(job, features, plan, True)).model
-        feed = Feed(self.data, features, job.schedule, job.reading, plan, readers=1, batches=1)
+        model = model_builder.build(job, model_builder.make_context(job, features, plan, True)).model
+        feed = InputPipeline(self.data, features, job.schedule, job.reading, plan, readers=1, batches=1)
         names = features.inputs().keys() if isinstance(model, kinds._Table) else input_names(model, set(features.inputs()))
         reads = lambda x, *rest: ({name: x[name] for name in names}, *rest)  # noqa: E731
         evaluated = feed.evaluation(tf.distribute.InputContext(), 1).take(feed.eval_steps(1))
@@ -350,9 +356,9 @@ def write_examples_apart(folder: Path):
     from oracle_examples import write_examples
     from pydantic import TypeAdapter
 
-    from tfx_distribute.trainer_module.job.training_job import Data
+    from tfx_distribute.trainer_module.job.training_job import TrainingData
 
-    adapter = TypeAdapter(Data)
+    adapter = TypeAdapter(TrainingData)
     wait([fork(lambda: (folder / "data.json").write_bytes(adapter.dump_json(write_examples(folder))))])
     return adapter.validate_json((folder / "data.json").read_bytes())
 

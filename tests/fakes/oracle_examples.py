@@ -10,7 +10,7 @@ def write_examples(folder: Path):
     import numpy as np
     import tensorflow as tf
 
-    from tfx_distribute.trainer_module.job.training_job import Data, Split
+    from tfx_distribute.trainer_module.job.training_job import Split, TrainingData
 
     random = np.random.default_rng(5)
 
@@ -47,4 +47,4 @@ def write_examples(folder: Path):
         '  feature_path { step: "rows" } } } } } }\n'
     )
     (folder / "schema.pbtxt").write_text(schema)
-    return Data(splits["train"], splits["eval"], "y", None, str(folder / "schema.pbtxt"))
+    return TrainingData(splits["train"], splits["eval"], "y", None, str(folder / "schema.pbtxt"))

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfx_distribute.trainer_module.job.cluster import Task
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.training_job import (
-    Data,
     Distribution,
     Outputs,
-    Schedule,
     Split,
+    TrainingData,
     TrainingJob,
+    TrainingOptions,
     TrainingResult,
     UserModule,
 )
@@ -25,7 +25,7 @@ feature { name: "digit" type: INT presence { min_fraction: 1 } shape { dim { siz
 """
 
 
-def write_digits(folder: Path) -> Data:
+def write_digits(folder: Path) -> TrainingData:
     """The digits that scikit-learn carries as TFRecords, 1,400 to train on and 397 held out, with a schema."""
     import numpy as np
     import tensorflow as tf
@@ -47,7 +47,7 @@ def write_digits(folder: Path) -> Data:
 
     schema = folder / "schema.pbtxt"
     schema.write_text(DIGITS_SCHEMA)
-    return Data(
+    return TrainingData(
         train=write("train", order[:1400]),
         eval=write("eval", order[1400:]),
         label="digit",
@@ -68,13 +68,13 @@ class TrainingCluster:
     job: TrainingJob
     folder: Path
     server: object
-    reports: list[tuple[Task, Progress]] = field(default_factory=list)
+    reports: list[tuple[ClusterTask, Progress]] = field(default_factory=list)
 
     def train(
         self,
         distribution: Distribution | None = None,
-        schedule: Schedule | None = None,
-        on_progress: Callable[[Task, Progress], None] | None = None,
+        schedule: TrainingOptions | None = None,
+        on_progress: Callable[[ClusterTask, Progress], None] | None = None,
         base_port: int = 0,
         **changes: object,
     ) -> TrainingResult:
@@ -88,7 +88,7 @@ class TrainingCluster:
             **changes,  # type: ignore[arg-type]
         )
 
-        def listen(task: Task, progress: Progress) -> None:
+        def listen(task: ClusterTask, progress: Progress) -> None:
             self.reports.append((task, progress))
             if on_progress:
                 on_progress(task, progress)
@@ -111,13 +111,13 @@ class TrainingCluster:
         return Path(self.job.outputs.serving_model_dir)
 
 
-def digits_cluster(folder: Path, digits: Data, server: object) -> TrainingCluster:
+def digits_cluster(folder: Path, digits: TrainingData, server: object) -> TrainingCluster:
     """A training cluster on the digits with the example's model."""
     job = TrainingJob(
         module=UserModule("model.build_model", (str(EXAMPLES / "digits"),)),
         data=digits,
         distribution=Distribution(accelerator_type="cpu"),
-        schedule=Schedule(per_replica_batch_size=64, epochs=2),
+        schedule=TrainingOptions(per_replica_batch_size=64, epochs=2),
         outputs=Outputs(str(folder / "model"), str(folder / "run"), str(folder / "result.json")),
         hparams={"hidden_units": 64, "learning_rate": 0.002},
     )

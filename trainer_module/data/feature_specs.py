@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.training_job import Data
+from tfx_distribute.trainer_module.job.training_job import TrainingData
 
 FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ...
 
@@ -27,7 +27,7 @@ class Features:
       example_weight: Name of the feature that says what each example counts, one of `examples`, or None.
     """
 
-    def __init__(self, data: Data):
+    def __init__(self, data: TrainingData):
         self._transform_graph = data.transform_graph
         if data.transform_graph:
             self.transform: tft.TFTransformOutput | None = tft.TFTransformOutput(data.transform_graph)
@@ -46,7 +46,7 @@ class Features:
         """The features that a model may read: all but the label and the weight."""
         return {name: spec for name, spec in self.examples.items() if name not in (self.label, self.example_weight)}
 
-    def only(self, names: set[str]) -> "Features":
+    def select(self, names: set[str]) -> "Features":
         """The same, but for features that nobody reads: of the inputs, only `names` are parsed."""
         fewer = copy.copy(self)
         kept = {*names, self.label, self.example_weight}

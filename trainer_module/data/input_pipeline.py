@@ -16,11 +16,11 @@ from tfx_distribute.trainer_module.data import record_stream as reading_lib
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import Plan
-from tfx_distribute.trainer_module.job.training_job import Data, Reading, Schedule, Split
+from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
 
 
 @dataclass(frozen=True)
-class Feed:
+class InputPipeline:
     """The datasets of a job.
 
     Attributes:
@@ -33,10 +33,10 @@ class Feed:
       batches: Batches that each of them takes in one step; 0 where they do not train in step.
     """
 
-    data: Data
+    data: TrainingData
     features: Features
-    schedule: Schedule
-    reading: Reading
+    schedule: TrainingOptions
+    reading: InputOptions
     plan: Plan
     readers: int
     batches: int
@@ -132,7 +132,7 @@ class Feed:
         sizes = reading_lib.step_sizes(split.num_examples, steps, reader, readers, batches)
         return self._parsed(records.rebatch(sizes).repeat())
 
-    def of_global_batch(self, num_replicas: int) -> "Feed":
+    def of_global_batch(self, num_replicas: int) -> "InputPipeline":
         """The same, but for one reader that divides batches among replicas by itself."""
         batch = self.schedule.per_replica_batch_size * num_replicas
         schedule = replace(self.schedule, per_replica_batch_size=batch)

@@ -11,11 +11,11 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data.tfrecords import is_gzipped
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import shard_plan as shards_lib
-from tfx_distribute.trainer_module.job.training_job import Reading, Split
+from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
 
 BUFFER_BYTES = 64 << 20  # that are read ahead, over all files that are read at a time
 SHUFFLE_BYTES = 64 << 20  # that are held to be shuffled, where nobody says how many examples
-MOST_SHUFFLED = 10_000  # shards are shuffled already, and what fits the processor's cache is quicker
+MAX_SHUFFLED = 10_000  # shards are shuffled already, and what fits the processor's cache is quicker
 CACHE_BYTES = 512 << 20  # that a process keeps in memory, where nobody says whether to
 GZIP_RATIO = 4  # by which examples are larger when uncompressed, about
 SHARING_BLOCK = 512  # records that processes which share a file divide at a time
@@ -24,7 +24,7 @@ Number = Any  # an int or, where workers of parameter servers take the same func
 
 
 def shuffled(
-    split: Split, reader: Number, readers: int, seed: int, reading: Reading, first_pass: Number = 0, skipped: Number = 0
+    split: Split, reader: Number, readers: int, seed: int, reading: InputOptions, first_pass: Number = 0, skipped: Number = 0
 ) -> tf.data.Dataset:
     """A process's share of a split, again and again without end, in blocks, shuffled anew each time round.
 
@@ -83,7 +83,7 @@ def shuffled(
     return _without_first(blocks, skipped)
 
 
-def in_order(split: Split, reader: Number, readers: int, reading: Reading) -> tf.data.Dataset:
+def in_order(split: Split, reader: Number, readers: int, reading: InputOptions) -> tf.data.Dataset:
     """A process's share of a split, once, record by record.
 
     It is every `readers`-th example from number `reader` on, in their order unless the process has more shards than it reads
@@ -112,12 +112,12 @@ def count(files: Sequence[str]) -> int:
     return int(batches.reduce(0, lambda total, size: total + size).numpy())
 
 
-def shuffle_buffer_size(split: Split, reading: Reading) -> int:
+def shuffle_buffer_size(split: Split, reading: InputOptions) -> int:
     """How many examples of a split are shuffled among each other, over all processes."""
     if reading.shuffle_buffer_size:
         return min(reading.shuffle_buffer_size, max(1, split.num_examples))
     each = max(1, _uncompressed_bytes(split) // max(1, split.num_examples))
-    return max(1, min(split.num_examples, MOST_SHUFFLED, SHUFFLE_BYTES // each))
+    return max(1, min(split.num_examples, MAX_SHUFFLED, SHUFFLE_BYTES // each))
 
 
 def examples_of(num_examples: Number, reader: Number, readers: int) -> Number:
@@ -144,7 +144,7 @@ def _uncompressed_bytes(split: Split) -> int:
     return split.num_bytes * (GZIP_RATIO if split.files and is_gzipped(split.files[0]) else 1)
 
 
-def _cached(split: Split, reading: Reading, groups: float) -> bool:
+def _cached(split: Split, reading: InputOptions, groups: float) -> bool:
     return reading.cache == "memory" or (reading.cache == "auto" and _uncompressed_bytes(split) / groups <= CACHE_BYTES)
 
 

@@ -24,7 +24,7 @@ EVALUATOR = "evaluator"
 
 
 @dataclass(frozen=True, order=True)
-class Task:
+class ClusterTask:
     """One process of a cluster.
 
     Attributes:
@@ -44,7 +44,7 @@ class Task:
         return f"{self.role}-{self.index}"
 
 
-CHIEF_TASK = Task(CHIEF, 0)
+CHIEF_TASK = ClusterTask(CHIEF, 0)
 
 
 def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
@@ -72,13 +72,13 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
     return {role: count for role, count in roles.items() if count}
 
 
-def serves(distribution: Distribution, task: Task) -> bool:
+def is_server(distribution: Distribution, task: ClusterTask) -> bool:
     """Whether a task only does what the coordinator tells it, and goes on for as long as that one does."""
     row = strategy_table.strategy_named(distribution.strategy)
     return row.parameter_servers and task.role in (WORKER, PARAMETER_SERVER)
 
 
-def uses_accelerators(distribution: Distribution, task: Task) -> bool:
+def uses_accelerators(distribution: Distribution, task: ClusterTask) -> bool:
     """Whether a task computes on GPUs where there are any: a coordinator and its parameter servers do not."""
     row = strategy_table.strategy_named(distribution.strategy)
     return not (row.parameter_servers and task.role in (CHIEF, PARAMETER_SERVER))
@@ -101,11 +101,11 @@ class Cluster:
         return Cluster({role: tuple(itertools.islice(remaining, count)) for role, count in roles.items()})
 
     @property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[ClusterTask, ...]:
         """All tasks, the chief first."""
-        return tuple(Task(role, index) for role, hosts in self.addresses.items() for index in range(len(hosts)))
+        return tuple(ClusterTask(role, index) for role, hosts in self.addresses.items() for index in range(len(hosts)))
 
-    def tf_config(self, task: Task) -> str:
+    def tf_config(self, task: ClusterTask) -> str:
         """The value of TF_CONFIG for one of the cluster's tasks."""
         return json.dumps(
             {
@@ -134,7 +134,7 @@ def tf_config_for(distribution: Distribution, environ: Mapping[str, str]) -> str
     return json.dumps(document)
 
 
-def task_from_environment(environ: Mapping[str, str]) -> Task:
+def task_from_environment(environ: Mapping[str, str]) -> ClusterTask:
     """The task that this process is, from its TF_CONFIG; without one, the chief of a cluster of one.
 
     A cluster without a chief is led by worker 0, as `tf.distribute` has it.
@@ -148,9 +148,9 @@ def task_from_environment(environ: Mapping[str, str]) -> Task:
     try:
         document = json.loads(text)
         roles = document.get("cluster") or {}
-        task = Task(str(document["task"]["type"]), int(document["task"]["index"])) if roles else CHIEF_TASK
+        task = ClusterTask(str(document["task"]["type"]), int(document["task"]["index"])) if roles else CHIEF_TASK
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"TF_CONFIG of this process is not valid: {text!r} ({error})") from error
-    if CHIEF not in roles and task == Task(WORKER, 0):
+    if CHIEF not in roles and task == ClusterTask(WORKER, 0):
         return CHIEF_TASK
     return task

@@ -8,11 +8,11 @@ A split's examples have one order, whatever reads them: example `g` of a split i
 import math
 from dataclasses import dataclass
 
-from tfx_distribute.trainer_module.job.training_job import Reading, Split
+from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
 
 SHARD_BYTES = 128 << 20  # that a shard has at most, where nobody says how many there are
-MOST_AT_A_TIME = Reading.cycle_length
-LEAST_SHARDS = 16  # so that 2, 4, 8 or 16 processes have files of their own, and several files are read at a time
+MAX_OPEN_FILES = InputOptions.cycle_length
+MIN_SHARDS = 16  # so that 2, 4, 8 or 16 processes have files of their own, and several files are read at a time
 
 
 def num_shards(num_examples: int, num_bytes: int, num_readers: int) -> tuple[int, str]:
@@ -26,17 +26,17 @@ def num_shards(num_examples: int, num_bytes: int, num_readers: int) -> tuple[int
     Returns:
       The number of shards, and the reason.
     """
-    at_least = max(LEAST_SHARDS, math.ceil(num_bytes / SHARD_BYTES))
+    at_least = max(MIN_SHARDS, math.ceil(num_bytes / SHARD_BYTES))
     each = math.ceil(at_least / num_readers)
-    if each > MOST_AT_A_TIME:
-        each = LEAST_SHARDS * math.ceil(each / LEAST_SHARDS)  # see `at_a_time`
+    if each > MAX_OPEN_FILES:
+        each = MIN_SHARDS * math.ceil(each / MIN_SHARDS)  # see `at_a_time`
     wanted = num_readers * each
     if wanted > num_examples:
         return num_examples, f"one for each of {num_examples} examples"
-    if at_least > LEAST_SHARDS:
+    if at_least > MIN_SHARDS:
         reason = f"{wanted} shards: {_size(num_bytes)} in shards of at most {SHARD_BYTES >> 20} MiB"
     else:
-        reason = f"{wanted} shards: {_size(num_bytes)} would fit in fewer, but {LEAST_SHARDS} serve any few processes"
+        reason = f"{wanted} shards: {_size(num_bytes)} would fit in fewer, but {MIN_SHARDS} serve any few processes"
     return wanted, f"{reason}; a multiple of {num_readers} reading process{'es' if num_readers > 1 else ''}"
 
 
@@ -69,7 +69,7 @@ def share(num: int, num_readers: int) -> Share:
     return Share(num // groups, num_readers // groups)
 
 
-def told(split: Split, num_readers: int) -> str:
+def describe(split: Split, num_readers: int) -> str:
     """What each of `num_readers` processes reads of a split, in words."""
     num = len(split.files)
     if not split.sharded:

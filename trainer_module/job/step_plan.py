@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.training_job import Schedule
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Plan:
         return self.steps_per_epoch * self.epochs
 
 
-def make_plan(schedule: Schedule, num_examples: int, num_replicas: int, fixed_batches: bool = False) -> Plan:
+def make_plan(schedule: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool = False) -> Plan:
     """Works out how many steps a schedule is.
 
     With `epochs`, an epoch is one pass over the examples: as few steps as have room for all, their batches smaller than
@@ -65,7 +65,7 @@ def make_plan(schedule: Schedule, num_examples: int, num_replicas: int, fixed_ba
     return Plan(num_replicas, batch, steps, fixed, schedule.train_steps, 1)
 
 
-def pass_of(schedule: Schedule, num_examples: int, num_replicas: int, fixed_batches: bool) -> tuple[int, bool]:
+def pass_of(schedule: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool) -> tuple[int, bool]:
     """In how many steps each example is seen once, and whether all batches have the same size.
 
     Args:

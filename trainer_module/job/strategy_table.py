@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
-from tfx_distribute.trainer_module.job.training_job import Distribution, Reading, Recovery, Schedule
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
 
 @dataclass(frozen=True)
-class Strategy:
+class StrategyInfo:
     """One row of the table of strategies.
 
     Both ways of training, a compiled Keras model and a task with steps of its own, go with every row: they share a loop. So
@@ -56,29 +56,29 @@ class Strategy:
 # NCCL with machines of Vertex AI's that do nothing but sum.
 REDUCTION_SERVER = "reduction_server"
 
-STRATEGIES: dict[str, Strategy] = {
+STRATEGIES: dict[str, StrategyInfo] = {
     row.name: row
     for row in (
-        Strategy("default", "no distribution: one process, one device", all_devices=False),
-        Strategy(
+        StrategyInfo("default", "no distribution: one process, one device", all_devices=False),
+        StrategyInfo(
             "one_device",
             "tf.distribute.OneDeviceStrategy: one process, one device",
             all_devices=False,
             named_devices=True,
         ),
-        Strategy(
+        StrategyInfo(
             "mirrored",
             "tf.distribute.MirroredStrategy: one process, a replica on each of its devices",
             named_devices=True,
             all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
         ),
-        Strategy(
+        StrategyInfo(
             "multi_worker_mirrored",
             "tf.distribute.MultiWorkerMirroredStrategy: several processes in step, a replica on each of their devices",
             multi_worker=True,
             all_reduce=("ring", "nccl", REDUCTION_SERVER),
         ),
-        Strategy(
+        StrategyInfo(
             "parameter_server",
             "tf.distribute.ParameterServerStrategy: asynchronous workers, variables on parameter servers, a coordinator",
             multi_worker=True,
@@ -89,7 +89,7 @@ STRATEGIES: dict[str, Strategy] = {
             not_accumulated="a worker applies the gradients of each batch by itself",
             not_float16="Keras scales no losses there",
         ),
-        Strategy(
+        StrategyInfo(
             "central_storage",
             "tf.distribute.experimental.CentralStorageStrategy: one process, variables on its CPU, a replica on each device",
             named_devices=True,
@@ -97,7 +97,7 @@ STRATEGIES: dict[str, Strategy] = {
             not_jit_compile="XLA cannot read variables of another device",
             not_float16="Keras scales no losses there",
         ),
-        Strategy(
+        StrategyInfo(
             "tpu",
             "tf.distribute.TPUStrategy: one process, all cores of a TPU",
             accelerators=("auto",),
@@ -105,7 +105,7 @@ STRATEGIES: dict[str, Strategy] = {
             not_float16="a TPU computes in bfloat16",
             fixed_batches="a TPU's program is compiled for one",
         ),
-        Strategy(
+        StrategyInfo(
             "model_parallel",
             "DTensor: one process, the model split over a mesh of devices",
             not_keras_3="Keras 3 knows no DTensor",
@@ -140,7 +140,7 @@ CACHES: tuple[str, ...] = ("auto", "memory", "none")
 KERAS_VERSIONS: tuple[int, ...] = (2, 3)
 
 
-def strategy_named(name: str) -> Strategy:
+def strategy_named(name: str) -> StrategyInfo:
     """Returns the row of the strategy called `name`.
 
     Raises:
@@ -200,7 +200,7 @@ def device_names(distribution: Distribution) -> tuple[str, ...]:
     return tuple(name.strip().upper() for name in distribution.devices.split(",") if name.strip())
 
 
-def check(distribution: Distribution, schedule: Schedule, reading: Reading, recovery: Recovery) -> None:
+def check(distribution: Distribution, schedule: TrainingOptions, reading: InputOptions, recovery: FaultTolerance) -> None:
     """Refuses combinations that cannot train, each with the reason and what to write instead.
 
     Raises:
@@ -275,7 +275,7 @@ def check_all_reduce(distribution: Distribution, where: str) -> None:
         raise ConfigurationError(f"all_reduce: reduction_server is Vertex AI's, and {where} has none; write all_reduce=nccl")
 
 
-def _check_processes(distribution: Distribution, row: Strategy) -> None:
+def _check_processes(distribution: Distribution, row: StrategyInfo) -> None:
     strategy, num_workers = row.name, distribution.num_workers
     if num_workers > 1 and not row.multi_worker:
         wider = [name for name, other in STRATEGIES.items() if other.multi_worker]
@@ -303,7 +303,7 @@ def _check_processes(distribution: Distribution, row: Strategy) -> None:
         )
 
 
-def _check_devices(distribution: Distribution, row: Strategy) -> None:
+def _check_devices(distribution: Distribution, row: StrategyInfo) -> None:
     strategy, count = row.name, distribution.accelerator_count
     if distribution.all_reduce not in ("auto", *row.all_reduce):
         raise ConfigurationError(
@@ -371,7 +371,7 @@ def _check_devices(distribution: Distribution, row: Strategy) -> None:
         )
 
 
-def _check_mesh(distribution: Distribution, row: Strategy) -> None:
+def _check_mesh(distribution: Distribution, row: StrategyInfo) -> None:
     if row.name != "model_parallel":
         for name, value in (("mesh", distribution.mesh), ("layout_rules", distribution.layout_rules)):
             if value:
@@ -391,7 +391,7 @@ def _check_mesh(distribution: Distribution, row: Strategy) -> None:
             )
 
 
-def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedule) -> None:
+def _check_schedule(distribution: Distribution, row: StrategyInfo, schedule: TrainingOptions) -> None:
     if schedule.precision == "mixed_float16" and distribution.accelerator_type == "cpu":
         raise ConfigurationError(
             "precision: mixed_float16 needs a GPU, but accelerator_type is 'cpu'; write precision=mixed_bfloat16"
@@ -425,7 +425,7 @@ def _check_schedule(distribution: Distribution, row: Strategy, schedule: Schedul
         profile_window(schedule)
 
 
-def profile_window(schedule: Schedule) -> tuple[int, int] | None:
+def profile_window(schedule: TrainingOptions) -> tuple[int, int] | None:
     """First and last training step to profile, from 1; None for none.
 
     Raises:

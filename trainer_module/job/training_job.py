@@ -44,7 +44,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Data:
+class TrainingData:
     """What is read.
 
     Attributes:
@@ -101,7 +101,7 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainingOptions:
     """How long and how training goes.
 
     Attributes:
@@ -140,7 +140,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Reading:
+class InputOptions:
     """How examples are read; the pipeline parameters of the same names.
 
     Attributes:
@@ -162,7 +162,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Recovery:
+class FaultTolerance:
     """What is done so that little is lost when a process dies; the pipeline parameters of the same names.
 
     Attributes:
@@ -180,7 +180,12 @@ class Recovery:
     progress_timeout_secs: int = 3600
 
 
-PARAMETERS = (Distribution, Schedule, Reading, Recovery)  # whose fields are the Trainer's pipeline parameters
+PARAMETERS = (
+    Distribution,
+    TrainingOptions,
+    InputOptions,
+    FaultTolerance,
+)  # whose fields are the Trainer's pipeline parameters
 
 
 @dataclass(frozen=True)
@@ -232,13 +237,13 @@ class TrainingJob:
     """
 
     module: UserModule
-    data: Data | None
+    data: TrainingData | None
     distribution: Distribution
-    schedule: Schedule
+    schedule: TrainingOptions
     outputs: Outputs
     hparams: Mapping[str, Any] = field(default_factory=dict)
-    reading: Reading = Reading()
-    recovery: Recovery = Recovery()
+    reading: InputOptions = InputOptions()
+    recovery: FaultTolerance = FaultTolerance()
     run_fn: RunFn | None = None
 
     def to_json(self) -> str:

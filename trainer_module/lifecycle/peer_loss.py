@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, Task, task_from_environment
-from tfx_distribute.trainer_module.job.training_job import Recovery
+from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
 # How long a process waits for the chief to come, and to come back.
@@ -23,7 +23,7 @@ def cluster_spec() -> tf.train.ClusterSpec:
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
 
 
-def heartbeat_timeout(recovery: Recovery, environ: Mapping[str, str]) -> int:
+def heartbeat_timeout(recovery: FaultTolerance, environ: Mapping[str, str]) -> int:
     """Returns the seconds without a heartbeat after which TensorFlow gives up a process.
 
     Args:
@@ -44,7 +44,7 @@ _WORDS = (  # TensorFlow's, where a process in step with this one is gone
 )
 
 
-def lost(error: BaseException) -> PeerLostError | None:
+def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
     """What an error means that TensorFlow raised since another process is gone; None of any other error.
 
     TensorFlow names the process in the error's text, but not always.
@@ -58,21 +58,21 @@ def lost(error: BaseException) -> PeerLostError | None:
         return None
     own = task_from_environment(os.environ)
     # Where there is no chief, worker 0 is called so here, and by its own name in TensorFlow.
-    itself = {own} if own != CHIEF_TASK or CHIEF in cluster_spec().jobs else {own, Task(WORKER, 0)}
-    named = {Task(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)}
+    itself = {own} if own != CHIEF_TASK or CHIEF in cluster_spec().jobs else {own, ClusterTask(WORKER, 0)}
+    named = {ClusterTask(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)}
     others = sorted(named - itself)
     who = " and ".join(map(str, others)) or "another process of the cluster"
     return PeerLostError(f"{own} has lost {who}: {text.strip().splitlines()[0]}")
 
 
-class ChiefWatch:
+class ChiefMonitor:
     """Looks whether the chief listens on its address, which it does from the making of its strategy to its end.
 
     Args:
       task: Who this process is, for messages.
     """
 
-    def __init__(self, task: Task):
+    def __init__(self, task: ClusterTask):
         self._task = task
         self._host, _, port = cluster_spec().task_address(CHIEF, 0).rpartition(":")
         self._port = int(port)

@@ -90,13 +90,13 @@ def exit_code() -> int:
     return _exit_code
 
 
-def asked() -> bool:
+def preemption_requested() -> bool:
     """Whether this process is to save and leave."""
     return _asked.is_set()
 
 
 @contextlib.contextmanager
-def saves_first() -> Iterator[None]:
+def deferring_exit() -> Iterator[None]:
     """Within the block, whoever runs it looks at `asked` and leaves by itself."""
     _can_save.set()
     try:

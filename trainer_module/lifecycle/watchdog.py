@@ -12,7 +12,7 @@ import threading
 import time
 from types import FrameType
 
-from tfx_distribute.trainer_module.job.cluster import Task
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
@@ -28,7 +28,7 @@ WAITING_FACTOR = 1.25
 _TENSORFLOW = ("tensorflow", "tf_keras", "keras")
 
 
-def start(reporter: Reporter, task: Task, timeout: float) -> None:
+def start(reporter: Reporter, task: ClusterTask, timeout: float) -> None:
     """Starts the thread that watches this process's main thread. To be called in the main thread.
 
     Args:
@@ -40,7 +40,7 @@ def start(reporter: Reporter, task: Task, timeout: float) -> None:
     threading.Thread(target=_watch, args=arguments, daemon=True, name="watchdog").start()
 
 
-def _watch(reporter: Reporter, task: Task, timeout: float, thread: int) -> None:
+def _watch(reporter: Reporter, task: ClusterTask, timeout: float, thread: int) -> None:
     clock = RunningClock()
     first_remark = min(REMARK_SECONDS, timeout / 2) if timeout else REMARK_SECONDS
     activity, since, remark_after = reporter.activity, 0.0, first_remark

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules, strategy_table
-from tfx_distribute.trainer_module.job.training_job import Distribution, Recovery
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
 from tfx_distribute.trainer_module.strategies import tpu
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
@@ -40,7 +40,7 @@ def was_asked_for() -> bool:
 
 
 def create(
-    distribution: Distribution, heartbeat_timeout_secs: int = Recovery.heartbeat_timeout_secs
+    distribution: Distribution, heartbeat_timeout_secs: int = FaultTolerance.heartbeat_timeout_secs
 ) -> tf.distribute.Strategy:
     """Makes the strategy and keeps it for `get_strategy`. Once a process, before any other TensorFlow operation.
 

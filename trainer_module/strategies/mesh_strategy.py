@@ -55,7 +55,7 @@ class MeshStrategy:
         """Refuses a layout rule that matches none of a model's variables."""
         layout_rules.check_rules(self.rules, [variable.name.partition(":")[0] for variable in model.weights])
 
-    def spread(self, value: Any, to: dtensor.Layout) -> tf.Tensor:
+    def shard_value(self, value: Any, to: dtensor.Layout) -> tf.Tensor:
         """Gives each device its part of a value that this process holds whole."""
         whole = np.asarray(value)
         sharding = to.sharding_specs
@@ -78,5 +78,5 @@ class MeshStrategy:
             value = tf.convert_to_tensor(value, arguments.get("dtype"))
             if not dtensor.is_dtensor(value):
                 dimensions = layout_rules.dimensions_of(self.rules, self.shape, name, tuple(value.shape))
-                value = self.spread(value, dtensor.Layout(list(dimensions), self.mesh))
+                value = self.shard_value(value, dtensor.Layout(list(dimensions), self.mesh))
         return dtensor.DVariable(value, name=own_name, trainable=arguments.get("trainable", True))

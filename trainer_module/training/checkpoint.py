@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.training_job import Recovery
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.lifecycle import atomic_files
-from tfx_distribute.trainer_module.training.model_adapters import Trainable
+from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter
 
 STATE_FILE = "state.json"
 PREFIX = "step-"
@@ -65,10 +65,10 @@ class Checkpoints:
     def __init__(
         self,
         folder: str,
-        recovery: Recovery,
+        recovery: FaultTolerance,
         made_with: Mapping[str, Any],
         is_chief: bool,
-        trained: Trainable,
+        trained: ModelAdapter,
         callbacks: Sequence[tf.keras.callbacks.Callback],
     ):
         self._folder = folder

@@ -9,16 +9,16 @@ import time
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_distribute.trainer_module.job.cluster import WORKER, Task, uses_accelerators
+from tfx_distribute.trainer_module.job.cluster import WORKER, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution
-from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefWatch, cluster_spec
-from tfx_distribute.trainer_module.training.step_runner import Steps
+from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor, cluster_spec
+from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 CALLS_PER_WORKER = 4  # of the steps that are asked for at once: a worker that is slow holds up no more than its last call
 
 
-class CoordinatorSteps(Steps):
-    """`Steps` that workers take when they are free: asynchronously, though all of a call's are done when it returns."""
+class CoordinatorStepRunner(StepRunner):
+    """`StepRunner` that workers take when they are free: asynchronously, though all of a call's are done when it returns."""
 
     @override
     def open(self, first_step: int) -> None:
@@ -57,7 +57,7 @@ class CoordinatorSteps(Steps):
             self._strategy.run(self._eval_step, args=(batch,))
 
 
-def serve(task: Task, distribution: Distribution) -> None:
+def serve(task: ClusterTask, distribution: Distribution) -> None:
     """Does what the coordinator tells this process, until that one has come and gone.
 
     `tf.distribute.Server.join` would never return.
@@ -76,7 +76,7 @@ def serve(task: Task, distribution: Distribution) -> None:
     no_gpu = distribution.accelerator_type == "cpu" or not uses_accelerators(distribution, task)
     config.device_count["GPU"] = 0 if no_gpu else 1
     server = tf.distribute.Server(cluster, job_name=task.role, task_index=task.index, protocol="grpc", config=config)
-    chief = ChiefWatch(task)
+    chief = ChiefMonitor(task)
     while not chief.has_gone():
         time.sleep(1.0)
     del server

@@ -13,12 +13,12 @@ from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
 from tfx_distribute.trainer_module.training.model_adapters import as_floats
 from tfx_distribute.trainer_module.training.profiler import Profiler
-from tfx_distribute.trainer_module.training.step_runner import Steps
+from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 CALL_SECONDS = 0.5  # how long one TensorFlow call of many steps aims to take: as often as progress is shown
 
 
-class Epochs:
+class EpochRunner:
     """Takes training steps, as many in a call as progress reports allow or as are asked for.
 
     Between calls, callbacks that want to hear of batches do, state is saved when that is due, and a process that is told to
@@ -35,7 +35,7 @@ class Epochs:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: StepRunner,
         steps_per_execution: int,
         callbacks: tf.keras.callbacks.CallbackList,
         counter: "StepCounter",
@@ -77,7 +77,7 @@ class Epochs:
             agreed, due, leaves, stops = self._steps.agree(
                 longest,
                 self._checkpoints.due(self._counter.step),
-                preemption.asked(),
+                preemption.preemption_requested(),
                 hooks and self._callbacks.model.stop_training,
             )
             if due or leaves:
@@ -152,7 +152,7 @@ class StepCounter:
         self.report(message=remark or (f"continues after training step {step}" if step else ""))
 
     @contextlib.contextmanager
-    def tells_where(self) -> Iterator[None]:
+    def reporting_step_on_error(self) -> Iterator[None]:
         """Has an error within the block be preceded by a report of the training step that it happened after."""
         try:
             yield

@@ -12,29 +12,29 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.feature_specs import Features
-from tfx_distribute.trainer_module.data.input_pipeline import Feed
+from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.step_plan import Plan, make_plan
-from tfx_distribute.trainer_module.job.training_job import Data, Distribution, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingData, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints
-from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorSteps
-from tfx_distribute.trainer_module.training.epoch_runner import Epochs, StepCounter
-from tfx_distribute.trainer_module.training.mesh_steps import MeshSteps
+from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
+from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
+from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.training.model_adapters import as_floats
 from tfx_distribute.trainer_module.training.profiler import Profiler
-from tfx_distribute.trainer_module.training.sidecar_evaluator import Handover
-from tfx_distribute.trainer_module.training.step_runner import Steps
+from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter
+from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.user_code import callbacks as callbacks_lib
 
 
 def train(
     job: TrainingJob,
-    data: Data,
+    data: TrainingData,
     features: Features,
     strategy: tf.distribute.Strategy,
     reporter: Reporter,
@@ -68,14 +68,14 @@ def train(
         )
     counter = StepCounter(reporter, plan, plan.global_batch_size // readers)
     profiler = Profiler(strategy_table.profile_window(schedule), run_dir if is_chief else None)
-    told = model_builder.context(job, features, plan, is_chief)
+    told = model_builder.make_context(job, features, plan, is_chief)
     with strategy.scope():
         reporter.enter("build_model")
         trained = model_builder.build(job, told)
         reporter.enter("preparing to train")
-        feed = Feed(
+        feed = InputPipeline(
             data,
-            features.only(trained.reads(set(features.inputs()))),
+            features.select(trained.reads(set(features.inputs()))),
             schedule,
             job.reading,
             plan,
@@ -90,9 +90,13 @@ def train(
         steps=plan.steps_per_epoch,
         verbose=0,
     )
-    handover = Handover(trained.model, run_dir, is_chief, plan.num_replicas) if job.distribution.num_evaluators else None
+    handover = (
+        SidecarCheckpointWriter(trained.model, run_dir, is_chief, plan.num_replicas)
+        if job.distribution.num_evaluators
+        else None
+    )
     start = time.monotonic()
-    with strategy.scope(), counter.tells_where(), feed.explained(), preemption.saves_first():
+    with strategy.scope(), counter.reporting_step_on_error(), feed.explained(), preemption.deferring_exit():
         batches = plan.num_replicas * schedule.gradient_accumulation_steps
         by = strategy_table.learning_rate_factor(schedule.learning_rate_scaling, batches)
         before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, not row.parameter_servers)
@@ -114,7 +118,7 @@ def train(
             )
         steps.open(begin.step)
         counter.begin(begin.step, checkpoints.remark)
-        epochs = Epochs(steps, schedule.steps_per_execution, callbacks, counter, profiler, checkpoints)
+        epochs = EpochRunner(steps, schedule.steps_per_execution, callbacks, counter, profiler, checkpoints)
         metrics: dict[str, float] = {}
         atomic_files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
@@ -175,12 +179,12 @@ def _how_divided(distribution: Distribution) -> str:
     return "whole"
 
 
-def _kind_of_steps(strategy: tf.distribute.Strategy) -> type[Steps]:
+def _kind_of_steps(strategy: tf.distribute.Strategy) -> type[StepRunner]:
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        return CoordinatorSteps
+        return CoordinatorStepRunner
     if isinstance(strategy, MeshStrategy):
-        return MeshSteps
-    return Steps
+        return MeshStepRunner
+    return StepRunner
 
 
 def _tensorboard(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Callback]:

@@ -15,26 +15,26 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 from typing_extensions import override
 
-from tfx_distribute.trainer_module.data.input_pipeline import Feed
+from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
-from tfx_distribute.trainer_module.job.training_job import Schedule
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
-from tfx_distribute.trainer_module.training.model_adapters import Trainable, as_floats
-from tfx_distribute.trainer_module.training.step_runner import Steps
+from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats
+from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 
-class MeshSteps(Steps):
-    """`Steps` on a mesh. Gradients and their application are two TensorFlow calls: in one, DTensor trains wrong."""
+class MeshStepRunner(StepRunner):
+    """`StepRunner` on a mesh. Gradients and their application are two TensorFlow calls: in one, DTensor trains wrong."""
 
     _strategy: MeshStrategy
 
     def __init__(
         self,
-        trainable: Trainable,
+        trainable: ModelAdapter,
         strategy: MeshStrategy,
-        feed: Feed,
-        schedule: Schedule,
+        feed: InputPipeline,
+        schedule: TrainingOptions,
         before_step: Callable[[], None] | None = None,
     ):
         _lay_out_optimizer(trainable, strategy.mesh)
@@ -116,7 +116,7 @@ class MeshSteps(Steps):
             even = int(value.shape[0]) % self._strategy.num_replicas_in_sync == 0
             rest = [dtensor.UNSHARDED] * (len(value.shape) - 1)
             to = [layout_rules.BATCH if even else dtensor.UNSHARDED, *rest]
-            return self._strategy.spread(value, dtensor.Layout(to, self._strategy.mesh))
+            return self._strategy.shard_value(value, dtensor.Layout(to, self._strategy.mesh))
 
         return tf.nest.map_structure(spread, batch, expand_composites=False)
 
@@ -138,7 +138,7 @@ def _unknown_operations_named() -> Iterator[None]:
         ) from error
 
 
-def _lay_out_optimizer(trainable: Trainable, mesh: dtensor.Mesh) -> None:
+def _lay_out_optimizer(trainable: ModelAdapter, mesh: dtensor.Mesh) -> None:
     """Has an optimizer, which knew no mesh when the module made it, keep its slots as the variables are laid out.
 
     Raises:

@@ -14,7 +14,7 @@ from tfx_distribute.trainer_module.training import normalisation
 from tfx_distribute.trainer_module.user_code.task import Task
 
 
-class Trainable:
+class ModelAdapter:
     """Something that has losses, metrics and an optimizer.
 
     Attributes:
@@ -62,7 +62,7 @@ class Trainable:
         raise NotImplementedError
 
 
-class CompiledModel(Trainable):
+class CompiledModel(ModelAdapter):
     """A compiled Keras 2 model: its losses, regularisers and metrics, or its own `train_step` and `test_step`."""
 
     def __init__(self, model: tf.keras.Model):
@@ -231,7 +231,7 @@ class CompiledKeras3Model(CompiledModel):
             self.model._compile_metrics.update_state(y, prediction, sample_weight)
 
 
-class OwnTask(Trainable):
+class TaskAdapter(ModelAdapter):
     """A task of the user's, with a metric for its loss."""
 
     def __init__(self, task: Task):
@@ -281,7 +281,7 @@ class OwnTask(Trainable):
         return [self._loss, *getattr(self._task, "metrics", ())]
 
 
-def make(returned: Any, function: str) -> Trainable:
+def make(returned: Any, function: str) -> ModelAdapter:
     """Takes what `build_model` returned. To be called in the strategy's scope.
 
     Args:
@@ -314,7 +314,7 @@ def make(returned: Any, function: str) -> Trainable:
             f"module: the task that {function} returned lacks model, a {_keras()} model, or optimizer; set both in "
             f"{type(returned).__name__}.__init__"
         )
-    return OwnTask(returned)
+    return TaskAdapter(returned)
 
 
 def input_names(model: tf.keras.Model, available: set[str]) -> set[str]:

@@ -9,7 +9,7 @@ from tfx_distribute.trainer_module.training import model_adapters
 from tfx_distribute.trainer_module.user_code import module_loader
 
 
-def context(job: TrainingJob, features: Features, plan: Plan, is_chief: bool) -> module_loader.ModelContext:
+def make_context(job: TrainingJob, features: Features, plan: Plan, is_chief: bool) -> module_loader.ModelContext:
     """What the module's functions are told."""
     return module_loader.ModelContext(
         hparams=job.hparams,
@@ -24,7 +24,7 @@ def context(job: TrainingJob, features: Features, plan: Plan, is_chief: bool) ->
     )
 
 
-def build(job: TrainingJob, told: module_loader.ModelContext) -> model_adapters.Trainable:
+def build(job: TrainingJob, told: module_loader.ModelContext) -> model_adapters.ModelAdapter:
     """Has the module make its model or task. To be called in the strategy's scope.
 
     Raises:

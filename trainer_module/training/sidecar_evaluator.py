@@ -10,14 +10,14 @@ import time
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.feature_specs import Features
-from tfx_distribute.trainer_module.data.input_pipeline import Feed
+from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.cluster import TRY, Task
+from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
 from tfx_distribute.trainer_module.job.step_plan import make_plan
-from tfx_distribute.trainer_module.job.training_job import Data, TrainingJob
+from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
-from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefWatch
+from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training import model_builder
 from tfx_distribute.trainer_module.training.checkpoint import discard
@@ -34,7 +34,7 @@ def _folder(model_run_dir: str) -> str:
     return f"{model_run_dir}/evaluator/{os.environ.get(TRY, 'try')}"
 
 
-class Handover:
+class SidecarCheckpointWriter:
     """The training side. Every process of a strategy in step has to do the same; only the chief's files are read.
 
     Args:
@@ -89,7 +89,7 @@ class Handover:
         return dict(json.loads(metrics))
 
 
-def wait_for_replicas(folder: str, chief: ChiefWatch, task: Task) -> int:
+def wait_for_replicas(folder: str, chief: ChiefMonitor, task: ClusterTask) -> int:
     """Returns the number of replicas that train in step, once the chief has written it.
 
     Args:
@@ -107,7 +107,7 @@ def wait_for_replicas(folder: str, chief: ChiefWatch, task: Task) -> int:
     return int(json.loads(text))
 
 
-def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
+def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Reporter) -> None:
     """Evaluates whatever the training processes leave, until there will be no more.
 
     Args:
@@ -120,16 +120,16 @@ def run(job: TrainingJob, data: Data, task: Task, reporter: Reporter) -> None:
       PeerLostError: The chief is gone, though it has not finished.
     """
     features = Features(data)
-    chief = ChiefWatch(task)
+    chief = ChiefMonitor(task)
     folder = _folder(job.outputs.model_run_dir)
     row = strategy_table.strategy_named(job.distribution.strategy)
-    reporter.enter("waiting for the chief", limited=False)  # `ChiefWatch` has a limit of its own
+    reporter.enter("waiting for the chief", limited=False)  # `ChiefMonitor` has a limit of its own
     replicas = wait_for_replicas(folder, chief, task)
     plan = make_plan(job.schedule, data.train.num_examples, replicas, bool(row.fixed_batches))
     reporter.enter("build_model")
-    evaluated = model_builder.build(job, model_builder.context(job, features, plan, is_chief=False))
-    read = features.only(evaluated.reads(set(features.inputs())))
-    feed = Feed(data, read, job.schedule, job.reading, plan, readers=1, batches=1)
+    evaluated = model_builder.build(job, model_builder.make_context(job, features, plan, is_chief=False))
+    read = features.select(evaluated.reads(set(features.inputs())))
+    feed = InputPipeline(data, read, job.schedule, job.reading, plan, readers=1, batches=1)
     evaluated.prepare(feed.zeros())
     checkpoint = tf.train.Checkpoint(model=evaluated.model)
     writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")

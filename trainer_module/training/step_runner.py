@@ -11,12 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.data.input_pipeline import Feed
+from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.training_job import Schedule
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
 from tfx_distribute.trainer_module.training import noise, normalisation
-from tfx_distribute.trainer_module.training.model_adapters import Trainable, as_floats, is_keras_3
+from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats, is_keras_3
 
 Iterator = Any  # tf.data's or tf.distribute's
 
@@ -24,7 +24,7 @@ Iterator = Any  # tf.data's or tf.distribute's
 _open_iterators: list[Any] = []
 
 
-class Steps:
+class StepRunner:
     """The step functions of what is trained, under one strategy. Traced once, whatever the number of steps.
 
     To be made in the strategy's scope.
@@ -39,10 +39,10 @@ class Steps:
 
     def __init__(
         self,
-        trainable: Trainable,
+        trainable: ModelAdapter,
         strategy: tf.distribute.Strategy,
-        feed: Feed,
-        schedule: Schedule,
+        feed: InputPipeline,
+        schedule: TrainingOptions,
         before_step: Callable[[], None] | None = None,
     ):
         self._trainable = trainable

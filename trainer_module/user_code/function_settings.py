@@ -3,14 +3,14 @@
 from collections.abc import Collection
 from dataclasses import fields
 
-from tfx_distribute.trainer_module.job.training_job import Reading, Recovery, Schedule
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance, InputOptions, TrainingOptions
 
 # These reach a run_fn in its fn_args, or concern the processes around it.
 _REACH_RUN_FN = ("train_steps", "eval_steps", "keras_version", "heartbeat_timeout_secs", "max_restarts")
 
 
 def ignored(
-    function: str, schedule: Schedule, reading: Reading, recovery: Recovery, arguments: Collection[str]
+    function: str, schedule: TrainingOptions, reading: InputOptions, recovery: FaultTolerance, arguments: Collection[str]
 ) -> dict[str, str]:
     """Returns the settings that the module's function would ignore, and for each what to do instead.
 

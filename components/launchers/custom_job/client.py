@@ -27,7 +27,7 @@ ENDED = (
 )
 
 
-class Jobs:
+class CustomJobClient:
     """Requests about CustomJobs.
 
     Args:
@@ -73,14 +73,14 @@ class Jobs:
 
         try:
             # A quota that is used up is an answer too.
-            return retry.patiently(create, "Vertex AI", lambda error: isinstance(error, service_errors.UNAVAILABLE))
+            return retry.call_with_retries(create, "Vertex AI", lambda error: isinstance(error, service_errors.UNAVAILABLE))
         except exceptions.GoogleAPICallError as error:
             raise self._explained(error) from error
 
     def get(self, name: str) -> CustomJob:
         """What the service knows of it."""
         try:
-            return service_errors.patiently(lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS))
+            return service_errors.call_with_retries(lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS))
         except exceptions.NotFound as error:
             raise TrainingError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
         except exceptions.GoogleAPICallError as error:
@@ -90,7 +90,7 @@ class Jobs:
         """Those of a training, the latest first."""
         request = self._of(training)
         try:
-            found = service_errors.patiently(
+            found = service_errors.call_with_retries(
                 lambda: list(self._client.list_custom_jobs(request=request, timeout=REQUEST_SECONDS))
             )
         except exceptions.GoogleAPICallError as error:
@@ -131,6 +131,6 @@ class Jobs:
         if isinstance(error, exceptions.TooManyRequests):
             return ConfigurationError(
                 f"{where} has no room for this CustomJob ({error.message}); ask for a larger quota, or write fewer workers, "
-                "another nodes.Trainer.accelerator or another targets.vertex.region"
+                "another resources.Trainer.accelerator or another targets.vertex.region"
             )
         return ConfigurationError(f"Vertex AI refuses a CustomJob in {where}: {error.message}")

@@ -7,7 +7,7 @@ from typing import Any
 from absl import logging
 from google.cloud.aiplatform_v1.types import CustomJob, JobState
 
-from tfx_distribute.components.launchers.custom_job.client import ENDED, Jobs
+from tfx_distribute.components.launchers.custom_job.client import ENDED, CustomJobClient
 from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL, CustomJobSettings
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -38,9 +38,9 @@ def run(
       ConfigurationError: It cannot be created.
       TrainingError: It failed, or is gone.
     """
-    jobs = Jobs(settings.project, settings.location)
+    jobs = CustomJobClient(settings.project, settings.location)
     with terminable():
-        follower = _Follower(jobs, request, error_file)
+        follower = _JobWatcher(jobs, request, error_file)
         try:
             follower.start(anew)
             while not follower.follow():
@@ -54,7 +54,7 @@ def run(
             raise
 
 
-class _Follower:
+class _JobWatcher:
     """Follows a training to its end, through the jobs that it takes.
 
     Args:
@@ -66,7 +66,7 @@ class _Follower:
       why: Why the last job failed.
     """
 
-    def __init__(self, jobs: Jobs, request: dict[str, Any], error_file: str):
+    def __init__(self, jobs: CustomJobClient, request: dict[str, Any], error_file: str):
         self._jobs = jobs
         self._request = request
         self._training = request["labels"][TRAINING_LABEL]

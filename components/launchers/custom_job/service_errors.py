@@ -23,6 +23,8 @@ UNAVAILABLE = (
 )
 
 
-def patiently(request: Callable[[], T]) -> T:
+def call_with_retries(request: Callable[[], T]) -> T:
     """Sends a request until there is an answer; see `patience.patiently`."""
-    return retry.patiently(request, "Vertex AI", lambda error: isinstance(error, (*UNAVAILABLE, exceptions.TooManyRequests)))
+    return retry.call_with_retries(
+        request, "Vertex AI", lambda error: isinstance(error, (*UNAVAILABLE, exceptions.TooManyRequests))
+    )

@@ -15,7 +15,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     EVALUATOR,
     PARAMETER_SERVER,
     WORKER,
-    Task,
+    ClusterTask,
     replicas_of_roles,
     uses_accelerators,
 )
@@ -123,7 +123,7 @@ def worker_pools(
 
     pools = {}
     for role, count in replicas_of_roles(distribution).items():
-        computes = uses_accelerators(distribution, Task(role, 0))
+        computes = uses_accelerators(distribution, ClusterTask(role, 0))
         pools[role] = pool(settings.worker if computes else settings.parameter_server, count, process())
     if distribution.all_reduce == strategy_table.REDUCTION_SERVER:
         servers = {"image_uri": REDUCTION_SERVER_IMAGE}

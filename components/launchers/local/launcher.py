@@ -14,7 +14,7 @@ from absl import logging
 from tfx_distribute.components.launchers.local import gpus, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.processes import LostError, Process, Processes, ProgressListener
-from tfx_distribute.components.launchers.local.restart_policy import Restarts
+from tfx_distribute.components.launchers.local.restart_policy import RestartPolicy
 from tfx_distribute.components.launchers.local.silence import SilenceMonitor
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -24,9 +24,9 @@ from tfx_distribute.trainer_module.job.cluster import (
     TF_CONFIG,
     TRY,
     Cluster,
-    Task,
+    ClusterTask,
+    is_server,
     replicas_of_roles,
-    serves,
     uses_accelerators,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
@@ -37,7 +37,7 @@ from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, P
 MISSED_HEARTBEATS = 3
 
 
-def _log_progress(task: Task, progress: Progress) -> None:
+def _log_progress(task: ClusterTask, progress: Progress) -> None:
     logging.info("%s: %s", task, progress)
 
 
@@ -103,14 +103,14 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
             _warn(loopback.describe(exposure, server.log))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
-        restarts = Restarts(job.recovery.max_restarts, _settings.on_progress)
+        restarts = RestartPolicy(job.recovery.max_restarts, _settings.on_progress)
         while True:
             try:
                 _train(job, job_file, log_dir, temporary, server, restarts)
                 return _result(job, log_dir)
             except LostError as lost:
                 if not restarts.allow(lost.failure):
-                    raise TrainingError(restarts.told(lost.failure)) from lost
+                    raise TrainingError(restarts.describe(lost.failure)) from lost
 
 
 def _warn(message: str) -> None:
@@ -142,7 +142,9 @@ def _result(job: TrainingJob, log_dir: Path) -> TrainingResult:
         ) from error
 
 
-def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: Restarts) -> None:
+def _train(
+    job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: RestartPolicy
+) -> None:
     """One try."""
     cluster = local_cluster(replicas_of_roles(job.distribution))
     name = uuid.uuid4().hex
@@ -154,7 +156,7 @@ def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, serv
             {**_environment(job, cluster, task), "TMPDIR": temporary, TRY: name},
             job_file.parent,
             log_dir,
-            serves(job.distribution, task),
+            is_server(job.distribution, task),
         )
         for task in cluster.tasks
     ]
@@ -174,7 +176,7 @@ def _train(job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, serv
         processes.end()
 
 
-def _environment(job: TrainingJob, cluster: Cluster, task: Task) -> dict[str, str]:
+def _environment(job: TrainingJob, cluster: Cluster, task: ClusterTask) -> dict[str, str]:
     """What a process is told beside its job: who it is, and which GPUs it has."""
     available = gpus.visible() if _settings.gpus is None else list(_settings.gpus)
     # Always set: one that this process has is of another cluster.
@@ -196,7 +198,7 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
     Raises:
       ConfigurationError: A port is asked for that is taken.
     """
-    names = [Task(role, index) for role, count in roles.items() for index in range(count)]
+    names = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
     ports: list[int] = []
     with contextlib.ExitStack() as stack:
         for offset, task in enumerate(names):

@@ -14,7 +14,7 @@ from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.out_of_memory import OomKills
 from tfx_distribute.components.launchers.local.silence import Signs, Silence, SilenceMonitor
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, WORKER, Task
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, WORKER, ClusterTask
 from tfx_distribute.trainer_module.lifecycle import exit_codes, failure_report
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress
@@ -24,15 +24,15 @@ TERM_SECONDS = 3.0  # what processes are given to end when asked to
 KILL_SECONDS = 30.0  # what the kernel is given to end a killed process, which may have much memory to free
 SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
 # How long to wait for others after a process ended in a way that only follows from what happened to another.
-_AFTERMATH = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
+SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
 LAST_LINES = 20
-LEAST_FREE_BYTES = 65536  # with less, a folder counts as full
+MIN_FREE_BYTES = 65536  # with less, a folder counts as full
 
-ProgressListener = Callable[[Task, Progress], None]
+ProgressListener = Callable[[ClusterTask, Progress], None]
 
 
 @dataclass(frozen=True)
-class Failure:
+class ClusterFailure:
     """Why a cluster failed.
 
     Attributes:
@@ -55,7 +55,7 @@ class LostError(TrainingError):
       failure: Why.
     """
 
-    def __init__(self, failure: Failure):
+    def __init__(self, failure: ClusterFailure):
         super().__init__(failure.message)
         self.failure = failure
 
@@ -79,7 +79,7 @@ class Process:
       oom_kills: The kernel's count of processes killed for want of memory, once it has started.
     """
 
-    task: Task
+    task: ClusterTask
     job_file: Path
     environment: Mapping[str, str]
     work_dir: Path
@@ -136,7 +136,7 @@ class Process:
             touched = self._progress.stat().st_mtime_ns
         return Signs(touched, cpu_time.seconds(self.pid))
 
-    def failure(self) -> Failure:
+    def failure(self) -> ClusterFailure:
         """Why it failed, with the end of what it printed where it died."""
         assert self.status is not None
         final = exit_codes.is_final(self.status)
@@ -146,7 +146,7 @@ class Process:
         out_of_memory = self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory
         told = failure_report.Failure.read(str(self._error))
         if told and told.expected:
-            return Failure(told.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
+            return ClusterFailure(told.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
         if self.silence:
             how = self.silence.message
@@ -158,12 +158,12 @@ class Process:
             + [f"  {line}" for line in lines[-LAST_LINES:]]
             + _want_of_space(self.work_dir, self.log_dir)
         )
-        return Failure(message, final, out_of_memory, self.silence is not None and self.silence.busy)
+        return ClusterFailure(message, final, out_of_memory, self.silence is not None and self.silence.busy)
 
 
 def _want_of_space(*folders: Path) -> list[str]:
     """Returns a line that names a folder on a full disk, where a process could not write why it failed; else none."""
-    full = [folder for folder in folders if shutil.disk_usage(folder).free < LEAST_FREE_BYTES]
+    full = [folder for folder in folders if shutil.disk_usage(folder).free < MIN_FREE_BYTES]
     return [f"no space is left in {full[0]}; free some, or set TMPDIR to another folder"] if full else []
 
 
@@ -189,7 +189,7 @@ class Processes:
         for process in self._all:
             process.start(self._server)
 
-    def follow(self, may_restart: Callable[[Failure], bool]) -> None:
+    def follow(self, may_restart: Callable[[ClusterFailure], bool]) -> None:
         """Passes on progress until all that train have ended well.
 
         Args:
@@ -210,15 +210,15 @@ class Processes:
                 lone = process.serves and process.task.role == WORKER and len(failed) == 1 and deadline is None
                 if lone and not process.failure().final and may_restart(process.failure()):
                     process.start(self._server)
-                elif deadline is None or process.status not in _AFTERMATH:
-                    deadline = time.monotonic() + _AFTERMATH.get(process.status or 0, 0.0)
+                elif deadline is None or process.status not in SECONDARY_EXIT_GRACE:
+                    deadline = time.monotonic() + SECONDARY_EXIT_GRACE.get(process.status or 0, 0.0)
             if deadline is not None and time.monotonic() >= deadline:
                 break
         failures = [(process.status, process.failure()) for process in self._all if process.status]
         if not failures:
             return
         # Those that only lost the one that died are not the ones to name, if there is another.
-        _, told = min(failures, key=lambda of: (not of[1].final, of[0] in _AFTERMATH))
+        _, told = min(failures, key=lambda of: (not of[1].final, of[0] in SECONDARY_EXIT_GRACE))
         if told.final:
             raise TrainingError(told.message)
         raise LostError(told)

@@ -4,14 +4,14 @@ import time
 
 from absl import logging
 
-from tfx_distribute.components.launchers.local.processes import Failure, ProgressListener
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, Task
+from tfx_distribute.components.launchers.local.processes import ClusterFailure, ProgressListener
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
-MOST_SECONDS = 30.0  # between two tries
+MAX_SECONDS = 30.0  # between two tries
 
 
-class Restarts:
+class RestartPolicy:
     """The budget of one training.
 
     Args:
@@ -25,14 +25,14 @@ class Restarts:
         self._done = 0
         self._in_vain = 0  # restarts since training got further than before
         self._step = self._furthest = 0
-        self._before: Failure | None = None
+        self._before: ClusterFailure | None = None
 
-    def listen(self, task: Task, progress: Progress) -> None:
+    def listen(self, task: ClusterTask, progress: Progress) -> None:
         """Takes in a report, and passes it on."""
         self._step = max(self._step, progress.step if task == CHIEF_TASK else 0)
         self._on_progress(task, progress)
 
-    def allow(self, failure: Failure) -> bool:
+    def allow(self, failure: ClusterFailure) -> bool:
         """Whether there is another try; waits until it is time for it.
 
         The first comes at once, and so does each that follows after some progress. Those in vain wait 1, 2, 4 ... seconds.
@@ -47,10 +47,10 @@ class Restarts:
         logging.warning("%s", message)
         self._on_progress(CHIEF_TASK, Progress("start", message=message))
         if self._in_vain > 1:
-            time.sleep(min(MOST_SECONDS, 2.0 ** (self._in_vain - 2)))
+            time.sleep(min(MAX_SECONDS, 2.0 ** (self._in_vain - 2)))
         return True
 
-    def told(self, failure: Failure) -> str:
+    def describe(self, failure: ClusterFailure) -> str:
         """The last failure, with what was tried against it."""
         if _again(failure, self._before):
             if failure.out_of_memory:
@@ -61,6 +61,6 @@ class Restarts:
         return f"{failure.message}\nAll {self._most} restarts (max_restarts) are used up"
 
 
-def _again(failure: Failure, before: Failure | None) -> bool:
+def _again(failure: ClusterFailure, before: ClusterFailure | None) -> bool:
     """Returns True for a failure that gets one more try only, and has had it."""
     return before is not None and ((failure.out_of_memory and before.out_of_memory) or (failure.stuck and before.stuck))

@@ -25,7 +25,7 @@ JOB_LABEL = "training.kubeflow.org/job-name"
 T = TypeVar("T")
 
 
-class Jobs:
+class TFJobClient:
     """Requests about one TFJob.
 
     Attributes:
@@ -153,7 +153,7 @@ class Jobs:
 
 
 def _patiently(request: Callable[[], T]) -> T:
-    return retry.patiently(request, "the Kubernetes API server", _passes)
+    return retry.call_with_retries(request, "the Kubernetes API server", _passes)
 
 
 def _passes(error: Exception) -> bool:

@@ -16,7 +16,7 @@ from kubernetes import client, config
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
 from tfx_distribute.components.launchers.tfjob import status as tfjob_status
-from tfx_distribute.components.launchers.tfjob.client import JOB_LABEL, POLL_SECONDS, Jobs
+from tfx_distribute.components.launchers.tfjob.client import JOB_LABEL, POLL_SECONDS, TFJobClient
 from tfx_distribute.components.launchers.tfjob.pod_log import PodLog
 from tfx_distribute.components.launchers.tfjob.status import Ended, Start
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -76,11 +76,11 @@ def run(manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | Non
     account = service_account()
     if account:  # without one they would act as the namespace's default, which may reach neither data nor images
         manifest = with_service_account(manifest, account)
-    jobs = Jobs(manifest["metadata"]["name"], _namespace())
+    jobs = TFJobClient(manifest["metadata"]["name"], _namespace())
     with terminable():
         try:
             if jobs.create(manifest, anew):
-                _Follower(jobs, manifest, max_restarts, deadline_seconds).follow()
+                _JobWatcher(jobs, manifest, max_restarts, deadline_seconds).follow()
         except _FailedError:
             raise  # it has ended, and stays for people to look at
         except BaseException:
@@ -93,7 +93,7 @@ class _FailedError(TrainingError):
     """The TFJob has failed, and is over."""
 
 
-class _Follower:
+class _JobWatcher:
     """Follows a TFJob to its end.
 
     Args:
@@ -103,7 +103,7 @@ class _Follower:
       deadline_seconds: Seconds that it may take from its start, or from when it was last resumed.
     """
 
-    def __init__(self, jobs: Jobs, manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | None):
+    def __init__(self, jobs: TFJobClient, manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | None):
         self._jobs = jobs
         self._manifest = manifest
         self._max_restarts = max_restarts

@@ -14,7 +14,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     EVALUATOR,
     PARAMETER_SERVER,
     WORKER,
-    Task,
+    ClusterTask,
     replicas_of_roles,
     uses_accelerators,
 )
@@ -121,4 +121,4 @@ def manifest(
 
 
 def _template(role: str, distribution: Distribution, settings: TFJobSettings) -> Mapping[str, Any]:
-    return settings.worker if uses_accelerators(distribution, Task(role, 0)) else settings.parameter_server
+    return settings.worker if uses_accelerators(distribution, ClusterTask(role, 0)) else settings.parameter_server

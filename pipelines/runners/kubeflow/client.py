@@ -34,7 +34,7 @@ POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # without an answer; the run goes on meanwhile
 TIMEOUTS = (10.0, 60.0)  # to connect, and for each answer: a connection that is forgotten on its way never ends by itself
 ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "ERROR", "CANCELED")
-WELL = ("SUCCEEDED", "SKIPPED")
+SUCCESS_STATES = ("SUCCEEDED", "SKIPPED")
 
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -218,7 +218,7 @@ class Pipelines:
                     seen[task.task_id] = task.state
                     told(f"{task.display_name:28} {task.state.lower()}")
             if run.state in ENDED:
-                if run.error and run.error.message and run.state not in WELL:
+                if run.error and run.error.message and run.state not in SUCCESS_STATES:
                     told(run.error.message)
                 return str(run.state)
             time.sleep(POLL_SECONDS)

@@ -18,7 +18,7 @@ from tfx_distribute.pipelines.runners import pipeline_ir
 from tfx_distribute.pipelines.runners.kubeflow import pods
 from tfx_distribute.pipelines.runners.kubeflow import target as kubeflow_target
 from tfx_distribute.pipelines.spec import user_module
-from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, Node
+from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.targets import KubeflowTarget
 
@@ -63,15 +63,18 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
     Raises:
       ConfigurationError: It cannot run there.
     """
-    target = kubeflow_target.checked(spec)
-    with runners_compiler.built(spec, module, target.pipeline_root, target.image, enable_cache) as (pipeline, defaults):
-        return compile_pipeline(pipeline, target, spec.nodes, defaults)
+    target = kubeflow_target.validate_target(spec)
+    with runners_compiler.built_pipeline(spec, module, target.pipeline_root, target.image, enable_cache) as (
+        pipeline,
+        defaults,
+    ):
+        return compile_pipeline(pipeline, target, spec.resources, defaults)
 
 
 def compile_pipeline(
     pipeline: tfx_pipeline.Pipeline,
     target: KubeflowTarget,
-    nodes: Mapping[str, Node],
+    resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None = None,
 ) -> Package:
     """Compiles a TFX pipeline, of a pipeline file or written by hand.
@@ -81,20 +84,22 @@ def compile_pipeline(
     Args:
       pipeline: The pipeline; its components import from what the image holds.
       target: Where it runs.
-      nodes: Component -> machine; `default` for all that are not there.
+      resources: Component -> machine; `default` for all that are not there.
       defaults: Defaults of pipeline parameters; default those of its RuntimeParameters.
 
     Raises:
       ConfigurationError: It cannot run there.
     """
     by_name = {component.id: component for component in pipeline.components}
-    runners_compiler.check_nodes(nodes, by_name, PARAMETER_SERVER)
+    runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER)
     if defaults is None:
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
-    launcher = kubeflow_target.launcher(name, nodes, target)
-    with runners_compiler.told(pipeline, launcher, kubeflow_target.checkpoint_dir(name, target), defaults) as in_step:
-        compiled = runners_compiler.compiled(pipeline, target.image, schema_2_1=True)["pipelineSpec"]
+    launcher = kubeflow_target.launcher(name, resources, target)
+    with runners_compiler.configured_trainers(
+        pipeline, launcher, kubeflow_target.checkpoint_dir(name, target), defaults
+    ) as in_step:
+        compiled = runners_compiler.compile_with_tfx(pipeline, target.image, schema_2_1=True)["pipelineSpec"]
     compiled["defaultPipelineRoot"] = target.pipeline_root
     compiled = pipeline_ir.with_defaults(compiled, defaults)
     compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
@@ -104,19 +109,19 @@ def compile_pipeline(
     compiled = pipeline_ir.without_resolvers(compiled, target.image, target.metadata_service, target.pipeline_root)
     compiled = pipeline_ir.with_entrypoint(compiled)
     steps = {
-        name: _step(component, target, nodes, name in in_step)
+        name: _step(component, target, resources, name in in_step)
         for name, component in by_name.items()
         if isinstance(component, base_component.BaseComponent)
     }
     compiled = pipeline_ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
     compiled = pipeline_ir.with_retries(compiled, [name for name, step in steps.items() if step.spot], SPOT_RETRIES)
     compiled = pipeline_ir.with_retries(
-        compiled, runners_compiler.small_trainers(by_name, in_step), runners_compiler.SMALL_RETRIES
+        compiled, runners_compiler.launcher_only_trainers(by_name, in_step), runners_compiler.SMALL_RETRIES
     )
     compiled = pipeline_ir.with_legal_names(compiled)
     pipeline_ir.check(compiled)
     # Steps that are not TFX's: those that look at input files, and for the latest blessed model.
-    other = pods.executor_config(pods.machine(nodes.get(DEFAULT, Node()), target.platform), target, target.labels)
+    other = pods.executor_config(pods.machine(resources.get(DEFAULT, MachineSpec()), target.platform), target, target.labels)
     configs = {
         label: steps[name].config if (name := label.removesuffix(pipeline_ir.EXECUTOR)) in steps else other
         for label, executor in compiled["deploymentSpec"]["executors"].items()
@@ -142,17 +147,20 @@ class _Step:
 
 
 def _step(
-    component: base_component.BaseComponent, target: KubeflowTarget, nodes: Mapping[str, Node], trains_in_step: bool
+    component: base_component.BaseComponent,
+    target: KubeflowTarget,
+    resources: Mapping[str, MachineSpec],
+    trains_in_step: bool,
 ) -> _Step:
     trains = isinstance(component, Trainer)
-    given = SMALL if trains and not trains_in_step else nodes.get(component.id)
-    node = given or nodes.get(DEFAULT) or Node()
+    given = SMALL if trains and not trains_in_step else resources.get(component.id)
+    node = given or resources.get(DEFAULT) or MachineSpec()
     machine = pods.machine(node, target.platform)
-    resources = pods.resource_spec(machine)
+    of_step = pods.resource_spec(machine)
     if given is None and component.platform_config:  # TFX's own way, which it forgets for an ExampleGen of files
-        resources = pods.resource_spec_of_tfx(json_format.MessageToDict(component.platform_config))
+        of_step = pods.resource_spec_of_tfx(json_format.MessageToDict(component.platform_config))
     queue = {QUEUE_LABEL: target.queue} if target.queue and trains and trains_in_step else {}
-    return _Step(resources, pods.executor_config(machine, target, {**target.labels, **queue}), node.spot)
+    return _Step(of_step, pods.executor_config(machine, target, {**target.labels, **queue}), node.spot)
 
 
 def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfx_distribute.components.launchers.tfjob.manifest import CONTAINER
 from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.pipelines.spec.machines import Node, number
+from tfx_distribute.pipelines.spec.machines import MachineSpec, number
 from tfx_distribute.pipelines.spec.targets import KubeflowTarget
 
 Document = dict[str, Any]
@@ -23,7 +23,7 @@ NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
 
 @dataclass(frozen=True)
 class Machine:
-    """A `Node`, in Kubernetes's words.
+    """A `MachineSpec`, in Kubernetes's words.
 
     Attributes:
       limits: Resource -> quantity.
@@ -40,7 +40,7 @@ class Machine:
     shared_memory: str | None = None
 
 
-def machine(node: Node, platform: accelerators.Cluster) -> Machine:
+def machine(node: MachineSpec, platform: accelerators.Cluster) -> Machine:
     """Finds out what a node is called.
 
     Args:

@@ -7,7 +7,7 @@ from tfx_distribute.components.launchers import settings
 from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
 from tfx_distribute.pipelines.machines import trainer_checks
 from tfx_distribute.pipelines.runners.kubeflow import pods
-from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, Node, node
+from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.targets import KubeflowTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -17,7 +17,7 @@ from tfx_distribute.trainer_module.job import strategy_table
 OF_KUBEFLOW = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
 
 
-def checked(spec: PipelineSpec) -> KubeflowTarget:
+def validate_target(spec: PipelineSpec) -> KubeflowTarget:
     """The target, which goes with the rest of the pipeline.
 
     Raises:
@@ -51,14 +51,14 @@ def checked(spec: PipelineSpec) -> KubeflowTarget:
         )
     distribution, _ = strategy_table.resolve(spec.trainer.parameters.distribution)
     strategy_table.check_all_reduce(distribution, "Kubeflow")
-    several = settings.wanted(launcher(spec.name, spec.nodes, target), distribution)
+    several = settings.runs_remotely(launcher(spec.name, spec.resources, target), distribution)
     if several and shared is None and not target.pipeline_root.startswith("gs://"):
         raise ConfigurationError(
             "targets.kubeflow.training_dir: is missing; the pods of a training cannot reach "
             f"{target.pipeline_root}: write a folder below the mount_path of a volume that all can write to, or a gs:// "
             "address"
         )
-    trainer_checks.check(node(spec.nodes, TRAINER), distribution, target.platform)
+    trainer_checks.check(machine_of(spec.resources, TRAINER), distribution, target.platform)
     return target
 
 
@@ -97,16 +97,16 @@ def _mounts(target: KubeflowTarget) -> str:
     return f" ({', '.join(volume.mount_path for volume in target.volumes)})" if target.volumes else ""
 
 
-def launcher(name: str, nodes: Mapping[str, Node], target: KubeflowTarget) -> TFJobSettings:
+def launcher(name: str, resources: Mapping[str, MachineSpec], target: KubeflowTarget) -> TFJobSettings:
     """What the Trainer is told of the pods that it may have to create.
 
     Args:
       name: Name of the pipeline.
-      nodes: Its machines.
+      resources: Its machines.
       target: Where it runs.
     """
-    worker = pods.machine(node(nodes, TRAINER), target.platform)
-    server = pods.machine(node(nodes, PARAMETER_SERVER), target.platform)
+    worker = pods.machine(machine_of(resources, TRAINER), target.platform)
+    server = pods.machine(machine_of(resources, PARAMETER_SERVER), target.platform)
     gang = target.gang_scheduling
     named = {
         "minAvailable": gang and gang.min_available,

@@ -15,7 +15,7 @@ _PATTERN = re.compile(r"[*?\[\\\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class LocalPlaces:
+class RunPaths:
     """Folders and files of one run.
 
     Attributes:
@@ -72,7 +72,7 @@ class LocalPlaces:
                 raise ConfigurationError(f"cannot write to {existing}: {error.strerror}; {_OTHER}") from error
 
 
-def local_places(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> LocalPlaces:
+def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> RunPaths:
     """Decides where a run keeps its things.
 
     Args:
@@ -96,7 +96,7 @@ def local_places(spec: PipelineSpec, root: str | None = None, now: datetime | No
             "write a --root, or targets.local.root, without it"
         )
     pushed = spec.push.directory if spec.push else None
-    return LocalPlaces(
+    return RunPaths(
         root=folder,
         logs=folder / "logs" / (now or datetime.now()).strftime("%Y%m%d-%H%M%S-%f"),
         serving=folder / "serving" if pushed is None else _resolve("push.directory", pushed),

@@ -27,7 +27,7 @@ from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.runners.local import results, temporary
-from tfx_distribute.pipelines.runners.local.paths import LocalPlaces
+from tfx_distribute.pipelines.runners.local.paths import RunPaths
 from tfx_distribute.pipelines.spec import beam, user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.training_job import UserModule
@@ -153,7 +153,7 @@ def _launch(
 def run(
     spec: PipelineSpec,
     module: user_module.Module,
-    places: LocalPlaces,
+    places: RunPaths,
     server: ForkServer | None = None,
     enable_cache: bool = True,
     on_node: NodeListener = lambda event: None,
@@ -261,12 +261,12 @@ def _gpus_hidden() -> Iterator[None]:
 
 
 def _build(
-    spec: PipelineSpec, module: user_module.Module, places: LocalPlaces, connection: Any, enable_cache: bool
+    spec: PipelineSpec, module: user_module.Module, places: RunPaths, connection: Any, enable_cache: bool
 ) -> pipeline.Pipeline:
     return tfx_pipeline.build(
         spec,
         module,
-        tfx_pipeline.Places(
+        tfx_pipeline.PipelinePaths(
             pipeline_root=str(places.artifacts),
             metadata=connection,
             push_directory=str(places.serving),

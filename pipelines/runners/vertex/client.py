@@ -23,7 +23,7 @@ from tfx_distribute.pipelines.spec.targets import VertexTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 POLL_SECONDS = 10.0
-WELL = "succeeded"
+SUCCESS_STATE = "succeeded"
 ENDED = (
     PipelineState.PIPELINE_STATE_SUCCEEDED,
     PipelineState.PIPELINE_STATE_FAILED,
@@ -172,7 +172,7 @@ class Pipelines:
         seen: dict[int, PipelineTaskDetail.State] = {}
         while True:
             with self._explained():
-                job = service_errors.patiently(
+                job = service_errors.call_with_retries(
                     lambda: client.get_pipeline_job(name=name, timeout=service_errors.REQUEST_SECONDS)
                 )
             for task in job.job_detail.task_details:

@@ -17,7 +17,7 @@ from tfx_distribute.pipelines.runners import pipeline_ir
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.runners.vertex import target as vertex_target
 from tfx_distribute.pipelines.spec import user_module
-from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, TRAINER, Node
+from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, TRAINER, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.targets import VertexTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -56,15 +56,18 @@ def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: b
     Raises:
       ConfigurationError: It cannot run there.
     """
-    target = vertex_target.checked(spec)
-    with runners_compiler.built(spec, module, target.pipeline_root, target.image, enable_cache) as (pipeline, defaults):
-        return compile_pipeline(pipeline, target, spec.nodes, defaults)
+    target = vertex_target.validate_target(spec)
+    with runners_compiler.built_pipeline(spec, module, target.pipeline_root, target.image, enable_cache) as (
+        pipeline,
+        defaults,
+    ):
+        return compile_pipeline(pipeline, target, spec.resources, defaults)
 
 
 def compile_pipeline(
     pipeline: tfx_pipeline.Pipeline,
     target: VertexTarget,
-    nodes: Mapping[str, Node],
+    resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None = None,
 ) -> Package:
     """Compiles a TFX pipeline, of a pipeline file or written by hand.
@@ -74,47 +77,51 @@ def compile_pipeline(
     Args:
       pipeline: The pipeline; its components import from what the image holds.
       target: Where it runs, with its project and region.
-      nodes: Component -> machine; `default` for all that are not there.
+      resources: Component -> machine; `default` for all that are not there.
       defaults: Defaults of pipeline parameters; default those of its RuntimeParameters.
 
     Raises:
       ConfigurationError: It cannot run there.
     """
     by_name = {component.id: component for component in pipeline.components}
-    runners_compiler.check_nodes(nodes, by_name, PARAMETER_SERVER)
+    runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER)
     if defaults is None:
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
-    launcher = vertex_target.launcher(name, nodes, target)
-    with runners_compiler.told(pipeline, launcher, vertex_target.checkpoint_dir(name, target), defaults) as in_step:
-        job = runners_compiler.compiled(pipeline, target.image, schema_2_1=False)
+    launcher = vertex_target.launcher(name, resources, target)
+    with runners_compiler.configured_trainers(
+        pipeline, launcher, vertex_target.checkpoint_dir(name, target), defaults
+    ) as in_step:
+        job = runners_compiler.compile_with_tfx(pipeline, target.image, schema_2_1=False)
     # Nobody looks whether what these read has changed.
     queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
     spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.uncached(job["pipelineSpec"], queries))
-    resources = {
-        name: _resources(component, nodes, name in in_step)
+    of_steps = {
+        name: _resources(component, resources, name in in_step)
         for name, component in by_name.items()
         if isinstance(component, base_component.BaseComponent)
     }
-    spec = pipeline_ir.with_resources(spec, {name: given for name, given in resources.items() if given})
+    spec = pipeline_ir.with_resources(spec, {name: given for name, given in of_steps.items() if given})
     job["pipelineSpec"] = pipeline_ir.with_retries(
-        spec, runners_compiler.small_trainers(by_name, in_step), runners_compiler.SMALL_RETRIES
+        spec, runners_compiler.launcher_only_trainers(by_name, in_step), runners_compiler.SMALL_RETRIES
     )
     job["labels"] = {**job["labels"], **target.labels}
     job["runtimeConfig"] = {"gcsOutputDirectory": target.pipeline_root, "parameters": _values(job["pipelineSpec"], defaults)}
     return Package(job)
 
 
-def _resources(component: base_component.BaseComponent, nodes: Mapping[str, Node], trains_here: bool) -> dict[str, Any]:
+def _resources(
+    component: base_component.BaseComponent, resources: Mapping[str, MachineSpec], trains_here: bool
+) -> dict[str, Any]:
     """The ResourceSpec of a component's step; empty for none."""
-    given = SMALL if isinstance(component, Trainer) and not trains_here else nodes.get(component.id)
+    given = SMALL if isinstance(component, Trainer) and not trains_here else resources.get(component.id)
     if given is None and component.platform_config:  # TFX's own way, which it forgets for an ExampleGen of files
         return dict(json_format.MessageToDict(component.platform_config))
-    node = given or nodes.get(DEFAULT) or Node()
-    if reason := vertex_target.not_in_step(node):
+    node = given or resources.get(DEFAULT) or MachineSpec()
+    if reason := vertex_target.unsupported_in_step(node):
         raise ConfigurationError(
-            f"nodes.{component.id if given else DEFAULT}: a step has no {reason}; only training has: write it under "
-            f"nodes.{TRAINER} or nodes.{PARAMETER_SERVER}"
+            f"resources.{component.id if given else DEFAULT}: a step has no {reason}; only training has: write it under "
+            f"resources.{TRAINER} or resources.{PARAMETER_SERVER}"
         )
     accelerators.check(node.accelerator, node.accelerator_count, node.topology, "vertex")
     return vertex_machines.resource_spec(node)

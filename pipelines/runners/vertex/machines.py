@@ -6,7 +6,7 @@ A step of a pipeline is given CPU, memory and accelerators, and Vertex AI finds 
 from typing import Any
 
 from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.pipelines.spec.machines import Node, number
+from tfx_distribute.pipelines.spec.machines import MachineSpec, number
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DEFAULT_MACHINE = "n1-standard-4"  # as in the SDK
@@ -17,7 +17,7 @@ _WITH_ACCELERATORS = {"n1-standard": 3.75, "n1-highmem": 6.5, "n1-highcpu": 0.9,
 _SIZES = (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)
 
 
-def machine_spec(node: Node, reservation: str | None = None) -> dict[str, Any]:
+def machine_spec(node: MachineSpec, reservation: str | None = None) -> dict[str, Any]:
     """A node as the MachineSpec of a worker pool.
 
     Args:
@@ -43,7 +43,7 @@ def machine_spec(node: Node, reservation: str | None = None) -> dict[str, Any]:
     return {**machine, "reservation_affinity": affinity}
 
 
-def resource_spec(node: Node) -> dict[str, Any]:
+def resource_spec(node: MachineSpec) -> dict[str, Any]:
     """A node as the resources of a step.
 
     Args:
@@ -60,7 +60,7 @@ def resource_spec(node: Node) -> dict[str, Any]:
     return spec
 
 
-def _with_accelerator(accelerator: str, node: Node) -> str:
+def _with_accelerator(accelerator: str, node: MachineSpec) -> str:
     """The smallest machine with that accelerator, CPU and memory, as far as its name tells them: many are the only one."""
     able = accelerators.machine_types(accelerator, node.accelerator_count, node.topology)
     for name in able:
@@ -73,7 +73,7 @@ def _with_accelerator(accelerator: str, node: Node) -> str:
     )
 
 
-def _machine_type(node: Node) -> str:
+def _machine_type(node: MachineSpec) -> str:
     """The smallest machine with that CPU and memory."""
     if not (node.cpu or node.memory):
         return DEFAULT_MACHINE
@@ -87,7 +87,7 @@ def _machine_type(node: Node) -> str:
     )
 
 
-def _has(node: Node, cpus: int, gigabytes_per_cpu: float | None) -> bool:
+def _has(node: MachineSpec, cpus: int, gigabytes_per_cpu: float | None) -> bool:
     """Whether a machine has the CPU and memory of a node; None for as much memory as it takes."""
     memory = float(number(node.memory or "0") / 2**30)
     return cpus >= number(node.cpu or "0") and (gigabytes_per_cpu is None or cpus * gigabytes_per_cpu >= memory)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
 from tfx_distribute.pipelines.machines import trainer_checks
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
-from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, Node, node
+from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.targets import VertexTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -15,7 +15,7 @@ _DISK = ("boot_disk_type", "boot_disk_size_gb")
 _OF_CUSTOM_JOBS = ("reservation", "tensorboard", "timeout", *_DISK)
 
 
-def checked(spec: PipelineSpec) -> VertexTarget:
+def validate_target(spec: PipelineSpec) -> VertexTarget:
     """The target, which goes with the rest of the pipeline.
 
     Raises:
@@ -47,26 +47,26 @@ def checked(spec: PipelineSpec) -> VertexTarget:
                 f"targets.vertex.{setting}: {name} is not in {target.region}, where the pipeline runs; write one of there"
             )
     distribution, _ = strategy_table.resolve(spec.trainer.parameters.distribution)
-    worker = node(spec.nodes, TRAINER)
+    worker = machine_of(spec.resources, TRAINER)
     trainer_checks.check(worker, distribution, "vertex")
     if distribution.all_reduce == strategy_table.REDUCTION_SERVER and not worker.accelerator:
         raise ConfigurationError(
-            "nodes.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of GPU, such "
-            "as nvidia-l4, or all_reduce: auto"
+            "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of GPU, "
+            "such as nvidia-l4, or all_reduce: auto"
         )
     if worker.spot and target.reservation:
         raise ConfigurationError(
-            "targets.vertex.reservation: spot machines come from no reservation; leave it out, or nodes.Trainer.spot"
+            "targets.vertex.reservation: spot machines come from no reservation; leave it out, or resources.Trainer.spot"
         )
     if target.training == "step":
-        if reason := not_in_step(worker, target):
+        if reason := unsupported_in_step(worker, target):
             raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
         strategy_table.check_all_reduce(distribution, "a step")
-    launcher(spec.name, spec.nodes, target)
+    launcher(spec.name, spec.resources, target)
     return target
 
 
-def not_in_step(worker: Node, target: VertexTarget | None = None) -> str:
+def unsupported_in_step(worker: MachineSpec, target: VertexTarget | None = None) -> str:
     """What a machine has that the machine of a step cannot have; empty where it can be one.
 
     Args:
@@ -85,20 +85,20 @@ def not_in_step(worker: Node, target: VertexTarget | None = None) -> str:
     return ""
 
 
-def launcher(name: str, nodes: Mapping[str, Node], target: VertexTarget) -> CustomJobSettings:
+def launcher(name: str, resources: Mapping[str, MachineSpec], target: VertexTarget) -> CustomJobSettings:
     """What the Trainer is told of the worker pools that it may have to create.
 
     Args:
       name: Name of the pipeline.
-      nodes: Its machines.
+      resources: Its machines.
       target: Where it runs.
 
     Raises:
       ConfigurationError: Vertex AI has no such machine.
     """
-    worker = node(nodes, TRAINER)
+    worker = machine_of(resources, TRAINER)
     training = target.training
-    if training == "auto" and not_in_step(worker, target):
+    if training == "auto" and unsupported_in_step(worker, target):
         training = "custom_job"
     return CustomJobSettings(
         name=name,
@@ -106,7 +106,7 @@ def launcher(name: str, nodes: Mapping[str, Node], target: VertexTarget) -> Cust
         location=target.region or "",
         image=target.image,
         worker=vertex_machines.machine_spec(worker, target.reservation),
-        parameter_server=vertex_machines.machine_spec(node(nodes, PARAMETER_SERVER)),
+        parameter_server=vertex_machines.machine_spec(machine_of(resources, PARAMETER_SERVER)),
         reduction_server={"machine_type": target.reduction_server_machine_type},
         reduction_server_replica_count=target.reduction_server_replica_count,
         training=training,
@@ -120,7 +120,7 @@ def launcher(name: str, nodes: Mapping[str, Node], target: VertexTarget) -> Cust
     )
 
 
-def _scheduling(worker: Node, target: VertexTarget) -> dict[str, str | bool]:
+def _scheduling(worker: MachineSpec, target: VertexTarget) -> dict[str, str | bool]:
     given: dict[str, str | bool] = {"strategy": "SPOT"} if worker.spot else {}
     if target.timeout:
         given["timeout"] = f"{target.timeout}s"

@@ -22,7 +22,7 @@ from tfx_distribute.components.trainer.input_splits import Splits
 from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.data.tfrecords import checksum
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
-from tfx_distribute.trainer_module.job.training_job import Reading
+from tfx_distribute.trainer_module.job.training_job import InputOptions
 
 SCHEMA = """
 feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
@@ -266,7 +266,7 @@ def test_parts_serve_all_processes():
 
 @pytest.mark.parametrize(
     ("arguments", "processes"),
-    [(IN_MEMORY, 1), (TWO_PROCESSES, 2), (["--runner=DataflowRunner"], beam_pipeline.MOST_PARTS), ([], 1)],
+    [(IN_MEMORY, 1), (TWO_PROCESSES, 2), (["--runner=DataflowRunner"], beam_pipeline.MAX_PARTS), ([], 1)],
 )
 def test_processes_of_a_runner(arguments, processes):
     assert beam_pipeline.num_processes(arguments) == processes
@@ -274,7 +274,7 @@ def test_processes_of_a_runner(arguments, processes):
 
 def test_splits_know_the_shards(shard):
     made = shard(train=50, held_out=5, num_shards=2)
-    splits = Splits([made.artifact], Reading(), "/nowhere")
+    splits = Splits([made.artifact], InputOptions(), "/nowhere")
     split = splits.read(["train"], "train_args")
     assert (split.num_examples, split.sharded, len(split.files)) == (50, True, 2)
     assert split.num_bytes == sum(os.path.getsize(file) for file in split.files)

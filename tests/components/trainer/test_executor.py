@@ -7,8 +7,8 @@ from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     Outputs,
     RunFn,
-    Schedule,
     TrainingJob,
+    TrainingOptions,
     TrainingResult,
     UserModule,
 )
@@ -17,7 +17,7 @@ JOB = TrainingJob(
     module=UserModule("model.build_model"),
     data=None,
     distribution=Distribution("parameter_server", num_workers=3, num_evaluators=1),
-    schedule=Schedule(16, epochs=2, gradient_accumulation_steps=1, precision="mixed_bfloat16"),
+    schedule=TrainingOptions(16, epochs=2, gradient_accumulation_steps=1, precision="mixed_bfloat16"),
     outputs=Outputs("model", "run", "result.json"),
 )
 RESULT = TrainingResult(1, 16, 40, 2.5, {"loss": 0.5, "val_loss": float("nan")})

@@ -16,7 +16,7 @@ from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.data.shard_manifest import Manifest, ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.data.tfrecords import checksum
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
-from tfx_distribute.trainer_module.job.training_job import Reading
+from tfx_distribute.trainer_module.job.training_job import InputOptions
 
 SCHEMA = 'feature { name: "x" type: INT }'
 
@@ -48,7 +48,7 @@ def examples(tmp_path):
 @pytest.fixture
 def read(examples, tmp_path):
     def read(**parameters):
-        splits = Splits([examples], Reading(**parameters), str(tmp_path / "work"))
+        splits = Splits([examples], InputOptions(**parameters), str(tmp_path / "work"))
         return splits.read(["train"], "train_args"), splits.corrupt_records
 
     return read
@@ -115,7 +115,7 @@ def test_more_damage_than_may_be(read, shard):
 
 
 def test_shards_of_another_schema_are_refused(examples, tmp_path):
-    splits = Splits([examples], Reading(), "/nowhere")
+    splits = Splits([examples], InputOptions(), "/nowhere")
     splits.check_schema(None, str(tmp_path / "schema.pbtxt"))
     (tmp_path / "other.pbtxt").write_text(SCHEMA.replace("INT", "FLOAT"))
     with pytest.raises(DataError, match="^examples: the shards were made with another schema than .*other.pbtxt; make"):
@@ -138,7 +138,7 @@ def test_manifest_of_a_later_form_is_refused(examples):
 def test_other_payloads_are_refused(examples):
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PROTO)
     with pytest.raises(ConfigurationError, match="holds FORMAT_PROTO, not tf.Examples"):
-        Splits([examples], Reading(), "/nowhere")
+        Splits([examples], InputOptions(), "/nowhere")
 
 
 def test_damaged_files_without_a_manifest(examples, read, shard):
@@ -159,7 +159,7 @@ def test_split_is_read_from_the_artifacts_that_have_it(examples, tmp_path):
         folder.mkdir(parents=True)
         with tf.io.TFRecordWriter(str(folder / "part")) as writer:
             writer.write(b"one")
-    splits = Splits([examples, other], Reading(), "/nowhere")
+    splits = Splits([examples, other], InputOptions(), "/nowhere")
     assert splits.names == {"train", "eval"}
     train, held_out = splits.read(["train"], "train_args"), splits.read(["eval"], "eval_args")
     assert (train.num_examples, len(train.files), train.sharded) == (31, 4, False)

@@ -16,12 +16,12 @@ from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
-    Data,
     Distribution,
     Outputs,
-    Schedule,
     Split,
+    TrainingData,
     TrainingJob,
+    TrainingOptions,
     UserModule,
 )
 
@@ -70,7 +70,7 @@ def test_the_whole_document(inputs, outputs, tmp_path):
     assert os.path.dirname(state) == f"{tmp_path.parent}/.checkpoints", "beside the folders of all executions"
     assert job == TrainingJob(
         module=UserModule("m.build_model"),
-        data=Data(
+        data=TrainingData(
             train=Split((train,), 1400, os.path.getsize(train)),
             eval=Split((held_out,), 397, os.path.getsize(held_out)),
             label="digit",
@@ -78,7 +78,7 @@ def test_the_whole_document(inputs, outputs, tmp_path):
             schema=f"{tmp_path}/schema/schema.pbtxt",
         ),
         distribution=Distribution("mirrored"),
-        schedule=Schedule(epochs=2),
+        schedule=TrainingOptions(epochs=2),
         outputs=Outputs(f"{tmp_path}/model/Format-Serving", f"{tmp_path}/model_run", "/work/training_result.json", state),
         hparams={"units": 3},
     )
@@ -129,9 +129,9 @@ def test_steps_of_train_args_count_where_no_parameter_says_otherwise(inputs, out
     def schedule(**changes):
         return job_builder.training_job(inputs, outputs, {**base, **changes}, "/work").schedule
 
-    assert schedule(epochs=None) == Schedule(train_steps=7, eval_steps=3)
-    assert schedule(epochs=None, train_steps=9) == Schedule(train_steps=9, eval_steps=3)
-    assert schedule() == Schedule(epochs=2, eval_steps=3)
+    assert schedule(epochs=None) == TrainingOptions(train_steps=7, eval_steps=3)
+    assert schedule(epochs=None, train_steps=9) == TrainingOptions(train_steps=9, eval_steps=3)
+    assert schedule() == TrainingOptions(epochs=2, eval_steps=3)
 
 
 def test_run_fn_gets_what_tfx_would_give(inputs, outputs):

@@ -13,8 +13,8 @@ from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     Outputs,
-    Schedule,
     TrainingJob,
+    TrainingOptions,
     TrainingResult,
     UserModule,
 )
@@ -49,7 +49,7 @@ def trained(monkeypatch, settings, artifacts):
             UserModule("model.build_model"),
             None,
             Distribution(),
-            Schedule(32, train_steps=10),
+            TrainingOptions(32, train_steps=10),
             Outputs(f"{model}/Format-Serving", outputs["model_run"][0].uri, os.path.join(folder, "result.json")),
         )
 

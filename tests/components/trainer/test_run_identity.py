@@ -9,13 +9,13 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx_distribute.components.trainer import run_identity
 from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.job.training_job import (
-    Data,
     Distribution,
+    InputOptions,
     Outputs,
-    Reading,
-    Schedule,
     Split,
+    TrainingData,
     TrainingJob,
+    TrainingOptions,
     UserModule,
 )
 
@@ -24,12 +24,12 @@ from tfx_distribute.trainer_module.job.training_job import (
 def job(tmp_path):
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "model.py").write_text("a = 1")
-    data = Data(Split((f"{tmp_path}/a",), 10), None, "y", f"{tmp_path}/Transform/1", None)
+    data = TrainingData(Split((f"{tmp_path}/a",), 10), None, "y", f"{tmp_path}/Transform/1", None)
     return TrainingJob(
         module=UserModule("model.build_model", (str(tmp_path / "code"),)),
         data=data,
         distribution=Distribution(),
-        schedule=Schedule(32, epochs=1),
+        schedule=TrainingOptions(32, epochs=1),
         outputs=Outputs("m", "r", "f"),
         hparams={"units": 3},
     )
@@ -50,47 +50,47 @@ def changed(one, other):
 
 
 def test_each_part_is_known_to_have_changed(job, tmp_path):
-    parts = run_identity.parts(job, job.data, [])
-    assert changed(parts, run_identity.parts(replace(job, hparams={"units": 4}), job.data, [])) == ["hparams"]
-    longer = replace(job, schedule=Schedule(32, epochs=2))
-    assert changed(parts, run_identity.parts(longer, job.data, [])) == ["parameters"]
-    mixed = replace(job, reading=Reading(shuffle_buffer_size=5))
-    assert changed(parts, run_identity.parts(mixed, job.data, [])) == ["parameters"]
+    parts = run_identity.fingerprint_inputs(job, job.data, [])
+    assert changed(parts, run_identity.fingerprint_inputs(replace(job, hparams={"units": 4}), job.data, [])) == ["hparams"]
+    longer = replace(job, schedule=TrainingOptions(32, epochs=2))
+    assert changed(parts, run_identity.fingerprint_inputs(longer, job.data, [])) == ["parameters"]
+    mixed = replace(job, reading=InputOptions(shuffle_buffer_size=5))
+    assert changed(parts, run_identity.fingerprint_inputs(mixed, job.data, [])) == ["parameters"]
     other = replace(job.data, train=Split((f"{tmp_path}/b",), 10))
-    assert changed(parts, run_identity.parts(job, other, [])) == ["data"]
-    assert changed(parts, run_identity.parts(job, job.data, [], "told")) == ["module"]
+    assert changed(parts, run_identity.fingerprint_inputs(job, other, [])) == ["data"]
+    assert changed(parts, run_identity.fingerprint_inputs(job, job.data, [], "told")) == ["module"]
     (tmp_path / "code" / "helper.py").write_text("b = 1")
-    assert changed(parts, run_identity.parts(job, job.data, [])) == ["module"]
+    assert changed(parts, run_identity.fingerprint_inputs(job, job.data, [])) == ["module"]
 
 
 def test_other_packages_and_files_beside_the_module_are_known(job, tmp_path, monkeypatch):
-    parts = run_identity.parts(job, job.data, [])
+    parts = run_identity.fingerprint_inputs(job, job.data, [])
     (tmp_path / "code" / "vocabulary.txt").write_text("a\n")
-    beside = run_identity.parts(job, job.data, [])
+    beside = run_identity.fingerprint_inputs(job, job.data, [])
     assert changed(parts, beside) == ["module"]
     version = importlib.metadata.version
     newer = lambda name: f"{version(name)}.1" if name == "tensorflow" else version(name)  # noqa: E731
     monkeypatch.setattr(importlib.metadata, "version", newer)
-    assert changed(beside, run_identity.parts(job, job.data, [])) == ["environment"]
+    assert changed(beside, run_identity.fingerprint_inputs(job, job.data, [])) == ["environment"]
 
 
 def test_machines_and_speed_are_no_part_of_it(job):
-    parts = run_identity.parts(job, job.data, [])
+    parts = run_identity.fingerprint_inputs(job, job.data, [])
     elsewhere = replace(job, distribution=Distribution("multi_worker_mirrored", num_workers=8))
-    assert run_identity.parts(elsewhere, job.data, []) == parts
+    assert run_identity.fingerprint_inputs(elsewhere, job.data, []) == parts
     quicker = replace(job, schedule=replace(job.schedule, steps_per_execution=10, jit_compile=True))
-    assert run_identity.parts(quicker, job.data, []) == parts
+    assert run_identity.fingerprint_inputs(quicker, job.data, []) == parts
 
 
 def test_shards_are_known_by_their_bytes_wherever_they_lie(job, tmp_path):
-    here = run_identity.parts(job, job.data, [shards(tmp_path / "one")])
+    here = run_identity.fingerprint_inputs(job, job.data, [shards(tmp_path / "one")])
     again = replace(job.data, train=Split((f"{tmp_path}/elsewhere",), 10), transform_graph=f"{tmp_path}/Transform/2")
-    assert run_identity.parts(job, again, [shards(tmp_path / "two")]) == here
-    assert changed(here, run_identity.parts(job, again, [shards(tmp_path / "three", "11111111")])) == ["data"]
+    assert run_identity.fingerprint_inputs(job, again, [shards(tmp_path / "two")]) == here
+    assert changed(here, run_identity.fingerprint_inputs(job, again, [shards(tmp_path / "three", "11111111")])) == ["data"]
 
 
 def test_state_of_other_inputs_is_told_and_stays(job, tmp_path, caplog):
-    root, parts = tmp_path / "checkpoints", run_identity.parts(job, job.data, [])
+    root, parts = tmp_path / "checkpoints", run_identity.fingerprint_inputs(job, job.data, [])
     with caplog.at_level(logging.WARNING):
         folder = run_identity.checkpoint_dir(str(root), parts)
         (root / folder / "state.json").write_text("{}")
@@ -104,9 +104,11 @@ def test_state_of_other_inputs_is_told_and_stays(job, tmp_path, caplog):
 
 def test_module_of_an_installed_package_is_known_by_its_files(job):
     module = UserModule("json.decoder.JSONDecoder")
-    one = run_identity.parts(replace(job, module=module), job.data, [])
-    assert one == run_identity.parts(replace(job, module=module), job.data, [])
-    assert changed(one, run_identity.parts(replace(job, module=UserModule("textwrap.dedent")), job.data, [])) == ["module"]
+    one = run_identity.fingerprint_inputs(replace(job, module=module), job.data, [])
+    assert one == run_identity.fingerprint_inputs(replace(job, module=module), job.data, [])
+    assert changed(
+        one, run_identity.fingerprint_inputs(replace(job, module=UserModule("textwrap.dedent")), job.data, [])
+    ) == ["module"]
 
 
 def test_a_copy_is_what_it_is_a_copy_of(job, tmp_path):
@@ -114,9 +116,13 @@ def test_a_copy_is_what_it_is_a_copy_of(job, tmp_path):
     first = replace(job.data, train=Split(("/shared/a-1/inputs/examples-0/a",), 10))
     second = replace(job.data, train=Split(("/shared/a-2/inputs/examples-0/a",), 10))
     parts = [
-        run_identity.parts(job, data, [], addresses={f"/shared/a-{number}/inputs/examples-0": "/s3/bucket/examples"})
+        run_identity.fingerprint_inputs(
+            job, data, [], addresses={f"/shared/a-{number}/inputs/examples-0": "/s3/bucket/examples"}
+        )
         for number, data in ((1, first), (2, second))
     ]
     assert parts[0] == parts[1]
-    other = run_identity.parts(job, second, [], addresses={"/shared/a-2/inputs/examples-0": "/s3/bucket/others"})
+    other = run_identity.fingerprint_inputs(
+        job, second, [], addresses={"/shared/a-2/inputs/examples-0": "/s3/bucket/others"}
+    )
     assert changed(parts[0], other) == ["data"]

@@ -6,7 +6,7 @@ import sys
 from tfx_distribute.pipelines.cli import console
 from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 from tfx_distribute.pipelines.spec.pipeline import Change, Metric
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, Task
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 TRAINING = {"strategy": "mirrored", "num_replicas": 2, "global_batch_size": 64, "train_steps": 440}
@@ -18,21 +18,21 @@ def test_line_of_one_process():
 
 
 def test_line_of_a_cluster_adds_up_examples_and_names_each_process():
-    tasks = {CHIEF_TASK: Progress("train", 30, 440, 1000.0), Task("worker", 0): Progress("train", 28, 440, 1500.0)}
+    tasks = {CHIEF_TASK: Progress("train", 30, 440, 1000.0), ClusterTask("worker", 0): Progress("train", 28, 440, 1500.0)}
     assert console.training_line(tasks) == "step 30/440  2,500 examples/s  chief: 30 worker 0: 28"
 
 
 def test_line_of_processes_that_take_no_steps():
     tasks = {
         CHIEF_TASK: Progress("train", 30, 440),
-        Task("ps", 0): Progress("serve"),
-        Task("evaluator", 0): Progress("evaluate", 2),
+        ClusterTask("ps", 0): Progress("serve"),
+        ClusterTask("evaluator", 0): Progress("evaluate", 2),
     }
     assert console.training_line(tasks) == "step 30/440  chief: 30 ps 0: serves evaluator: epoch 2"
 
 
 def test_line_before_and_after():
-    assert console.training_line({CHIEF_TASK: Progress("start"), Task("worker", 0): Progress("start")}) == (
+    assert console.training_line({CHIEF_TASK: Progress("start"), ClusterTask("worker", 0): Progress("start")}) == (
         "starting chief, worker 0"
     )
     assert console.training_line({CHIEF_TASK: Progress("export", 440, 440)}) == "writing the model"

@@ -84,7 +84,7 @@ YAML_ROWS = [
     ("duplicate key", PIPELINE + "name: other\n", "line 8: 'name' is also on line 1"),
     ("key 1", hparams("0.1, 1: 2"), "line 7: the key 1 is not a string; write it in quotes"),
     ("key null", "name: mine\nnull: 1\n", "line 2: the key null is not a string"),
-    ("key yes", PIPELINE + "nodes:\n  yes: {}\n", "line 9: the key yes is not a string"),
+    ("key yes", PIPELINE + "resources:\n  yes: {}\n", "line 9: the key yes is not a string"),
     ("key that is a list", "name: mine\n[a]: 1\n", "line 2: a key is a list or a mapping; keys are strings"),
     ("key that is a mapping", "name: mine\n? {a: 1}\n: 1\n", "line 2: a key is a list or a mapping"),
     ("empty key", "'': 1\n" + PIPELINE, "line 1: unknown key ''; allowed: name"),

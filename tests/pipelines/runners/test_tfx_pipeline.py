@@ -25,7 +25,7 @@ from tfx_distribute.pipelines.spec.pipeline import (
 )
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-PLACES = tfx_pipeline.Places(pipeline_root="/root", metadata=None, push_directory="/serving")
+PLACES = tfx_pipeline.PipelinePaths(pipeline_root="/root", metadata=None, push_directory="/serving")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tfx_distribute.trainer_module.data import record_stream as reading_lib
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import make_plan
-from tfx_distribute.trainer_module.job.training_job import Data, Reading, Schedule, Split
+from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
 
 SCHEMA = 'feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n' + (
     'feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }'
@@ -20,7 +20,7 @@ SCHEMA = 'feature { name: "number" type: INT presence { min_fraction: 1 } shape 
 def numbers(tmp_path):
     """Makes data of the numbers 0 to n - 1: number g in shard g % shards, or in two files that are no shards."""
 
-    def make(n: int, shards: int = 0, compression: str = "") -> Data:
+    def make(n: int, shards: int = 0, compression: str = "") -> TrainingData:
         files = [str(tmp_path / f"part-{part}{'.gz' if compression else ''}") for part in range(shards or 2)]
         for part, file in enumerate(files):
             with tf.io.TFRecordWriter(file, tf.io.TFRecordOptions(compression_type=compression)) as writer:
@@ -31,7 +31,7 @@ def numbers(tmp_path):
                     writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
         (tmp_path / "schema.pbtxt").write_text(SCHEMA)
         split = Split(tuple(files), n, sharded=shards > 0)
-        return Data(split, split, "label", None, str(tmp_path / "schema.pbtxt"))
+        return TrainingData(split, split, "label", None, str(tmp_path / "schema.pbtxt"))
 
     return make
 
@@ -40,10 +40,12 @@ def reader(index: int, of: int) -> tf.distribute.InputContext:
     return tf.distribute.InputContext(num_input_pipelines=of, input_pipeline_id=index, num_replicas_in_sync=of)
 
 
-def feed(data: Data, schedule: Schedule, readers: int = 1, replicas: int = 0, **reading) -> data_lib.Feed:
+def feed(
+    data: TrainingData, schedule: TrainingOptions, readers: int = 1, replicas: int = 0, **reading
+) -> data_lib.InputPipeline:
     plan = make_plan(schedule, data.train.num_examples, replicas or readers)
     batches = (replicas or readers) * schedule.gradient_accumulation_steps // readers
-    return data_lib.Feed(data, Features(data), schedule, Reading(**reading), plan, readers, batches)
+    return data_lib.InputPipeline(data, Features(data), schedule, InputOptions(**reading), plan, readers, batches)
 
 
 def values(batches) -> list[list[int]]:
@@ -54,7 +56,7 @@ def trained(batches) -> list[list[int]]:
     return values(batch for batch, _ in batches)
 
 
-def trained_on(data: Data, schedule: Schedule, readers: int, passes: int, **reading) -> list[list[list[int]]]:
+def trained_on(data: TrainingData, schedule: TrainingOptions, readers: int, passes: int, **reading) -> list[list[list[int]]]:
     """The batches of each of `readers` processes in `passes` times round."""
     fed = feed(data, schedule, readers, **reading)
     count = passes * fed.plan.steps_per_pass * fed.batches
@@ -76,7 +78,7 @@ def test_each_example_is_seen_once_each_time_round(numbers, shards, readers, exa
     """Whatever the shards and the processes; all of these take the same number of batches, none an empty one."""
     data = numbers(examples, shards)
     # 16: shards of 128 examples are a whole number of blocks, and one of 129 has one more.
-    seen = trained_on(data, Schedule(4, epochs=1), readers, passes=3, shuffle_buffer_size=16, cache=cache)
+    seen = trained_on(data, TrainingOptions(4, epochs=1), readers, passes=3, shuffle_buffer_size=16, cache=cache)
     steps = -(-examples // (4 * readers))
     rounds = []
     for turn in range(3):
@@ -95,7 +97,7 @@ def test_a_step_takes_the_same_examples_however_many_read(numbers, shards, reade
     data = numbers(101, shards)
 
     def steps(of: int) -> list[list[int]]:
-        shares = trained_on(data, Schedule(12 // of, epochs=1), of, passes=2, shuffle_buffer_size=32)
+        shares = trained_on(data, TrainingOptions(12 // of, epochs=1), of, passes=2, shuffle_buffer_size=32)
         return [sorted(number for share in step for number in share) for step in zip(*shares, strict=True)]
 
     assert steps(readers) == steps(1)
@@ -107,13 +109,13 @@ def test_a_process_reads_files_of_its_own(numbers, tmp_path, shards, readers, ow
     data = numbers(48, shards)
     for shard in set(range(shards)) - own:
         (tmp_path / f"part-{shard}").unlink()
-    batches = trained(feed(data, Schedule(4, epochs=1), readers).train(reader(0, readers)).take(48 // 4 // readers))
+    batches = trained(feed(data, TrainingOptions(4, epochs=1), readers).train(reader(0, readers)).take(48 // 4 // readers))
     assert sorted(number for batch in batches for number in batch) == list(range(0, 48, readers))
 
 
 def test_more_files_than_are_read_at_a_time(numbers):
     data = numbers(101, shards=12)
-    (batches,) = trained_on(data, Schedule(8, epochs=1), 1, passes=1, cycle_length=5, num_parallel_calls=9)
+    (batches,) = trained_on(data, TrainingOptions(8, epochs=1), 1, passes=1, cycle_length=5, num_parallel_calls=9)
     assert sorted(number for batch in batches for number in batch) == list(range(101))
 
 
@@ -123,7 +125,7 @@ def test_any_file_system_that_tensorflow_knows(numbers):
     there = tuple(f"ram://shards/{file.rpartition('/')[2]}" for file in data.train.files)
     for file, copy in zip(data.train.files, there, strict=True):
         tf.io.gfile.copy(file, copy)
-    (batches,) = trained_on(replace(data, train=replace(data.train, files=there)), Schedule(8, epochs=1), 1, passes=1)
+    (batches,) = trained_on(replace(data, train=replace(data.train, files=there)), TrainingOptions(8, epochs=1), 1, passes=1)
     assert sorted(number for batch in batches for number in batch) == list(range(50))
     assert reading_lib.count(there) == 50
 
@@ -131,18 +133,18 @@ def test_any_file_system_that_tensorflow_knows(numbers):
 @pytest.mark.parametrize("fixed", [False, True])
 def test_training_data_is_known_to_be_without_end(numbers, fixed):
     """Otherwise strategies have all processes agree, before each batch, on whether there is one."""
-    fed = feed(numbers(50, shards=4), Schedule(8, epochs=1, drop_remainder=fixed))
+    fed = feed(numbers(50, shards=4), TrainingOptions(8, epochs=1, drop_remainder=fixed))
     assert fed.train(reader(0, 1)).cardinality() == tf.data.INFINITE_CARDINALITY
 
 
 def test_gzipped_shards(numbers):
-    seen = trained_on(numbers(50, shards=4, compression="GZIP"), Schedule(8, epochs=1), 2, passes=1)
+    seen = trained_on(numbers(50, shards=4, compression="GZIP"), TrainingOptions(8, epochs=1), 2, passes=1)
     assert sorted(number for batches in seen for batch in batches for number in batch) == list(range(50))
 
 
 def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
     data = numbers(10, shards=2)
-    fed = feed(data, Schedule(4, epochs=1, drop_remainder=True))
+    fed = feed(data, TrainingOptions(4, epochs=1, drop_remainder=True))
     batches = trained(fed.train(reader(0, 1)).take(5))
     assert [len(batch) for batch in batches] == [4] * 5
     seen = [number for batch in batches for number in batch]
@@ -154,7 +156,7 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
 @pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
 def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, first_step):
     """The same batches and shares as if it had never stopped, in the middle of a time round or behind several."""
-    schedule = Schedule(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
+    schedule = TrainingOptions(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
     fed = feed(numbers(101, shards), schedule, readers, shuffle_buffer_size=16, cycle_length=5, cache=cache)
     for index in range(readers):
         whole = list(fed.train(reader(index, readers)).take((first_step + 20) * fed.batches))
@@ -166,8 +168,14 @@ def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, 
 def test_workers_of_parameter_servers_go_round_by_themselves(numbers):
     """Their number is a tensor, since all take the same function."""
     data = numbers(50, shards=4)
-    fed = data_lib.Feed(
-        data, Features(data), Schedule(4, epochs=1), Reading(), make_plan(Schedule(4, epochs=1), 50, 1), readers=1, batches=0
+    fed = data_lib.InputPipeline(
+        data,
+        Features(data),
+        TrainingOptions(4, epochs=1),
+        InputOptions(),
+        make_plan(TrainingOptions(4, epochs=1), 50, 1),
+        readers=1,
+        batches=0,
     )
     for index in range(2):
         dataset = fed.train(reader(tf.constant(index, tf.int64), 2))
@@ -177,7 +185,7 @@ def test_workers_of_parameter_servers_go_round_by_themselves(numbers):
 
 def test_each_example_counts_the_same_whatever_batch_it_is_in(numbers):
     """13 examples in two steps, of two batches for each of two processes."""
-    fed = feed(numbers(13), Schedule(2, epochs=1), readers=2, replicas=4)
+    fed = feed(numbers(13), TrainingOptions(2, epochs=1), readers=2, replicas=4)
     batches = [list(fed.train(reader(index, 2)).take(4)) for index in range(2)]
     for step in range(2):
         of_step = [element for own in batches for element in own[2 * step : 2 * step + 2]]
@@ -189,7 +197,7 @@ def test_seed_decides_on_the_order(numbers):
     data = numbers(24, shards=2)
 
     def order(seed: int) -> list[list[list[int]]]:
-        return trained_on(data, Schedule(6, epochs=1, seed=seed), 1, passes=2)
+        return trained_on(data, TrainingOptions(6, epochs=1, seed=seed), 1, passes=2)
 
     assert order(1) == order(1)
     assert order(1) != order(2)
@@ -197,7 +205,9 @@ def test_seed_decides_on_the_order(numbers):
 
 def test_shuffle_buffer_follows_from_the_bytes():
     def size(num_examples: int, num_bytes: int, asked: int = 0) -> int:
-        return reading_lib.shuffle_buffer_size(Split(("a",), num_examples, num_bytes), Reading(shuffle_buffer_size=asked))
+        return reading_lib.shuffle_buffer_size(
+            Split(("a",), num_examples, num_bytes), InputOptions(shuffle_buffer_size=asked)
+        )
 
     assert size(1000, 10**6) == 1000, "all, where they are few"
     assert size(10**7, 10**9) == 10_000
@@ -210,7 +220,7 @@ def test_shuffle_buffer_follows_from_the_bytes():
 )
 def test_evaluation_sees_each_example_once_in_as_many_steps_for_all(numbers, shards, examples, readers, batch):
     data = numbers(examples, shards)
-    evaluated = data_lib.Feed(data, Features(data), Schedule(batch), Reading(), None, readers, 1)
+    evaluated = data_lib.InputPipeline(data, Features(data), TrainingOptions(batch), InputOptions(), None, readers, 1)
     steps = evaluated.eval_steps(readers)
     seen: collections.Counter[int] = collections.Counter()
     for index in range(readers):
@@ -224,7 +234,7 @@ def test_evaluation_sees_each_example_once_in_as_many_steps_for_all(numbers, sha
 def test_examples_of_an_evaluation_are_spread_over_its_batches(numbers):
     """11 examples for two replicas of 4: 3, 2, 3, 3, instead of 4, 4, 3 and none."""
     data = numbers(11)
-    evaluated = data_lib.Feed(data, Features(data), Schedule(4), Reading(), None, 1, 1)
+    evaluated = data_lib.InputPipeline(data, Features(data), TrainingOptions(4), InputOptions(), None, 1, 1)
     assert evaluated.eval_steps(2) == 2
     sizes = [len(batch) for batch in values(evaluated.evaluation(reader(0, 1), 2).take(4))]
     assert (sum(sizes), sorted(sizes)) == (11, [2, 3, 3, 3])
@@ -254,7 +264,7 @@ def test_eval_split_that_is_smaller_than_the_replicas_is_refused():
 def test_evaluation_of_some_steps_is_the_same_in_parts(numbers, shards):
     """Two steps of a global batch of 4, whoever divides them."""
     data = numbers(24, shards)
-    evaluated = data_lib.Feed(data, Features(data), Schedule(2, eval_steps=2), Reading(), None, 1, 1)
+    evaluated = data_lib.InputPipeline(data, Features(data), TrainingOptions(2, eval_steps=2), InputOptions(), None, 1, 1)
     inline = values(evaluated.evaluation(reader(0, 1), num_replicas=2).take(4))
     parts = [batch for part in range(3) for batch in values(evaluated.evaluation_part(part, 3, global_batch_size=4))]
     seen = [sorted(number for batch in batches for number in batch) for batches in (inline, parts)]
@@ -266,10 +276,10 @@ def test_label_with_gaps_is_refused(numbers, tmp_path):
     data = numbers(4)
     (tmp_path / "gaps.pbtxt").write_text('feature { name: "label" type: INT presence { min_count: 1 } }')
     with pytest.raises(ConfigurationError, match="label: not every example has the feature 'label'; fill the gaps"):
-        Features(Data(data.train, None, "label", None, str(tmp_path / "gaps.pbtxt")))
+        Features(TrainingData(data.train, None, "label", None, str(tmp_path / "gaps.pbtxt")))
 
 
 def test_unknown_label_is_named(numbers):
     data = numbers(4)
     with pytest.raises(ConfigurationError, match="label: the examples have no feature 'lable'; they have label, number"):
-        Features(Data(data.train, None, "lable", None, data.schema))
+        Features(TrainingData(data.train, None, "lable", None, data.schema))

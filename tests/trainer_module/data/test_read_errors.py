@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, Split
+from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingOptions
 
 pytestmark = pytest.mark.e2e
 
@@ -39,7 +39,7 @@ def test_flipped_bit(cluster, digits, shards, distribution):
     path.write_bytes(content)
     message = rf"examples: {path}, record 349 at byte \d+: it does not match its checksum; make the examples anew"
     with pytest.raises(TrainingError, match=message):
-        cluster.train(distribution, Schedule(16, epochs=2), data=replace(digits, train=shards))
+        cluster.train(distribution, TrainingOptions(16, epochs=2), data=replace(digits, train=shards))
 
 
 def test_example_that_does_not_match_the_schema(cluster, digits, shards):
@@ -51,13 +51,13 @@ def test_example_that_does_not_match_the_schema(cluster, digits, shards):
         for record in [*records[:5], short.SerializeToString(), *records[6:]]:
             writer.write(record)
     with pytest.raises(TrainingError, match=rf"examples: {path}, record 5 does not match the schema: feature pixels"):
-        cluster.train(schedule=Schedule(16, epochs=1), data=replace(digits, train=shards))
+        cluster.train(schedule=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
 
 
 def test_shard_that_went_missing(cluster, digits, shards):
     Path(shards.files[3]).unlink()
     with pytest.raises(TrainingError, match=rf"examples: {shards.files[3]} is missing; make the examples anew"):
-        cluster.train(schedule=Schedule(16, epochs=1), data=replace(digits, train=shards))
+        cluster.train(schedule=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
 
 
 def test_evaluator_names_the_record_too(cluster, digits, shards):
@@ -67,11 +67,11 @@ def test_evaluator_names_the_record_too(cluster, digits, shards):
     path.write_bytes(content)
     distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
     with pytest.raises(TrainingError, match=rf"examples: {path}, record 349 at byte \d+: it does not match its checksum"):
-        cluster.train(distribution, Schedule(32, epochs=2), data=replace(digits, eval=shards))
+        cluster.train(distribution, TrainingOptions(32, epochs=2), data=replace(digits, eval=shards))
 
 
 def test_fewer_examples_than_workers(cluster, digits, shards):
     distribution = Distribution("parameter_server", num_workers=3, accelerator_type="cpu")
     few = replace(shards, files=shards.files[:1], num_examples=2)
     with pytest.raises(TrainingError, match="num_workers: 3 workers read, but the train split has 2 examples; write"):
-        cluster.train(distribution, Schedule(1, train_steps=4), data=replace(digits, train=few))
+        cluster.train(distribution, TrainingOptions(1, train_steps=4), data=replace(digits, train=few))

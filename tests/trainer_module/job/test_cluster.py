@@ -6,9 +6,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
     Cluster,
-    Task,
+    ClusterTask,
+    is_server,
     replicas_of_roles,
-    serves,
     task_from_environment,
     tf_config_for,
     uses_accelerators,
@@ -36,18 +36,18 @@ def test_roles_of_each_strategy(distribution, roles):
 def test_who_serves_and_who_computes():
     """A coordinator computes nothing, and what it coordinates goes on until it has ended."""
     servers = Distribution("parameter_server", num_workers=1, num_evaluators=1)
-    tasks = [Task("chief", 0), Task("worker", 0), Task("ps", 0), Task("evaluator", 0)]
-    assert [serves(servers, task) for task in tasks] == [False, True, True, False]
+    tasks = [ClusterTask("chief", 0), ClusterTask("worker", 0), ClusterTask("ps", 0), ClusterTask("evaluator", 0)]
+    assert [is_server(servers, task) for task in tasks] == [False, True, True, False]
     assert [uses_accelerators(servers, task) for task in tasks] == [False, True, False, True]
     workers = Distribution("multi_worker_mirrored", num_workers=2)
-    assert [serves(workers, task) for task in tasks[:2]] == [False, False]
+    assert [is_server(workers, task) for task in tasks[:2]] == [False, False]
     assert [uses_accelerators(workers, task) for task in tasks[:2]] == [True, True]
 
 
 def test_evaluator_is_no_part_of_the_cluster():
     """TensorFlow waits without end for one that is listed; the Training Operator lists it."""
     cluster = Cluster({"chief": ("a:1",), "evaluator": ("b:1",)})
-    assert json.loads(cluster.tf_config(Task("evaluator", 0))) == {
+    assert json.loads(cluster.tf_config(ClusterTask("evaluator", 0))) == {
         "cluster": {"chief": ["a:1"]},
         "task": {"type": "evaluator", "index": 0},
     }
@@ -80,8 +80,8 @@ def test_addresses_are_given_in_order():
 
 def test_tf_config_is_what_tensorflow_reads():
     cluster = Cluster({"chief": ("127.0.0.1:1",), "worker": ("127.0.0.1:2", "127.0.0.1:3")})
-    assert cluster.tasks == (Task("chief", 0), Task("worker", 0), Task("worker", 1))
-    assert json.loads(cluster.tf_config(Task("worker", 1))) == {
+    assert cluster.tasks == (ClusterTask("chief", 0), ClusterTask("worker", 0), ClusterTask("worker", 1))
+    assert json.loads(cluster.tf_config(ClusterTask("worker", 1))) == {
         "cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]},
         "task": {"type": "worker", "index": 1},
     }
@@ -93,10 +93,13 @@ def test_tf_config_is_what_tensorflow_reads():
         (None, CHIEF_TASK),
         ("", CHIEF_TASK),
         ("{}", CHIEF_TASK),
-        ('{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}', Task("worker", 0)),
+        (
+            '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+            ClusterTask("worker", 0),
+        ),
         # Without a chief, worker 0 leads; Vertex AI writes the index as text.
         ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": "0"}}', CHIEF_TASK),
-        ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}', Task("worker", 1)),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}', ClusterTask("worker", 1)),
     ],
 )
 def test_task_of_this_process(text, task):

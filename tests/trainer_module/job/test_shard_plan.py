@@ -48,7 +48,7 @@ def test_what_each_process_reads(num, readers, share):
     ],
 )
 def test_what_each_process_reads_is_told(sharded, readers, words):
-    assert shard_plan.told(Split(("a", "b", "c", "d"), 9, sharded=sharded), readers) == words
+    assert shard_plan.describe(Split(("a", "b", "c", "d"), 9, sharded=sharded), readers) == words
 
 
 def test_files_at_a_time_divide_all():

@@ -4,12 +4,12 @@ import pytest
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.training_job import Distribution, Reading, Recovery, Schedule
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
 
 @pytest.mark.parametrize("strategy", strategy_table.NAMES)
 def test_each_built_strategy_runs_with_its_defaults(strategy):
-    strategy_table.check(Distribution(strategy=strategy), Schedule(), Reading(), Recovery())
+    strategy_table.check(Distribution(strategy=strategy), TrainingOptions(), InputOptions(), FaultTolerance())
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_auto_is_chosen_from_workers_and_devices(asked, chosen):
     resolved, reason = strategy_table.resolve(asked)
     assert resolved == replace(asked, strategy=chosen)
     assert reason
-    strategy_table.check(asked, Schedule(), Reading(), Recovery())
+    strategy_table.check(asked, TrainingOptions(), InputOptions(), FaultTolerance())
 
 
 def test_a_named_strategy_is_left_alone():
@@ -120,9 +120,12 @@ def test_a_named_strategy_is_left_alone():
     ],
 )
 def test_what_cannot_train_is_refused_with_the_fix(changes, message):
-    of_schedule = {name: value for name, value in changes.items() if hasattr(Schedule, name)}
+    of_schedule = {name: value for name, value in changes.items() if hasattr(TrainingOptions, name)}
     of_distribution = {name: value for name, value in changes.items() if name not in of_schedule}
     with pytest.raises(ConfigurationError, match=f"^{message}"):
         strategy_table.check(
-            replace(Distribution(), **of_distribution), replace(Schedule(), **of_schedule), Reading(), Recovery()
+            replace(Distribution(), **of_distribution),
+            replace(TrainingOptions(), **of_schedule),
+            InputOptions(),
+            FaultTolerance(),
         )

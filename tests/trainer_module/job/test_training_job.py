@@ -5,22 +5,22 @@ import pytest
 from pydantic import ValidationError
 
 from tfx_distribute.trainer_module.job.training_job import (
-    Data,
     Distribution,
     Outputs,
     RunFn,
-    Schedule,
     Split,
+    TrainingData,
     TrainingJob,
+    TrainingOptions,
     TrainingResult,
     UserModule,
 )
 
 JOB = TrainingJob(
     module=UserModule("model.build_model", ("/code",)),
-    data=Data(Split(("/a/*", "/b/*"), 10), Split(("/c/*",), 3), "label", "/graph", None),
+    data=TrainingData(Split(("/a/*", "/b/*"), 10), Split(("/c/*",), 3), "label", "/graph", None),
     distribution=Distribution("multi_worker_mirrored", 2, all_reduce="ring"),
-    schedule=Schedule(16, epochs=3, precision="mixed_bfloat16"),
+    schedule=TrainingOptions(16, epochs=3, precision="mixed_bfloat16"),
     outputs=Outputs("/model", "/run", "/result"),
     hparams={"units": 3, "rate": 0.5, "kind": "wide", "deep": True},
     run_fn=RunFn("{}", {"train_args": "{}"}, {"values": {"units": 3}}),

@@ -20,12 +20,15 @@ from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, m
 from running import children
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.training_job import Recovery, Schedule, UserModule
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
 
 _undisturbed = {}
-LONG = {"schedule": Schedule(32, epochs=20), "recovery": Recovery(save_checkpoints_steps=100, heartbeat_timeout_secs=3)}
+LONG = {
+    "schedule": TrainingOptions(32, epochs=20),
+    "recovery": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=3),
+}
 
 
 @pytest.fixture
@@ -142,7 +145,7 @@ class Suspend:
 def test_processes_that_were_suspended_together_go_on(faulty):
     """With heartbeats every two seconds, one that hangs is given up after six."""
     suspend = Suspend(faulty, 10, steps=(100, 250))
-    changes = {**LONG, "recovery": Recovery(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
+    changes = {**LONG, "recovery": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
     result = faulty.train(STRATEGIES["multi_worker_mirrored"], **changes, on_progress=suspend)
     assert suspend.times == 2
     assert messages(faulty) == []
@@ -160,7 +163,7 @@ def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_i
     """It gives signs of life all the time, and its peers wait for it."""
     module = UserModule("stuck.build_model", faulty.job.module.search_path)
     hparams = {**faulty.job.hparams, "stuck_task": task, "stuck_in": stuck_in}
-    recovery = Recovery(progress_timeout_secs=6, max_restarts=0)
+    recovery = FaultTolerance(progress_timeout_secs=6, max_restarts=0)
     with pytest.raises(TrainingError, match=f"{where}; if it needs more time, write a larger progress_timeout_secs"):
         faulty.train(STRATEGIES[strategy], module=module, hparams=hparams, recovery=recovery)
     (waiting, *_) = messages(faulty)

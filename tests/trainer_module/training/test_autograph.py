@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
 
@@ -141,7 +141,7 @@ def test_fit_of_a_run_fn_takes_tensor_branches(module, kind):
 def test_the_loop_takes_tensor_branches(cluster, module, kind):
     result = cluster.train(
         Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
-        Schedule(16, train_steps=3),
+        TrainingOptions(16, train_steps=3),
         module=UserModule("branches.build_model", (str(module),)),
         hparams={"kind": kind},
     )

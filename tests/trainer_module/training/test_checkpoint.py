@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.training_job import Recovery
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.training import model_adapters
 from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE, Checkpoints, Position
 
@@ -37,7 +37,7 @@ def step(made):
 
 
 def checkpoints(folder, made, callbacks=(), made_with=None, **recovery):
-    return Checkpoints(str(folder), Recovery(**recovery), made_with or MADE_WITH, True, made, callbacks)
+    return Checkpoints(str(folder), FaultTolerance(**recovery), made_with or MADE_WITH, True, made, callbacks)
 
 
 def restored(saved):
@@ -235,7 +235,7 @@ def test_the_first_saves_come_sooner(tmp_path, monkeypatch):
 
 
 def no_folder():
-    return Checkpoints("", Recovery(save_checkpoints_steps=1), MADE_WITH, True, trained(), [])
+    return Checkpoints("", FaultTolerance(save_checkpoints_steps=1), MADE_WITH, True, trained(), [])
 
 
 def test_nothing_is_saved_without_a_folder(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.training_job import Data, Distribution, Schedule, Split, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
 
@@ -70,7 +70,7 @@ def preprocessing_fn(inputs):
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory) -> Data:
+def raw(tmp_path_factory) -> TrainingData:
     """Untransformed examples."""
     folder = tmp_path_factory.mktemp("raw")
     (folder / "schema.pbtxt").write_text(
@@ -80,11 +80,11 @@ def raw(tmp_path_factory) -> Data:
         )
     )
     split = write(folder, {"angles": ANGLES, "label": ANGLES[:, :1]})
-    return Data(split, None, "label", None, str(folder / "schema.pbtxt"))
+    return TrainingData(split, None, "label", None, str(folder / "schema.pbtxt"))
 
 
 @pytest.fixture(scope="module")
-def transformed(tmp_path_factory) -> Data:
+def transformed(tmp_path_factory) -> TrainingData:
     """Transformed examples, with the graph of TFT that made them, laid out as TFX lays it out."""
     import apache_beam as beam
     import tensorflow_transform as tft
@@ -105,7 +105,7 @@ def transformed(tmp_path_factory) -> Data:
         _ = transform | tft_beam.WriteTransformFn(str(folder / "graph"))
         _ = metadata | WriteMetadata(str(folder / "graph" / "metadata"), pipeline)
     split = write(folder, {"angles": ANGLES, "scaled": DISTANCES / 100_000, "label": ANGLES[:, :1]})
-    return Data(split, None, "label", str(folder / "graph"), None)
+    return TrainingData(split, None, "label", str(folder / "graph"), None)
 
 
 def test_every_precision_is_exported_here():
@@ -124,7 +124,7 @@ def test_export_answers_raw_examples_as_the_model_does(
     predicted = tmp_path / "predicted.npy"
     cluster.train(
         Distribution("one_device", devices="CPU:0"),
-        Schedule(3, train_steps=1, precision=precision, keras_version=keras_version),
+        TrainingOptions(3, train_steps=1, precision=precision, keras_version=keras_version),
         module=UserModule("half.build_model", (str(tmp_path),)),
         data=transformed if with_transform else raw,
         hparams={"file": str(predicted), "angles": ANGLES.tolist(), "scaled": (DISTANCES / 100_000).tolist()},

@@ -4,9 +4,9 @@ from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.strategy_table import learning_rate_factor
-from tfx_distribute.trainer_module.job.training_job import Schedule
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import learning_rate, model_adapters
-from tfx_distribute.trainer_module.training.step_runner import Steps
+from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 
 @pytest.mark.parametrize(("scaling", "batches", "factor"), [("none", 4, 1.0), ("linear", 4, 4.0), ("sqrt", 4, 2.0)])
@@ -24,7 +24,9 @@ def test_scaled_without_a_warmup():
 def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
     model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
     before_step = learning_rate.scale(model.optimizer, 2.0, 4)
-    steps = Steps(model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), Schedule(2), before_step)
+    steps = StepRunner(
+        model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), before_step
+    )
     steps.open(0)
     seen = []
     for _ in range(5):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
 
@@ -122,14 +122,14 @@ def train(cluster, request):
     ids=lambda value: getattr(value, "strategy", value),
 )
 def test_model_that_is_built_by_its_first_batch(train, distribution, keras_version, function):
-    result = train(UNBUILT, function, distribution, Schedule(32, epochs=5, keras_version=keras_version))
+    result = train(UNBUILT, function, distribution, TrainingOptions(32, epochs=5, keras_version=keras_version))
     assert result.metrics["val_accuracy"] > 0.9
 
 
 @pytest.mark.parametrize("keras_version", [2, 3])
 def test_loss_that_an_own_step_returns_is_shown(train, keras_version):
     """397 examples on two replicas of 32: the last step's are spread over both, so that none has an empty batch."""
-    result = train(OWN_STEPS, "build_model", MIRRORED, Schedule(32, epochs=5, keras_version=keras_version))
+    result = train(OWN_STEPS, "build_model", MIRRORED, TrainingOptions(32, epochs=5, keras_version=keras_version))
     assert 0 < result.metrics["loss"] < 0.5
     assert 0 < result.metrics["val_loss"] < 0.5
 
@@ -138,14 +138,14 @@ def test_loss_that_an_own_step_returns_is_shown(train, keras_version):
 def test_model_of_several_outputs_is_served_by_their_names(train, cluster, keras_version):
     import tensorflow as tf
 
-    train(TWO_OUTPUTS, "Two", ONE, Schedule(32, epochs=1, keras_version=keras_version))
+    train(TWO_OUTPUTS, "Two", ONE, TrainingOptions(32, epochs=1, keras_version=keras_version))
     signature = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
     assert set(signature.structured_outputs) == {"a", "b"}
 
 
 @pytest.mark.parametrize("keras_version", [2, 3])
 def test_callback_that_stops_after_a_batch(train, cluster, keras_version):
-    result = train(STOPS, "build_model", ONE, Schedule(32, train_steps=40, keras_version=keras_version))
+    result = train(STOPS, "build_model", ONE, TrainingOptions(32, train_steps=40, keras_version=keras_version))
     assert result.train_steps == 5
     lines = (cluster.logs / "chief-0.log").read_text().splitlines()
     assert [line for line in lines if line.startswith("heard")] == [f"heard {batch}" for batch in range(5)]
@@ -182,9 +182,9 @@ def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distrib
     )
     split = type(cluster.job.data.train)((str(tmp_path / "many"),), 1797)
     data = type(cluster.job.data)(split, split, "digit", None, str(tmp_path / "many.pbtxt"))
-    schedule = Schedule(32, epochs=4, keras_version=keras_version)
+    schedule = TrainingOptions(32, epochs=4, keras_version=keras_version)
     assert train(MANY_FEATURES, "build_model", distribution, schedule, data=data).metrics["val_accuracy"] > 0.9
 
 
 def test_profile_that_begins_with_an_epoch(train, cluster):
-    train(MANY_FEATURES.replace("assert", "0 and"), "build_model", ONE, Schedule(64, epochs=3, profile_steps="23,24"))
+    train(MANY_FEATURES.replace("assert", "0 and"), "build_model", ONE, TrainingOptions(64, epochs=3, profile_steps="23,24"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.training_job import Data, Distribution, Schedule, Split, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
 
@@ -23,8 +23,8 @@ MESH = Distribution("model_parallel", mesh="1x2", layout_rules="kernel = unshard
 @pytest.mark.parametrize("distribution", [ONE, MIRRORED, CENTRAL, WORKERS], ids=lambda d: d.strategy)
 def test_accumulated_batches_are_one_large_batch(cluster, distribution):
     """Two batches of 16 are one of 32; and the global batch, which the steps of an epoch follow from, says so."""
-    whole = cluster.train(distribution, Schedule(32, train_steps=20))
-    parts = cluster.train(distribution, Schedule(16, train_steps=20, gradient_accumulation_steps=2))
+    whole = cluster.train(distribution, TrainingOptions(32, train_steps=20))
+    parts = cluster.train(distribution, TrainingOptions(16, train_steps=20, gradient_accumulation_steps=2))
     assert parts.global_batch_size == whole.global_batch_size
     assert parts.metrics == pytest.approx(whole.metrics, rel=1e-3)
 
@@ -37,9 +37,9 @@ def test_clipping_is_that_of_the_whole_gradient(cluster, distribution):
     sgd = UserModule("sgd.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     (cluster.folder / "sgd.py").write_text(SGD)
     replicas = 2 if distribution is MIRRORED else 1
-    clipped = cluster.train(distribution, Schedule(64 // replicas, **steps), module=sgd, hparams=hparams)
-    alone = cluster.train(ONE, Schedule(64, **steps), module=sgd, hparams=hparams)
-    free = cluster.train(ONE, Schedule(64, train_steps=20), module=sgd, hparams=hparams)
+    clipped = cluster.train(distribution, TrainingOptions(64 // replicas, **steps), module=sgd, hparams=hparams)
+    alone = cluster.train(ONE, TrainingOptions(64, **steps), module=sgd, hparams=hparams)
+    free = cluster.train(ONE, TrainingOptions(64, train_steps=20), module=sgd, hparams=hparams)
     for metric in ("loss", "val_loss"):  # one example of 397 on the other side makes 0.0025 of an accuracy
         assert clipped.metrics[metric] == pytest.approx(alone.metrics[metric], rel=1e-3)
     assert free.metrics["loss"] < 0.9 * clipped.metrics["loss"]
@@ -58,16 +58,16 @@ def build_model(context):
 
 @pytest.mark.parametrize("distribution", [ONE, MIRRORED, WORKERS], ids=lambda d: d.strategy)
 def test_jit_compile_changes_speed_only(cluster, distribution):
-    plain = cluster.train(distribution, Schedule(32, train_steps=20))
-    compiled = cluster.train(distribution, Schedule(32, train_steps=20, jit_compile=True))
+    plain = cluster.train(distribution, TrainingOptions(32, train_steps=20))
+    compiled = cluster.train(distribution, TrainingOptions(32, train_steps=20, jit_compile=True))
     assert compiled.metrics == pytest.approx(plain.metrics, rel=1e-3)
 
 
 def test_jit_compile_and_accumulation_of_a_task(cluster):
     task = UserModule("task.build_model", (str(EXAMPLES / "digits"),))
-    plain = cluster.train(MIRRORED, Schedule(32, train_steps=20), module=task)
+    plain = cluster.train(MIRRORED, TrainingOptions(32, train_steps=20), module=task)
     both = cluster.train(
-        MIRRORED, Schedule(16, train_steps=20, jit_compile=True, gradient_accumulation_steps=2), module=task
+        MIRRORED, TrainingOptions(16, train_steps=20, jit_compile=True, gradient_accumulation_steps=2), module=task
     )
     assert both.metrics == pytest.approx(plain.metrics, rel=1e-3)
 
@@ -88,14 +88,14 @@ def callbacks(context):
 def test_callbacks_hear_of_each_execution(cluster):
     (cluster.folder / "count_calls.py").write_text(COUNT_CALLS)
     module = UserModule("count_calls.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    cluster.train(ONE, Schedule(64, train_steps=25, steps_per_execution=10), module=module)
+    cluster.train(ONE, TrainingOptions(64, train_steps=25, steps_per_execution=10), module=module)
     lines = (cluster.logs / "chief-0.log").read_text().splitlines()
     assert [line for line in lines if line.startswith("batch ")] == ["batch 9", "batch 19", "batch 24"], "as in fit"
 
 
 @pytest.mark.parametrize("distribution", [ONE, WORKERS], ids=lambda d: d.strategy)
 def test_profile_of_a_window_of_steps(cluster, distribution):
-    cluster.train(distribution, Schedule(32, epochs=2, profile_steps="30,33"))
+    cluster.train(distribution, TrainingOptions(32, epochs=2, profile_steps="30,33"))
     (profile,) = Path(cluster.job.outputs.model_run_dir).glob("plugins/profile/*/*.xplane.pb")
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -109,7 +109,7 @@ def test_evaluator_works_beside_the_training_processes(cluster, distribution):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with_evaluator = Distribution(**{**vars(distribution), "num_evaluators": 1})
-    result = cluster.train(with_evaluator, Schedule(32, epochs=6))
+    result = cluster.train(with_evaluator, TrainingOptions(32, epochs=6))
     tasks = {str(task): progress for task, progress in cluster.reports if progress.phase == "evaluate"}
     assert set(tasks) == {"evaluator"}
     assert tasks["evaluator"].step == 6
@@ -132,7 +132,7 @@ def test_variables_are_divided_among_parameter_servers(cluster):
     (cluster.folder / "tell.py").write_text(TELL_PARTS)
     module = UserModule("tell.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     divided = Distribution(**{**vars(SERVERS), "partition_min_bytes": 4096})
-    result = cluster.train(divided, Schedule(64, epochs=15), module=module)
+    result = cluster.train(divided, TrainingOptions(64, epochs=15), module=module)
     parts = json.loads((cluster.folder / "parts").read_text())
     assert parts["dense/kernel"] == [[32, 64], [32, 64]]
     assert parts["dense_2/kernel"] == [[64, 10]], "2,560 bytes are not divided"
@@ -168,9 +168,9 @@ def test_own_train_step_cannot_be_clipped(cluster):
     )
     module = UserModule("own_step.build_model", (str(cluster.folder),))
     with pytest.raises(TrainingError, match="^module: the model has a train_step of its own, which applies gradients"):
-        cluster.train(ONE, Schedule(32, train_steps=5, global_clipnorm=1.0), module=module)
+        cluster.train(ONE, TrainingOptions(32, train_steps=5, global_clipnorm=1.0), module=module)
     with pytest.raises(TrainingError, match="^module: the model has a train_step of its own, which model_parallel cannot"):
-        cluster.train(MESH, Schedule(32, train_steps=5), module=module)
+        cluster.train(MESH, TrainingOptions(32, train_steps=5), module=module)
 
 
 WEIGHTED = """
@@ -219,9 +219,9 @@ def test_examples_count_what_their_weight_says(cluster, tmp_path, distribution, 
     split = Split((str(tmp_path / "weighted"),), 4)
     result = cluster.train(
         Distribution(**{**vars(distribution), "layout_rules": ""}),
-        Schedule(batch, epochs=1),
+        TrainingOptions(batch, epochs=1),
         module=UserModule(f"weighted_model.{function}", (str(tmp_path),)),
-        data=Data(split, split, "y", None, str(tmp_path / "weighted.pbtxt"), example_weight="w"),
+        data=TrainingData(split, split, "y", None, str(tmp_path / "weighted.pbtxt"), example_weight="w"),
     )
     assert (result.metrics["loss"], result.metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(13.0))
     if function == "build_model":

@@ -2,13 +2,13 @@ import pytest
 import tensorflow as tf
 from ones import Ones, model_with
 
-from tfx_distribute.trainer_module.job.training_job import Schedule
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import model_adapters
-from tfx_distribute.trainer_module.training.step_runner import Steps
+from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 
-def steps_of(model) -> Steps:
-    return Steps(model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), Schedule(2))
+def steps_of(model) -> StepRunner:
+    return StepRunner(model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
 
 
 def test_loss_without_a_gradient_is_refused():

@@ -9,7 +9,7 @@ import pytest
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -61,7 +61,7 @@ def test_digits_are_learned(cluster, request, curves, strategy, loop, keras_vers
         cluster.server = request.getfixturevalue("keras_3_server")
     result = cluster.train(
         distribution,
-        Schedule(per_replica_batch_size=per_replica, epochs=15, keras_version=keras_version),
+        TrainingOptions(per_replica_batch_size=per_replica, epochs=15, keras_version=keras_version),
         module=UserModule(f"{loop}.build_model", (str(EXAMPLES / "digits"),)),
     )
     assert result.metrics["val_accuracy"] >= 0.95
@@ -117,7 +117,7 @@ def test_weights_are_equal_on_every_replica(cluster, strategy):
     distribution, per_replica = SHAPES[strategy]
     (cluster.folder / "write_weights.py").write_text(WRITE_WEIGHTS)
     module = UserModule("write_weights.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    cluster.train(distribution, Schedule(per_replica, epochs=3), module=module)
+    cluster.train(distribution, TrainingOptions(per_replica, epochs=3), module=module)
     one, other = (np.load(file) for file in sorted(cluster.folder.glob("weights-*.npz")))
     assert len(one.files) == 6
     assert all(np.array_equal(one[name], other[name]) for name in one.files)
@@ -145,7 +145,7 @@ def test_one_device_holds_only_its_part_of_a_divided_weight(cluster):
     """And of what the optimizer keeps for it. That it trains the same model, other tests say."""
     (cluster.folder / "tell_parts.py").write_text(TELL_PARTS)
     module = UserModule("tell_parts.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    cluster.train(SHAPES["model_parallel"][0], Schedule(32, train_steps=3), module=module)
+    cluster.train(SHAPES["model_parallel"][0], TrainingOptions(32, train_steps=3), module=module)
     parts = json.loads((cluster.folder / "parts").read_text())
     for name in ("dense/kernel:0", "m/dense/kernel:0", "v/dense/kernel:0"):
         assert parts[name] == [[64, 32]] * 4, "two columns of devices, each with half of the units"
@@ -163,10 +163,10 @@ def test_one_device_holds_only_its_part_of_a_divided_weight(cluster):
     ],
 )
 def test_any_layout_trains_the_same_model(cluster, mesh, rules):
-    alone = cluster.train(SHAPES["one_device"][0], Schedule(64, epochs=3, drop_remainder=True))
+    alone = cluster.train(SHAPES["one_device"][0], TrainingOptions(64, epochs=3, drop_remainder=True))
     per_replica = 64 // int(mesh[0])
     divided = Distribution("model_parallel", mesh=mesh, layout_rules=rules, accelerator_type="cpu")
-    assert cluster.train(divided, Schedule(per_replica, epochs=3)).metrics == pytest.approx(alone.metrics, rel=1e-3)
+    assert cluster.train(divided, TrainingOptions(per_replica, epochs=3)).metrics == pytest.approx(alone.metrics, rel=1e-3)
 
 
 EMBEDDING = """
@@ -185,9 +185,11 @@ def build_model(context):
 def test_embedding_is_divided_by_columns(cluster):
     (cluster.folder / "embedding.py").write_text(EMBEDDING)
     module = UserModule("embedding.build_model", (str(cluster.folder),))
-    alone = cluster.train(SHAPES["one_device"][0], Schedule(64, epochs=2, drop_remainder=True), module=module)
+    alone = cluster.train(SHAPES["one_device"][0], TrainingOptions(64, epochs=2, drop_remainder=True), module=module)
     columns = replace(SHAPES["model_parallel"][0], layout_rules="table/embeddings = unsharded, model")
-    assert cluster.train(columns, Schedule(32, epochs=2), module=module).metrics == pytest.approx(alone.metrics, rel=1e-3)
+    assert cluster.train(columns, TrainingOptions(32, epochs=2), module=module).metrics == pytest.approx(
+        alone.metrics, rel=1e-3
+    )
     rows = replace(columns, layout_rules="table/embeddings = model, unsharded")
     with pytest.raises(
         TrainingError, match="^layout_rules: DTensor does not support sharded 0th dimension.*; write another rule"
@@ -253,7 +255,7 @@ def test_layers_that_keep_a_state(cluster, request, strategy, keras_version):
     distribution, per_replica = SHAPES[strategy]
     result = cluster.train(
         replace(distribution, layout_rules="dense/kernel = unsharded, model" if distribution.mesh else ""),
-        Schedule(per_replica, epochs=5, keras_version=keras_version),
+        TrainingOptions(per_replica, epochs=5, keras_version=keras_version),
         module=UserModule("stateful.build_model", (str(cluster.folder),)),
     )
     assert result.metrics["val_accuracy"] > 0.9
@@ -261,7 +263,7 @@ def test_layers_that_keep_a_state(cluster, request, strategy, keras_version):
 
 def test_four_workers_on_a_machine_of_any_size(cluster):
     distribution = Distribution("multi_worker_mirrored", num_workers=4, accelerator_type="cpu")
-    result = cluster.train(distribution, Schedule(per_replica_batch_size=16, train_steps=30))
+    result = cluster.train(distribution, TrainingOptions(per_replica_batch_size=16, train_steps=30))
     assert (result.num_replicas, result.global_batch_size, result.train_steps) == (4, 64, 30)
     assert {str(task) for task, _ in cluster.reports} == {"chief", "worker 0", "worker 1", "worker 2"}
     # All end at the same step, and say so.
@@ -273,25 +275,27 @@ def test_four_workers_on_a_machine_of_any_size(cluster):
 def test_learning_rate_of_many_replicas(cluster):
     """Twice the learning rate by scaling is twice the learning rate by hand."""
     distribution = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
-    scaled = cluster.train(distribution, Schedule(32, train_steps=30, learning_rate_scaling="linear"))
-    by_hand = cluster.train(distribution, Schedule(32, train_steps=30), hparams={"hidden_units": 64, "learning_rate": 0.004})
-    plain = cluster.train(distribution, Schedule(32, train_steps=30))
+    scaled = cluster.train(distribution, TrainingOptions(32, train_steps=30, learning_rate_scaling="linear"))
+    by_hand = cluster.train(
+        distribution, TrainingOptions(32, train_steps=30), hparams={"hidden_units": 64, "learning_rate": 0.004}
+    )
+    plain = cluster.train(distribution, TrainingOptions(32, train_steps=30))
     assert scaled.metrics["loss"] == pytest.approx(by_hand.metrics["loss"], rel=1e-4)
     assert scaled.metrics["loss"] < plain.metrics["loss"]
     workers = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
-    warmed = cluster.train(workers, Schedule(32, train_steps=30, learning_rate_scaling="linear", warmup_steps=20))
+    warmed = cluster.train(workers, TrainingOptions(32, train_steps=30, learning_rate_scaling="linear", warmup_steps=20))
     assert scaled.metrics["loss"] < warmed.metrics["loss"]
 
 
 @pytest.mark.parametrize("all_reduce", ["hierarchical_copy", "reduction_to_one_device"])
 def test_all_reduce_of_mirrored(cluster, all_reduce):
     distribution = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2, all_reduce=all_reduce)
-    assert cluster.train(distribution, Schedule(32, train_steps=5)).num_replicas == 2
+    assert cluster.train(distribution, TrainingOptions(32, train_steps=5)).num_replicas == 2
 
 
 def test_ring_all_reduce_and_bfloat16(cluster):
     distribution = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu", all_reduce="ring")
-    result = cluster.train(distribution, Schedule(32, epochs=4, precision="mixed_bfloat16"))
+    result = cluster.train(distribution, TrainingOptions(32, epochs=4, precision="mixed_bfloat16"))
     assert result.metrics["val_accuracy"] > 0.8
 
 
@@ -332,7 +336,7 @@ def test_what_a_keras_user_may_override(cluster, tmp_path):
     (tmp_path / "own_steps.py").write_text(OWN_STEPS)
     result = cluster.train(
         Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
-        Schedule(32, epochs=6),
+        TrainingOptions(32, epochs=6),
         module=UserModule("own_steps.build_model", (str(tmp_path),)),
     )
     assert result.metrics["val_accuracy"] > 0.8
@@ -364,7 +368,7 @@ def test_callbacks_of_the_module(cluster, tmp_path):
     (tmp_path / "own_callbacks.py").write_text(CALLBACKS % (str(EXAMPLES / "digits"), tmp_path))
     result = cluster.train(
         Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
-        Schedule(32, epochs=9),
+        TrainingOptions(32, epochs=9),
         module=UserModule("own_callbacks.build_model", (str(tmp_path),)),
     )
     assert result.train_steps == 44, "no accuracy rises by 1 from the first epoch to the second"
@@ -413,7 +417,7 @@ def test_cluster_of_the_launchers_own_surroundings_is_not_taken_on(cluster, monk
 
     with ForkServer(cluster.folder / "log") as server:
         cluster.server = server
-        assert cluster.train(schedule=Schedule(64, train_steps=2)).train_steps == 2
+        assert cluster.train(schedule=TrainingOptions(64, train_steps=2)).train_steps == 2
     assert cluster.model.is_dir()
 
 
@@ -435,7 +439,7 @@ def test_processes_agree_on_what_they_have_to_do_alike(cluster, tmp_path):
     (tmp_path / "own_uneven.py").write_text(UNEVEN % str(EXAMPLES / "digits"))
     result = cluster.train(
         Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
-        Schedule(32, train_steps=400),
+        TrainingOptions(32, train_steps=400),
         module=UserModule("own_uneven.build_model", (str(tmp_path),)),
     )
     assert result.train_steps == 400
@@ -463,10 +467,10 @@ def test_what_is_no_compiled_model_is_refused(cluster, tmp_path, body, message):
 
 def test_examples_that_are_fewer_than_a_batch(cluster, digits):
     with pytest.raises(TrainingError, match="per_replica_batch_size: 2000 .* write at most 1400"):
-        cluster.train(schedule=Schedule(2000, epochs=1))
+        cluster.train(schedule=TrainingOptions(2000, epochs=1))
     assert not Path(cluster.job.outputs.result_file).exists()
 
 
 def test_eval_split_may_be_missing(cluster, digits):
-    result = cluster.train(schedule=Schedule(64, train_steps=5), data=replace(digits, eval=None))
+    result = cluster.train(schedule=TrainingOptions(64, train_steps=5), data=replace(digits, eval=None))
     assert set(result.metrics) == {"loss", "accuracy"}

@@ -13,7 +13,7 @@ from training import EXAMPLES
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.training_job import Distribution, Schedule, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
 
@@ -61,7 +61,7 @@ def train(cluster, request, tmp_path):
         (tmp_path / f"{name}.py").write_text(HEAD % str(EXAMPLES / "digits") + text)
         return cluster.train(
             STRATEGIES[strategy],
-            Schedule(32, epochs=9, keras_version=keras_version),
+            TrainingOptions(32, epochs=9, keras_version=keras_version),
             module=UserModule(f"{name}.build_model", (str(tmp_path),)),
             hparams={**cluster.job.hparams, **hparams},
         )

@@ -2,7 +2,7 @@ from dataclasses import fields
 
 import pytest
 
-from tfx_distribute.trainer_module.job.training_job import Reading, Recovery, Schedule
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance, InputOptions, TrainingOptions
 from tfx_distribute.trainer_module.user_code.function_settings import ignored
 
 REACH_RUN_FN = {"train_steps", "eval_steps", "keras_version", "heartbeat_timeout_secs", "max_restarts"}
@@ -15,17 +15,18 @@ def changed(group: type, name: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("group", "name"), [(group, field.name) for group in (Schedule, Reading, Recovery) for field in fields(group)]
+    ("group", "name"),
+    [(group, field.name) for group in (TrainingOptions, InputOptions, FaultTolerance) for field in fields(group)],
 )
 def test_each_parameter_reaches_a_run_fn_or_is_named(group, name):
-    groups = [changed(group, name) if kind is group else kind() for kind in (Schedule, Reading, Recovery)]
+    groups = [changed(group, name) if kind is group else kind() for kind in (TrainingOptions, InputOptions, FaultTolerance)]
     assert set(ignored("run_fn", *groups, ())) == {name} - REACH_RUN_FN
     assert not ignored("build_model", *groups, ())
 
 
 def test_arguments_of_the_other_function_are_named():
     arguments = ("hparams", "custom_config", "base_model")
-    nothing = (Schedule(), Reading(), Recovery())
+    nothing = (TrainingOptions(), InputOptions(), FaultTolerance())
     assert set(ignored("run_fn", *nothing, arguments)) == {"hparams"}
     assert set(ignored("build_model", *nothing, arguments)) == {"custom_config", "base_model"}
     assert not ignored("run_fn", *nothing, ())

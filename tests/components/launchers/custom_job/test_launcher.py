@@ -290,7 +290,7 @@ def test_a_service_that_does_not_answer_for_a_while_when_a_job_is_created(api, e
 
 
 def test_a_step_that_is_told_to_end_while_it_creates_the_job(api, error_file, monkeypatch):
-    jobs_of_ours = custom_job_client.Jobs
+    jobs_of_ours = custom_job_client.CustomJobClient
     create = jobs_of_ours.create
 
     def created_and_told(self, request):

@@ -111,5 +111,5 @@ def test_settings_say_the_same_again(given):
     ],
 )
 def test_when_training_runs_elsewhere(given, training, distribution, wanted):
-    given = settings.always(given) if training == "always" else replace(given, training=training)
-    assert settings.wanted(given, distribution) is wanted
+    given = settings.force_remote(given) if training == "always" else replace(given, training=training)
+    assert settings.runs_remotely(given, distribution) is wanted

@@ -15,10 +15,10 @@ from tfx_distribute.components.launchers.local import fork_client, processes
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.training_job import Distribution, Recovery, Schedule, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingOptions, UserModule
 
 TWO_WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
-LONG = Schedule(32, train_steps=1_000_000)
+LONG = TrainingOptions(32, train_steps=1_000_000)
 
 
 def test_addresses_are_free_ports_on_loopback():
@@ -49,7 +49,7 @@ def test_killed_worker_is_named_and_nobody_stays(cluster):
 
     began = time.monotonic()
     with pytest.raises(TrainingError, match=r"training process worker 0 failed \(killed by SIGKILL\)"):
-        cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker, recovery=Recovery(max_restarts=0))
+        cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker, recovery=FaultTolerance(max_restarts=0))
     assert time.monotonic() - began < 60
     assert children(cluster.server.pid) == []
     assert not cluster.model.exists()
@@ -139,7 +139,7 @@ def test_interrupt_ends_all_processes(cluster):
 
 @pytest.mark.e2e
 def test_job_document_is_readable_by_its_owner_only(cluster):
-    cluster.train(schedule=Schedule(64, train_steps=2))
+    cluster.train(schedule=TrainingOptions(64, train_steps=2))
     assert (cluster.folder / "job.json").stat().st_mode & 0o077 == 0
 
 
@@ -193,7 +193,10 @@ def test_what_a_module_starts_ends_with_training(cluster, tmp_path):
             zombies.extend(ended_children(cluster.server.pid))
 
     cluster.train(
-        schedule=Schedule(64, epochs=1), module=module, hparams={**cluster.job.hparams, "mark": mark}, on_progress=look
+        schedule=TrainingOptions(64, epochs=1),
+        module=module,
+        hparams={**cluster.job.hparams, "mark": mark},
+        on_progress=look,
     )
     assert seen, "it was there"
     assert zombies == [], "what has ended is gone while training goes on"

@@ -1,14 +1,14 @@
 import pytest
 
 from tfx_distribute.components.launchers.local import restart_policy as restarts_lib
-from tfx_distribute.components.launchers.local.processes import Failure
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, Task
+from tfx_distribute.components.launchers.local.processes import ClusterFailure
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
-DIED = Failure("training process worker 0 failed (killed by SIGKILL)\n  its last line", final=False)
-NO_MEMORY = Failure("training process chief failed (exit code 137)", final=False, out_of_memory=True)
+DIED = ClusterFailure("training process worker 0 failed (killed by SIGKILL)\n  its last line", final=False)
+NO_MEMORY = ClusterFailure("training process chief failed (exit code 137)", final=False, out_of_memory=True)
 
-STUCK = Failure("worker 0 made no progress for 3600 s in build_model", final=False, stuck=True)
+STUCK = ClusterFailure("worker 0 made no progress for 3600 s in build_model", final=False, stuck=True)
 
 
 @pytest.fixture
@@ -20,23 +20,23 @@ def waits(monkeypatch):
 
 def test_budget_and_what_is_told(waits):
     told = []
-    restarts = restarts_lib.Restarts(2, lambda task, progress: told.append(progress.message))
+    restarts = restarts_lib.RestartPolicy(2, lambda task, progress: told.append(progress.message))
     assert [restarts.allow(DIED) for _ in range(3)] == [True, True, False]
     assert told == [
         "training process worker 0 failed (killed by SIGKILL); restart 1 of 2",
         "training process worker 0 failed (killed by SIGKILL); restart 2 of 2",
     ]
-    assert restarts.told(DIED) == f"{DIED.message}\nAll 2 restarts (max_restarts) are used up"
+    assert restarts.describe(DIED) == f"{DIED.message}\nAll 2 restarts (max_restarts) are used up"
 
 
 def test_no_budget_is_no_word_about_it():
-    restarts = restarts_lib.Restarts(0, lambda task, progress: None)
+    restarts = restarts_lib.RestartPolicy(0, lambda task, progress: None)
     assert not restarts.allow(DIED)
-    assert restarts.told(DIED) == DIED.message
+    assert restarts.describe(DIED) == DIED.message
 
 
 def test_waits_longer_and_longer_while_nothing_comes_of_it(waits):
-    restarts = restarts_lib.Restarts(20, lambda task, progress: None)
+    restarts = restarts_lib.RestartPolicy(20, lambda task, progress: None)
     restarts.listen(CHIEF_TASK, Progress("train", step=10))
     for _ in range(8):
         restarts.allow(DIED)
@@ -47,20 +47,20 @@ def test_waits_longer_and_longer_while_nothing_comes_of_it(waits):
 
 
 def test_process_that_is_stuck_at_the_same_step_again(waits):
-    restarts = restarts_lib.Restarts(20, lambda task, progress: None)
+    restarts = restarts_lib.RestartPolicy(20, lambda task, progress: None)
     assert restarts.allow(STUCK)
     restarts.listen(CHIEF_TASK, Progress("train", step=10))
     assert restarts.allow(STUCK), "another step"
     assert not restarts.allow(STUCK)
-    assert restarts.told(STUCK) == f"{STUCK.message}\nIt made no progress at the same training step again"
+    assert restarts.describe(STUCK) == f"{STUCK.message}\nIt made no progress at the same training step again"
 
 
 def test_want_of_memory_is_tried_once_at_a_step(waits):
-    restarts = restarts_lib.Restarts(20, lambda task, progress: None)
+    restarts = restarts_lib.RestartPolicy(20, lambda task, progress: None)
     restarts.listen(CHIEF_TASK, Progress("train", step=10))
     assert restarts.allow(NO_MEMORY)
     restarts.listen(CHIEF_TASK, Progress("train", step=12))
     assert restarts.allow(NO_MEMORY), "another step"
-    restarts.listen(Task("evaluator", 0), Progress("evaluate", step=100))
+    restarts.listen(ClusterTask("evaluator", 0), Progress("evaluate", step=100))
     assert not restarts.allow(NO_MEMORY)
-    assert "ran out of memory at the same training step again" in restarts.told(NO_MEMORY)
+    assert "ran out of memory at the same training step again" in restarts.describe(NO_MEMORY)

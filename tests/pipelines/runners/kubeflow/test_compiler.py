@@ -42,11 +42,11 @@ def project(folder: Path, example: str, **changes: object) -> Path:
     shutil.copytree(REPOSITORY / "examples" / example, folder, dirs_exist_ok=True)
     file = folder / "pipeline.yaml"
     document = yaml.safe_load(file.read_text())
-    document |= {"targets": {"kubeflow": TARGET}, "nodes": NODES, "push": {"directory": "/shared/serving"}}
+    document |= {"targets": {"kubeflow": TARGET}, "resources": NODES, "push": {"directory": "/shared/serving"}}
     if example == "taxi":
         document["data"]["csv"] = "/shared/data"
     else:
-        document["nodes"] = {name: node for name, node in NODES.items() if name != "CsvExampleGen"}
+        document["resources"] = {name: node for name, node in NODES.items() if name != "CsvExampleGen"}
     file.write_text(yaml.safe_dump(document | changes))
     return file
 
@@ -247,7 +247,7 @@ def test_a_pipeline_of_tfx_written_by_hand():
     steps = [make_model(size=size), make_model(size=1).with_id("make-model"), make_model(size=1).with_id("make.model")]
     made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=steps)
     target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-    package = runner.compile_pipeline(made, target, {"make_model": spec_machines.Node(memory="4Gi")})
+    package = runner.compile_pipeline(made, target, {"make_model": spec_machines.MachineSpec(memory="4Gi")})
     tasks = package.pipeline["root"]["dag"]["tasks"]
     assert sorted(tasks) == ["make-model", "make-model-2", "make-model-3"]
     assert package.pipeline["root"]["inputDefinitions"]["parameters"]["size"]["defaultValue"] == 0
@@ -274,7 +274,7 @@ def test_a_trainer_written_by_hand_is_told_of_the_target_too():
     made = trained("minio://mlpipeline/root")
     before = {component.id: dict(component.exec_properties) for component in made.components}
     target = KubeflowTarget(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
-    pipeline = runner.compile_pipeline(made, target, {"Trainer": spec_machines.Node(cpu="8")}).pipeline
+    pipeline = runner.compile_pipeline(made, target, {"Trainer": spec_machines.MachineSpec(cpu="8")}).pipeline
     told = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
     launcher = settings.from_json(told["launcher"]["runtimeValue"]["constant"])
     assert (launcher.training, launcher.training_dir) == ("tfjob", "/shared/training"), "two workers"
@@ -348,9 +348,9 @@ def test_what_kubeflow_would_not_do_is_refused():
         ),
         ({"push": {}}, "push.directory: is missing; a step cannot push to s3://bucket/root"),
         ({"push": {"directory": "/serving"}}, "push.directory: /serving cannot be reached by a step"),
-        ({"nodes": {"Trainr": {}}}, "nodes.Trainr: the pipeline has no such component; it has CsvExampleGen"),
+        ({"resources": {"Trainr": {}}}, "resources.Trainr: the pipeline has no such component; it has CsvExampleGen"),
         (
-            {"nodes": {"Trainer": {"accelerator": "nvidia-l5"}}},
+            {"resources": {"Trainer": {"accelerator": "nvidia-l5"}}},
             "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
         ),
         ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is on no volume"),

@@ -1,7 +1,7 @@
 import pytest
 
 from tfx_distribute.pipelines.runners.kubeflow import pods
-from tfx_distribute.pipelines.spec.machines import Node, Toleration, number
+from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration, number
 from tfx_distribute.pipelines.spec.targets import KubeflowTarget, Secret, Volume
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -15,13 +15,13 @@ TARGET = KubeflowTarget(
     labels={"team": "a"},
 )
 MACHINES = {
-    "cpu": (Node(cpu="500m", memory="2Gi"), "kubernetes"),
-    "gpu": (Node(cpu="8", memory="32Gi", accelerator="nvidia-l4", accelerator_count=2), "kubernetes"),
-    "gpu-of-several-products": (Node(accelerator="nvidia-tesla-v100", shared_memory="8Gi"), "kubernetes"),
-    "gke-gpu-spot": (Node(memory="32Gi", accelerator="nvidia-tesla-t4", accelerator_count=4, spot=True), "gke"),
-    "gke-tpu": (Node(accelerator="tpu-v5-lite-podslice", topology="2x2"), "gke"),
+    "cpu": (MachineSpec(cpu="500m", memory="2Gi"), "kubernetes"),
+    "gpu": (MachineSpec(cpu="8", memory="32Gi", accelerator="nvidia-l4", accelerator_count=2), "kubernetes"),
+    "gpu-of-several-products": (MachineSpec(accelerator="nvidia-tesla-v100", shared_memory="8Gi"), "kubernetes"),
+    "gke-gpu-spot": (MachineSpec(memory="32Gi", accelerator="nvidia-tesla-t4", accelerator_count=4, spot=True), "gke"),
+    "gke-tpu": (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"), "gke"),
     "gke-cpu-spot": (
-        Node(spot=True, node_selector={"pool": "big"}, tolerations=[Toleration(key="big", operator="Exists")]),
+        MachineSpec(spot=True, node_selector={"pool": "big"}, tolerations=[Toleration(key="big", operator="Exists")]),
         "gke",
     ),
 }
@@ -42,7 +42,7 @@ def test_a_machine_in_all_documents(name, expected):
 
 
 def test_a_machine_of_which_nothing_is_said():
-    machine = pods.machine(Node(), "kubernetes")
+    machine = pods.machine(MachineSpec(), "kubernetes")
     assert pods.resource_spec(machine) == {}
     plain = KubeflowTarget(image="i", pipeline_root="gs://b/r")
     assert pods.executor_config(machine, plain, {}) == {}
@@ -51,13 +51,13 @@ def test_a_machine_of_which_nothing_is_said():
 @pytest.mark.parametrize(
     ("node", "platform", "message"),
     [
-        (Node(accelerator="nvidia-l5"), "gke", "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'?"),
-        (Node(accelerator="tpu-v5-lite-podslice", topology="2x2"), "kubernetes", "accelerator: kubernetes has no"),
-        (Node(accelerator="tpu-v5-lite-podslice", topology="3x3"), "gke", "topology: "),
-        (Node(accelerator="nvidia-tesla-t4", accelerator_count=3), "gke", "accelerator_count: "),
-        (Node(spot=True), "kubernetes", "spot: "),
-        (Node(topology="2x2"), "gke", "topology: '2x2' is of no accelerator"),
-        (Node(accelerator_count=2), "gke", "accelerator_count: 2 is of no accelerator"),
+        (MachineSpec(accelerator="nvidia-l5"), "gke", "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'?"),
+        (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"), "kubernetes", "accelerator: kubernetes has no"),
+        (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="3x3"), "gke", "topology: "),
+        (MachineSpec(accelerator="nvidia-tesla-t4", accelerator_count=3), "gke", "accelerator_count: "),
+        (MachineSpec(spot=True), "kubernetes", "spot: "),
+        (MachineSpec(topology="2x2"), "gke", "topology: '2x2' is of no accelerator"),
+        (MachineSpec(accelerator_count=2), "gke", "accelerator_count: 2 is of no accelerator"),
     ],
 )
 def test_what_a_platform_does_not_have(node, platform, message):
@@ -73,4 +73,4 @@ def test_quantities(quantity, value):
 @pytest.mark.parametrize("quantity", ["4 cores", "16GB", "-1", ""])
 def test_what_is_no_quantity(quantity):
     with pytest.raises(ValueError, match="is no quantity of Kubernetes"):
-        Node(memory=quantity)
+        MachineSpec(memory=quantity)

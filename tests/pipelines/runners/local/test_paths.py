@@ -6,13 +6,13 @@ from datetime import datetime
 
 import pytest
 
-from tfx_distribute.pipelines.runners.local.paths import LocalPlaces
+from tfx_distribute.pipelines.runners.local.paths import RunPaths
 
 
 @pytest.fixture
 def places(tmp_path):
     stamp = datetime(2026, 1, 2).strftime("%Y%m%d")
-    return LocalPlaces(tmp_path / "runs" / "digits", tmp_path / "runs" / "digits" / "logs" / stamp, tmp_path / "serving")
+    return RunPaths(tmp_path / "runs" / "digits", tmp_path / "runs" / "digits" / "logs" / stamp, tmp_path / "serving")
 
 
 def mode(path) -> int:

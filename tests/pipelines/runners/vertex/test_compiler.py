@@ -39,7 +39,7 @@ def project(folder: Path, example: str, **changes: object) -> Path:
     shutil.copytree(REPOSITORY / "examples" / example, folder, dirs_exist_ok=True)
     file = folder / "pipeline.yaml"
     document = yaml.safe_load(file.read_text())
-    document |= {"targets": {"vertex": TARGET}, "nodes": NODES, "push": {"directory": "gs://bucket/serving"}}
+    document |= {"targets": {"vertex": TARGET}, "resources": NODES, "push": {"directory": "gs://bucket/serving"}}
     if example == "taxi":
         document["data"]["csv"] = "gs://bucket/data"
     file.write_text(yaml.safe_dump(document | changes))
@@ -153,7 +153,7 @@ def test_what_only_worker_pools_have(setting, tmp_path):
 
 def test_a_step_has_no_spot_machine(tmp_path):
     nodes = {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}
-    package = compiled(project(tmp_path, "digits", nodes=nodes))
+    package = compiled(project(tmp_path, "digits", resources=nodes))
     assert launcher(package).training == "custom_job"
     assert launcher(package).scheduling == {"strategy": "SPOT"}
 
@@ -195,27 +195,27 @@ REFUSED = {
     "local push": ({}, {"push": {"directory": "/serving"}}, (), "push.directory: /serving cannot be reached by a step"),
     "step on a TPU": (
         {"training": "step"},
-        {"nodes": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
+        {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
         ("strategy=tpu",),
         "targets.vertex.training: a step has no TPU (tpu-v5-lite-podslice); write custom_job or auto",
     ),
     "TPU of several machines": (
         {},
-        {"nodes": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "4x4"}}},
+        {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "4x4"}}},
         ("strategy=tpu",),
-        "nodes.Trainer.topology: 4x4 is several machines",
+        "resources.Trainer.topology: 4x4 is several machines",
     ),
     "GPU without strategy of it": (
         {},
-        {"nodes": {"Trainer": {"accelerator": "nvidia-l4"}}},
+        {"resources": {"Trainer": {"accelerator": "nvidia-l4"}}},
         ("strategy=tpu",),
-        "nodes.Trainer.accelerator: strategy tpu does not train on nvidia-l4",
+        "resources.Trainer.accelerator: strategy tpu does not train on nvidia-l4",
     ),
     "reduction servers without GPU": (
         {},
-        {"nodes": {}},
+        {"resources": {}},
         ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
-        "nodes.Trainer.accelerator: is missing, and reduction servers sum what GPUs send",
+        "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send",
     ),
     "reduction servers of one machine": (
         {},
@@ -238,7 +238,7 @@ REFUSED = {
     ),
     "spot of a reservation": (
         {"reservation": "projects/p/zones/europe-west4-a/reservations/r"},
-        {"nodes": {"Trainer": {"spot": True}}},
+        {"resources": {"Trainer": {"spot": True}}},
         (),
         "targets.vertex.reservation: spot machines come from no reservation",
     ),
@@ -250,17 +250,17 @@ REFUSED = {
     ),
     "TPU for all": (
         {},
-        {"nodes": {"default": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
+        {"resources": {"default": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
         ("strategy=tpu",),
-        "nodes.default: a step has no TPU (tpu-v5-lite-podslice); only training has: write it under nodes.Trainer",
+        "resources.default: a step has no TPU (tpu-v5-lite-podslice); only training has: write it under resources.Trainer",
     ),
     "machine of a step": (
         {},
-        {"nodes": {"Transform": {"machine_type": "n2-standard-8"}}},
+        {"resources": {"Transform": {"machine_type": "n2-standard-8"}}},
         (),
-        "nodes.Transform: a step has no machine type (n2-standard-8)",
+        "resources.Transform: a step has no machine type (n2-standard-8)",
     ),
-    "no such component": ({}, {"nodes": {"Traner": {}}}, (), "nodes.Traner: the pipeline has no such component"),
+    "no such component": ({}, {"resources": {"Traner": {}}}, (), "resources.Traner: the pipeline has no such component"),
 }
 
 

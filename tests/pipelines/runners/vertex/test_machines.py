@@ -1,45 +1,45 @@
 import pytest
 
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
-from tfx_distribute.pipelines.spec.machines import Node
+from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
     ("node", "machine"),
     [
-        (Node(), {"machine_type": "n1-standard-4"}),
-        (Node(cpu="3"), {"machine_type": "n2-standard-4"}),
-        (Node(cpu="4", memory="16Gi"), {"machine_type": "n2-standard-4"}),
-        (Node(cpu="4", memory="20Gi"), {"machine_type": "n2-highmem-4"}),
-        (Node(memory="600G"), {"machine_type": "n2-highmem-80"}),
-        (Node(machine_type="c3-standard-22", cpu="3"), {"machine_type": "c3-standard-22"}),
+        (MachineSpec(), {"machine_type": "n1-standard-4"}),
+        (MachineSpec(cpu="3"), {"machine_type": "n2-standard-4"}),
+        (MachineSpec(cpu="4", memory="16Gi"), {"machine_type": "n2-standard-4"}),
+        (MachineSpec(cpu="4", memory="20Gi"), {"machine_type": "n2-highmem-4"}),
+        (MachineSpec(memory="600G"), {"machine_type": "n2-highmem-80"}),
+        (MachineSpec(machine_type="c3-standard-22", cpu="3"), {"machine_type": "c3-standard-22"}),
         (
-            Node(accelerator="nvidia-l4"),
+            MachineSpec(accelerator="nvidia-l4"),
             {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
         ),
         (
-            Node(accelerator="nvidia-l4", cpu="10"),
+            MachineSpec(accelerator="nvidia-l4", cpu="10"),
             {"machine_type": "g2-standard-12", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
         ),
         (
-            Node(accelerator="nvidia-l4", memory="40Gi"),
+            MachineSpec(accelerator="nvidia-l4", memory="40Gi"),
             {"machine_type": "g2-standard-12", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
         ),
         (
-            Node(accelerator="nvidia-tesla-a100", accelerator_count=8, cpu="90"),
+            MachineSpec(accelerator="nvidia-tesla-a100", accelerator_count=8, cpu="90"),
             {"machine_type": "a2-highgpu-8g", "accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 8},
         ),
         (
-            Node(accelerator="nvidia-tesla-t4", machine_type="n1-highmem-8"),
+            MachineSpec(accelerator="nvidia-tesla-t4", machine_type="n1-highmem-8"),
             {"machine_type": "n1-highmem-8", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1},
         ),
         (
-            Node(accelerator="tpu-v5-lite-podslice", topology="2x2"),
+            MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"),
             {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x2"},
         ),
         (
-            Node(accelerator="tpu-v3-device", topology="2x2"),
+            MachineSpec(accelerator="tpu-v3-device", topology="2x2"),
             {"machine_type": "cloud-tpu", "accelerator_type": "TPU_V3", "accelerator_count": 8},
         ),
     ],
@@ -50,7 +50,7 @@ def test_machine_of_a_worker_pool(node, machine):
 
 def test_a_reservation_goes_with_the_machine():
     name = "projects/p/zones/europe-west4-a/reservations/r"
-    assert vertex_machines.machine_spec(Node(), name)["reservation_affinity"] == {
+    assert vertex_machines.machine_spec(MachineSpec(), name)["reservation_affinity"] == {
         "reservation_affinity_type": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
         "values": [name],
@@ -60,15 +60,21 @@ def test_a_reservation_goes_with_the_machine():
 @pytest.mark.parametrize(
     ("node", "message"),
     [
-        (Node(cpu="300"), "machine_type: no machine of the N2 series has 300 CPUs and any of memory; write which machine"),
         (
-            Node(accelerator="nvidia-l4", cpu="64"),
+            MachineSpec(cpu="300"),
+            "machine_type: no machine of the N2 series has 300 CPUs and any of memory; write which machine",
+        ),
+        (
+            MachineSpec(accelerator="nvidia-l4", cpu="64"),
             "no machine with nvidia-l4 has 64 CPUs and any of memory; there are g2-",
         ),
-        (Node(accelerator="nvidia-l4", machine_type="g2-standard-24"), "no 'g2-standard-24' has 1 nvidia-l4; did you mean"),
-        (Node(accelerator="nvidia-l5"), "accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'?"),
         (
-            Node(accelerator="nvidia-l4", accelerator_count=3),
+            MachineSpec(accelerator="nvidia-l4", machine_type="g2-standard-24"),
+            "no 'g2-standard-24' has 1 nvidia-l4; did you mean",
+        ),
+        (MachineSpec(accelerator="nvidia-l5"), "accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'?"),
+        (
+            MachineSpec(accelerator="nvidia-l4", accelerator_count=3),
             "accelerator_count: a machine has 1, 2, 4 or 8 nvidia-l4, not 3",
         ),
     ],
@@ -80,8 +86,8 @@ def test_machine_that_vertex_ai_has_not(node, message):
 
 
 def test_resources_of_a_step():
-    assert vertex_machines.resource_spec(Node()) == {}
-    assert vertex_machines.resource_spec(Node(cpu="500m", memory="2G", accelerator="nvidia-tesla-t4")) == {
+    assert vertex_machines.resource_spec(MachineSpec()) == {}
+    assert vertex_machines.resource_spec(MachineSpec(cpu="500m", memory="2G", accelerator="nvidia-tesla-t4")) == {
         "cpuLimit": 0.5,
         "memoryLimit": 2.0,
         "accelerator": {"type": "NVIDIA_TESLA_T4", "count": "1"},

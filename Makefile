@@ -1,4 +1,4 @@
-.PHONY: env demo test lint unit e2e soak bench lock schema
+.PHONY: env demo test lint unit e2e soak bench lock generated
 
 # Everything below needs the environment; making it again takes no time when nothing has changed.
 env:
@@ -39,6 +39,6 @@ lock: env
 	PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
 		--custom-compile-command "make lock" tests/kfp.in -o tests/kfp.lock
 
-# For editors: completion and checks while writing a pipeline file.
-schema: env
-	.venv/bin/tfx-distribute schema > docs/pipeline.schema.json
+# The reference of pipeline parameters, and what editors read; commit the result.
+generated: env
+	.venv/bin/python docs/generate.py

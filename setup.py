@@ -27,7 +27,7 @@ setup(
         "tfx_distribute": "src/tfx_distribute",
         **{f"tfx_distribute.{top}": top for top in MAPPED},
     },
-    package_data={"tfx_distribute": ["py.typed"]},
+    package_data={"tfx_distribute": ["py.typed"], "": ["*.pyi"]},
     # No Python module, but a library that is loaded into training processes; they do without where it cannot be built.
     ext_modules=[
         Extension(

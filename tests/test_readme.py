@@ -37,9 +37,10 @@ def test_shows_the_message_of_a_mistake(readme, request, tmp_path):
 
 
 def test_names_every_parameter_value(readme):
-    from tfx_distribute.trainer_module.job import strategy_table
+    from tfx_distribute.trainer_module.job.declaration import declarations
+    from tfx_distribute.trainer_module.job.parameters import Distribution
 
-    for name in (*strategy_table.STRATEGIES, *strategy_table.ALL_REDUCE, *strategy_table.ACCELERATORS):
+    for name in {choice for parameter in declarations(Distribution) for choice in parameter.choices}:
         assert f"`{name}`" in readme, name
 
 

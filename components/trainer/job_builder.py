@@ -4,7 +4,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import Field, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from absl import logging
@@ -37,11 +37,6 @@ Artifacts = dict[str, list[types.Artifact]]
 
 RESULT_FILE = "training_result.json"
 CHECKPOINTS = ".checkpoints"  # beside the folders of the component's outputs
-
-
-def property_type(field: Field[Any]) -> type:
-    """The type of the execution property of a parameter: TFX's RuntimeParameters know no bool."""
-    return int if field.type is bool else field.type  # type: ignore[return-value]  # the annotation is a type
 
 
 def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, TrainingOptions, InputOptions, FaultTolerance]:

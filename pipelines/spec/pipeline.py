@@ -14,10 +14,9 @@ Paths of inputs are relative to the YAML file (in Python, to the working folder)
 Importing this imports neither TFX nor TensorFlow.
 """
 
-from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
@@ -25,13 +24,8 @@ from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.base import Scalar, ScalarValue, SpecModel
 from tfx_distribute.pipelines.spec.beam import Beam
 from tfx_distribute.pipelines.spec.machines import MachineSpec
+from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
-from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
-
-_Kind = TypeVar("_Kind", Distribution, TrainingOptions, InputOptions, FaultTolerance)
-
-_MAX_PROCESSES = 1_000  # of a role: far beyond any cluster of tf.distribute, whose documents grow with its square
 
 BASE_DIR = "base_dir"  # key of the validation context: the folder that input paths are relative to
 
@@ -115,122 +109,6 @@ class Shards(SpecModel):
     Transform writes, `gzip`."""
     seed: int = Field(0, ge=0, lt=2**32)
     """Seed of the order of examples."""
-
-
-class Parameters(SpecModel):
-    """The pipeline parameters of the Trainer, with the pipeline's defaults. Each can be given anew with `-p name=value`."""
-
-    strategy: str = Field(Distribution.strategy, json_schema_extra={"enum": list(strategy_table.NAMES)})
-    """The `tf.distribute` strategy."""
-    num_workers: int = Field(Distribution.num_workers, ge=1, le=_MAX_PROCESSES)
-    """Training processes, the chief included; under `parameter_server`, workers beside the chief, which coordinates."""
-    num_parameter_servers: int = Field(Distribution.num_parameter_servers, ge=0, le=_MAX_PROCESSES)
-    """Parameter servers; 0 for one where the strategy needs one."""
-    accelerator_type: str = Field(
-        Distribution.accelerator_type, json_schema_extra={"enum": list(strategy_table.ACCELERATORS)}
-    )
-    """Kind of device to train on; `auto` takes the GPUs that a process sees, or else its CPU."""
-    accelerator_count: int = Field(Distribution.accelerator_count, ge=0, le=10_000)
-    """Devices per training process; 0 takes all. On a CPU, that many logical devices."""
-    all_reduce: str = Field(Distribution.all_reduce, json_schema_extra={"enum": list(strategy_table.ALL_REDUCE)})
-    """How replicas sum their gradients; `auto` leaves it to TensorFlow."""
-    devices: str = Distribution.devices
-    """Names of the devices to train on, such as `GPU:0,GPU:2`, in place of `accelerator_count`."""
-    num_evaluators: int = Field(Distribution.num_evaluators, ge=0)
-    """1 for a process that evaluates beside the training ones, which then go on meanwhile."""
-    partition_min_bytes: int = Field(Distribution.partition_min_bytes, ge=0)
-    """Variables are divided among parameter servers into parts of at least so many bytes; 0 keeps each whole."""
-    mesh: str = Distribution.mesh
-    """Devices of `model_parallel` as BATCHxMODEL, such as `2x4`; empty for all of them along the batch."""
-    layout_rules: str = Distribution.layout_rules
-    """Which dimension of which variables is divided along which dimension of the mesh, such as
-    `kernel = unsharded, model; bias = model`."""
-    tpu: str = Distribution.tpu
-    """TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for a TPU VM's own."""
-    per_replica_batch_size: int = Field(TrainingOptions.per_replica_batch_size, ge=1)
-    """Examples that one replica takes in one training step; the global batch is that times the replicas."""
-    train_steps: int = Field(TrainingOptions.train_steps, ge=0)
-    """Training steps in all; or write `epochs`."""
-    epochs: int = Field(TrainingOptions.epochs, ge=0)
-    """Times that each example is seen; or write `train_steps`."""
-    eval_steps: int = Field(TrainingOptions.eval_steps, ge=0)
-    """Batches of each evaluation while training; 0 for the whole split."""
-    precision: str = Field(TrainingOptions.precision, json_schema_extra={"enum": list(strategy_table.PRECISIONS)})
-    """Keras precision policy."""
-    learning_rate_scaling: str = Field(
-        TrainingOptions.learning_rate_scaling, json_schema_extra={"enum": list(strategy_table.LEARNING_RATE_SCALINGS)}
-    )
-    """What the replicas do to the learning rate of `build_model`: nothing, times their number, times its square root."""
-    warmup_steps: int = Field(TrainingOptions.warmup_steps, ge=0)
-    """Training steps in which the learning rate rises, evenly, to its value."""
-    seed: int = Field(TrainingOptions.seed, ge=0, lt=2**32)
-    """Seed of initial weights and shuffling."""
-    keras_version: int = Field(
-        TrainingOptions.keras_version, json_schema_extra={"enum": list(strategy_table.KERAS_VERSIONS)}
-    )
-    """Generation of Keras that `tf.keras` is."""
-    global_clipnorm: FiniteFloat = Field(TrainingOptions.global_clipnorm, ge=0)
-    """Norm over all variables that gradients are clipped to; 0 clips none."""
-    gradient_accumulation_steps: int = Field(TrainingOptions.gradient_accumulation_steps, ge=1)
-    """Batches of each replica whose gradients are summed for one training step."""
-    jit_compile: bool = TrainingOptions.jit_compile
-    """Whether XLA compiles the computation of gradients."""
-    steps_per_execution: int = Field(TrainingOptions.steps_per_execution, ge=0)
-    """Training steps of one TensorFlow call; 0 for as many as take half a second."""
-    profile_steps: str = TrainingOptions.profile_steps
-    """First and last training step that the TensorBoard profiler watches, such as `100,120`; empty for none."""
-    drop_remainder: bool = TrainingOptions.drop_remainder
-    """Whether all batches have the same size; what is left of an epoch then goes into the next one."""
-    shuffle_buffer_size: int = Field(InputOptions.shuffle_buffer_size, ge=0)
-    """Examples that are shuffled among each other, over all processes; 0 for as many as 64 MiB hold, at most 10,000."""
-    cycle_length: int = Field(InputOptions.cycle_length, ge=1)
-    """Files that a process reads at a time, at most."""
-    num_parallel_calls: int = Field(InputOptions.num_parallel_calls, ge=0)
-    """Threads that read, and threads that parse; 0 lets tf.data decide."""
-    prefetch_buffer_size: int = Field(InputOptions.prefetch_buffer_size, ge=0)
-    """Batches that are made ahead; 0 lets tf.data decide."""
-    cache: str = Field(InputOptions.cache, json_schema_extra={"enum": list(strategy_table.CACHES)})
-    """Whether a process keeps what it has read in memory; `auto` where that is at most 512 MiB."""
-    max_corrupt_records: int = Field(InputOptions.max_corrupt_records, ge=0)
-    """Records that cannot be read and are left out, at most."""
-    save_checkpoints_secs: int = Field(FaultTolerance.save_checkpoints_secs, ge=0)
-    """Seconds between two saves of the training state; 0 saves by `save_checkpoints_steps` alone."""
-    save_checkpoints_steps: int = Field(FaultTolerance.save_checkpoints_steps, ge=0)
-    """Training steps between two saves of the training state; 0 saves by `save_checkpoints_secs` alone."""
-    heartbeat_timeout_secs: int = Field(FaultTolerance.heartbeat_timeout_secs, ge=1)
-    """Seconds without a sign of life after which a training process counts as lost."""
-    max_restarts: int = Field(FaultTolerance.max_restarts, ge=0)
-    """How often a cluster that lost a process is started again."""
-    progress_timeout_secs: int = Field(FaultTolerance.progress_timeout_secs, ge=0)
-    """Seconds without progress after which a training process counts as stuck; 0 for no limit."""
-
-    @model_validator(mode="after")
-    def _goes_together(self) -> "Parameters":
-        strategy_table.check(self.distribution, self.schedule, self.reading, self.recovery)
-        return self
-
-    @property
-    def distribution(self) -> Distribution:
-        """The parameters that say how the work is spread."""
-        return self._those_of(Distribution)
-
-    @property
-    def schedule(self) -> TrainingOptions:
-        """The parameters that say how long and how training goes."""
-        return self._those_of(TrainingOptions)
-
-    @property
-    def reading(self) -> InputOptions:
-        """The parameters that say how examples are read."""
-        return self._those_of(InputOptions)
-
-    @property
-    def recovery(self) -> FaultTolerance:
-        """The parameters that say what is done against the loss of a process."""
-        return self._those_of(FaultTolerance)
-
-    def _those_of(self, kind: type[_Kind]) -> _Kind:
-        return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
 
 
 class Trainer(SpecModel):

@@ -5,11 +5,11 @@ A new strategy is built in `trainer_module.strategy` and gets a row here; nothin
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
+from tfx_distribute.trainer_module.job.declaration import check_values
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
 
@@ -121,24 +121,6 @@ STRATEGIES: dict[str, StrategyInfo] = {
 AUTO = "auto"  # chosen from the workers and devices that are asked for; see `resolve`
 NAMES = (*STRATEGIES, AUTO)
 
-# `auto` leaves the choice to TensorFlow.
-ALL_REDUCE: tuple[str, ...] = ("auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device", REDUCTION_SERVER)
-
-# `auto` takes the GPUs that the process sees, or else its CPU.
-ACCELERATORS: tuple[str, ...] = ("auto", "cpu", "gpu")
-
-# Names of Keras mixed-precision policies.
-PRECISIONS: tuple[str, ...] = ("float32", "mixed_float16", "mixed_bfloat16")
-
-# What the replicas do to the learning rate: nothing, times their number, times its square root.
-LEARNING_RATE_SCALINGS: tuple[str, ...] = ("none", "linear", "sqrt")
-
-# Whether a process keeps what it has read in memory: `auto` where that is small.
-CACHES: tuple[str, ...] = ("auto", "memory", "none")
-
-# Generations of Keras: `tf_keras`, which TFX, TFT and TFMA use, and `keras`.
-KERAS_VERSIONS: tuple[int, ...] = (2, 3)
-
 
 def strategy_named(name: str) -> StrategyInfo:
     """Returns the row of the strategy called `name`.
@@ -208,40 +190,10 @@ def check(distribution: Distribution, schedule: TrainingOptions, reading: InputO
     """
     distribution, _ = resolve(distribution)
     row = strategy_named(distribution.strategy)
-    for name, value, least in (
-        ("num_workers", distribution.num_workers, 1),
-        ("num_parameter_servers", distribution.num_parameter_servers, 0),
-        ("num_evaluators", distribution.num_evaluators, 0),
-        ("accelerator_count", distribution.accelerator_count, 0),
-        ("partition_min_bytes", distribution.partition_min_bytes, 0),
-        ("per_replica_batch_size", schedule.per_replica_batch_size, 1),
-        ("gradient_accumulation_steps", schedule.gradient_accumulation_steps, 1),
-        ("train_steps", schedule.train_steps, 0),
-        ("epochs", schedule.epochs, 0),
-        ("eval_steps", schedule.eval_steps, 0),
-        ("steps_per_execution", schedule.steps_per_execution, 0),
-        ("warmup_steps", schedule.warmup_steps, 0),
-        ("global_clipnorm", schedule.global_clipnorm, 0),
-        ("shuffle_buffer_size", reading.shuffle_buffer_size, 0),
-        ("cycle_length", reading.cycle_length, 1),
-        ("num_parallel_calls", reading.num_parallel_calls, 0),
-        ("prefetch_buffer_size", reading.prefetch_buffer_size, 0),
-        ("max_corrupt_records", reading.max_corrupt_records, 0),
-        ("save_checkpoints_secs", recovery.save_checkpoints_secs, 0),
-        ("save_checkpoints_steps", recovery.save_checkpoints_steps, 0),
-        ("heartbeat_timeout_secs", recovery.heartbeat_timeout_secs, 1),
-        ("progress_timeout_secs", recovery.progress_timeout_secs, 0),
-        ("max_restarts", recovery.max_restarts, 0),
-    ):
-        if value < least:
-            raise ConfigurationError(f"{name}: {value} is too small; write {least} or more")
-    _one_of("accelerator_type", distribution.accelerator_type, ACCELERATORS)
-    _one_of("all_reduce", distribution.all_reduce, ALL_REDUCE)
-    _one_of("precision", schedule.precision, PRECISIONS)
-    _one_of("learning_rate_scaling", schedule.learning_rate_scaling, LEARNING_RATE_SCALINGS)
-    _one_of("cache", reading.cache, CACHES)
-    if schedule.keras_version not in KERAS_VERSIONS:
+    if schedule.keras_version not in (2, 3):
         raise ConfigurationError(f"keras_version: there is no Keras {schedule.keras_version} here; choose 2 or 3")
+    for group in (distribution, schedule, reading, recovery):
+        check_values(group)
     _check_processes(distribution, row)
     _check_devices(distribution, row)
     _check_mesh(distribution, row)
@@ -451,12 +403,7 @@ def learning_rate_factor(scaling: str, num_batches: int) -> float:
     """Returns what a learning rate is multiplied by.
 
     Args:
-      scaling: One of `LEARNING_RATE_SCALINGS`.
+      scaling: Value of the pipeline parameter `learning_rate_scaling`.
       num_batches: Batches of one training step: replicas that train in step, times `gradient_accumulation_steps`.
     """
     return {"none": 1.0, "linear": float(num_batches), "sqrt": math.sqrt(num_batches)}[scaling]
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise ConfigurationError(f"{name}: {value!r} is not known; choose one of {', '.join(allowed)}")

@@ -1,7 +1,8 @@
-"""TrainingJob: everything a training process is told, as one JSON document.
+"""Defines TrainingJob, the JSON document that describes one training to its processes.
 
-The document is the same for every process of a cluster; who a process is comes from its TF_CONFIG. It is what the
-Trainer component writes and what `python -m tfx_distribute.trainer_module --job FILE` reads, whatever the launcher.
+All processes of a cluster read the same document; TF_CONFIG tells each process which
+one it is. The Trainer component writes the document, and every launcher starts
+`python -m tfx_distribute.trainer_module --job FILE`, which reads it.
 """
 
 import json
@@ -11,14 +12,16 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
 
+from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTolerance, InputOptions, TrainingOptions
+
 
 @dataclass(frozen=True)
 class UserModule:
-    """The user's code.
+    """The function of the user's module, and how to import it.
 
     Attributes:
       function: Dotted path of the function to call, such as `model.build_model` or `package.module.run_fn`.
-      search_path: Folders to import from, before those of the Python installation.
+      search_path: Folders to import from, ahead of the Python installation's own.
     """
 
     function: str
@@ -27,14 +30,14 @@ class UserModule:
 
 @dataclass(frozen=True)
 class Split:
-    """One part of the data.
+    """One split of the examples.
 
     Attributes:
-      files: TFRecord files of serialized tf.Examples, gzipped where they end in `.gz`.
-      num_examples: Examples in all of them.
-      num_bytes: Bytes of all files.
-      sharded: Whether the files are shards, that is, of the same size but for one example, the larger ones first; then
-        each process can read files of its own.
+      files: TFRecord files of serialized tf.Examples, gzipped if their names end in `.gz`.
+      num_examples: Number of examples in all files together.
+      num_bytes: Size of all files together, in bytes.
+      sharded: True if the files are shards: their numbers of examples differ by at most
+        one, the larger ones first. Each process can then read files of its own.
     """
 
     files: tuple[str, ...]
@@ -45,16 +48,18 @@ class Split:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What is read.
+    """The examples that `build_model`'s model is trained and evaluated on.
 
     Attributes:
-      train: The split that is trained on.
-      eval: The split that is evaluated on after each epoch; None for no evaluation.
+      train: Split to train on.
+      eval: Split to evaluate on after each epoch; None for no evaluation.
       label: Name of the feature that the model predicts.
-      example_weight: Name of the feature that says what each example counts; None where all count alike.
-      transform_graph: Folder of the transform graph that made the examples; None for untransformed examples.
-      schema: File of the schema of the examples; needed where there is no transform graph.
-      num_corrupt_records: Records that cannot be read, and are left out.
+      example_weight: Name of the feature with the weight of each example; None if all
+        weigh the same.
+      transform_graph: Folder of the transform graph that made the examples; None for
+        untransformed examples.
+      schema: File with the schema of the examples; required without a transform graph.
+      num_corrupt_records: Number of unreadable records that are left out.
     """
 
     train: Split
@@ -67,135 +72,13 @@ class TrainingData:
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """How the work is spread; the pipeline parameters of the same names.
-
-    Attributes:
-      strategy: Name of a strategy.
-      num_workers: Training processes, the chief included.
-      num_parameter_servers: Parameter servers beside them.
-      accelerator_type: One of `compatibility.ACCELERATORS`.
-      accelerator_count: Devices per training process; 0 takes all there are.
-      all_reduce: One of `compatibility.ALL_REDUCE`.
-      devices: Names of the devices to use, such as `GPU:0,GPU:2`, in place of `accelerator_count`; empty for the first ones.
-      num_evaluators: Processes that evaluate beside the training ones, 0 or 1.
-      partition_min_bytes: Variables are divided among parameter servers into parts of at least so many bytes; 0 keeps
-        each whole.
-      mesh: Devices of `model_parallel` as `BATCHxMODEL`, such as `2x4`; empty for all of them along the batch.
-      layout_rules: Which dimension of which variables is divided along which dimension of the mesh; see `layout`.
-      tpu: TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for a TPU VM's own.
-    """
-
-    strategy: str = "default"
-    num_workers: int = 1
-    num_parameter_servers: int = 0
-    accelerator_type: str = "auto"
-    accelerator_count: int = 0
-    all_reduce: str = "auto"
-    devices: str = ""
-    num_evaluators: int = 0
-    partition_min_bytes: int = 0
-    mesh: str = ""
-    layout_rules: str = ""
-    tpu: str = "local"
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How long and how training goes.
-
-    Attributes:
-      per_replica_batch_size: Examples that one replica takes in one step.
-      train_steps: Training steps in all; 0 where `epochs` says how long.
-      epochs: Times that each example is seen; 0 where `train_steps` says how long.
-      eval_steps: Batches of each evaluation; 0 for the whole split.
-      precision: Name of a Keras mixed-precision policy.
-      learning_rate_scaling: One of `compatibility.LEARNING_RATE_SCALINGS`.
-      warmup_steps: Training steps in which the learning rate rises to its value.
-      seed: Seed of initial weights, of shuffling and of dropout.
-      keras_version: Generation of Keras that `tf.keras` is, 2 or 3.
-      global_clipnorm: Norm over all variables that gradients are clipped to; 0 clips none.
-      gradient_accumulation_steps: Batches of each replica whose gradients are summed for one training step.
-      jit_compile: Whether XLA compiles the computation of gradients.
-      steps_per_execution: Training steps of one TensorFlow call; 0 for as many as take half a second.
-      profile_steps: First and last training step that the TensorBoard profiler watches, such as `100,120`; empty for none.
-      drop_remainder: Whether all batches have the same size; what is left of an epoch then goes into the next one.
-    """
-
-    per_replica_batch_size: int = 32
-    train_steps: int = 0
-    epochs: int = 0
-    eval_steps: int = 0
-    precision: str = "float32"
-    learning_rate_scaling: str = "none"
-    warmup_steps: int = 0
-    seed: int = 0
-    keras_version: int = 2
-    global_clipnorm: float = 0.0
-    gradient_accumulation_steps: int = 1
-    jit_compile: bool = False
-    steps_per_execution: int = 0
-    profile_steps: str = ""
-    drop_remainder: bool = False
-
-
-@dataclass(frozen=True)
-class InputOptions:
-    """How examples are read; the pipeline parameters of the same names.
-
-    Attributes:
-      shuffle_buffer_size: Examples that are shuffled among each other, over all processes; 0 for as many as 64 MiB hold, at
-        most 10,000.
-      cycle_length: Files that a process reads at a time, at most.
-      num_parallel_calls: Threads that read, and threads that parse; 0 lets tf.data decide.
-      prefetch_buffer_size: Batches that are made ahead; 0 lets tf.data decide.
-      cache: One of `compatibility.CACHES`: whether a process keeps what it has read in memory.
-      max_corrupt_records: Records that cannot be read and are left out, at most.
-    """
-
-    shuffle_buffer_size: int = 0
-    cycle_length: int = 64
-    num_parallel_calls: int = 0
-    prefetch_buffer_size: int = 0
-    cache: str = "auto"
-    max_corrupt_records: int = 0
-
-
-@dataclass(frozen=True)
-class FaultTolerance:
-    """What is done so that little is lost when a process dies; the pipeline parameters of the same names.
-
-    Attributes:
-      save_checkpoints_secs: Seconds between two saves of the training state; 0 saves by `save_checkpoints_steps` alone.
-      save_checkpoints_steps: Training steps between two saves; 0 saves by `save_checkpoints_secs` alone.
-      heartbeat_timeout_secs: Seconds without a sign of life after which a process counts as lost.
-      max_restarts: How often a cluster that lost a process is started again.
-      progress_timeout_secs: Seconds without progress after which a training process counts as stuck; 0 for no limit.
-    """
-
-    save_checkpoints_secs: int = 60
-    save_checkpoints_steps: int = 0
-    heartbeat_timeout_secs: int = 10
-    max_restarts: int = 3
-    progress_timeout_secs: int = 3600
-
-
-PARAMETERS = (
-    Distribution,
-    TrainingOptions,
-    InputOptions,
-    FaultTolerance,
-)  # whose fields are the Trainer's pipeline parameters
-
-
-@dataclass(frozen=True)
 class RunFn:
-    """What TFX hands to a `run_fn`, as the JSON that TFX itself writes; see `run_fn.py`.
+    """The arguments of a TFX `run_fn`, in TFX's own JSON; see `run_fn.py`.
 
     Attributes:
       inputs: Input artifacts.
       exec_properties: Execution properties that `FnArgs` is made from.
-      hyperparameters: Values of a Tuner's `best_hyperparameters`, or None.
+      hyperparameters: Values of a Tuner's `best_hyperparameters`; None without a Tuner.
     """
 
     inputs: str
@@ -205,13 +88,14 @@ class RunFn:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where results go. Each is written once, by the chief.
+    """Where the chief writes the results.
 
     Attributes:
-      serving_model_dir: Folder of the SavedModel.
-      model_run_dir: Folder for TensorBoard logs and the like.
-      result_file: JSON of a `TrainingResult`.
-      checkpoint_dir: Folder of the training state, the same for each try with the same inputs; empty to save none.
+      serving_model_dir: Folder for the SavedModel.
+      model_run_dir: Folder for TensorBoard logs and other files of the run.
+      result_file: File for the `TrainingResult`, in JSON.
+      checkpoint_dir: Folder for the training state, the same for every attempt with the
+        same inputs; empty to save none.
     """
 
     serving_model_dir: str
@@ -222,18 +106,23 @@ class Outputs:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Everything a training process is told.
+    """One training, as all of its processes see it.
+
+    ```python
+    job = TrainingJob.from_json(Path("job.json").read_bytes())
+    job.distribution.strategy  # "mirrored"
+    ```
 
     Attributes:
       module: The user's code.
-      data: What is read; None for a `run_fn`, which reads for itself.
-      distribution: How the work is spread.
-      schedule: How long and how training goes.
-      outputs: Where results go.
-      hparams: The user's own hyperparameters.
+      data: Examples to train on; None for a `run_fn`, which reads its own.
+      distribution: Strategy, processes and devices.
+      schedule: Batches, length, precision and learning rate.
+      outputs: Where the results go.
+      hparams: The user's hyperparameters.
       reading: How examples are read.
-      recovery: What is done against the loss of a process.
-      run_fn: What a `run_fn` gets; None for `build_model`.
+      recovery: How training survives the loss of a process.
+      run_fn: Arguments of a `run_fn`; None for `build_model`.
     """
 
     module: UserModule
@@ -242,15 +131,15 @@ class TrainingJob:
     schedule: TrainingOptions
     outputs: Outputs
     hparams: Mapping[str, Any] = field(default_factory=dict)
-    reading: InputOptions = InputOptions()
-    recovery: FaultTolerance = FaultTolerance()
+    reading: InputOptions = field(default_factory=InputOptions)
+    recovery: FaultTolerance = field(default_factory=FaultTolerance)
     run_fn: RunFn | None = None
 
     def to_json(self) -> str:
         """Returns the document.
 
-        Hyperparameters may be infinite or NaN. The document then has the constants `Infinity`, `-Infinity` and `NaN`, as
-        Python's own `json` writes and reads them; pydantic would write null.
+        Infinite and NaN hyperparameters become the constants `Infinity`, `-Infinity` and
+        `NaN`, which Python's `json` writes and reads; pydantic would write null.
         """
         return json.dumps(asdict(self), indent=1)
 
@@ -259,24 +148,25 @@ class TrainingJob:
         """Reads the document.
 
         Raises:
-          pydantic.ValidationError: It is not one.
+          pydantic.ValidationError: The text is not such a document.
         """
         return _JOB.validate_json(text)
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What came of a job, written by the chief.
+    """The result of a training, written by the chief.
 
     Attributes:
-      num_replicas: Replicas that trained in step.
-      global_batch_size: Examples per training step over all replicas; 0 where a `run_fn` decides.
-      train_steps: Training steps taken; 0 where a `run_fn` decides.
-      seconds: Wall time of training, without start-up and export.
-      metrics: The last value of each training and `val_` metric.
+      num_replicas: Number of replicas that trained in step.
+      global_batch_size: Examples per training step over all replicas; 0 for a `run_fn`,
+        which chooses its own.
+      train_steps: Number of training steps taken; 0 for a `run_fn`.
+      seconds: Wall time of the training, without start-up and export.
+      metrics: Last value of each training metric and each `val_` metric.
     """
 
-    # A loss that has become infinite or no number is a result too.
+    # An infinite or NaN loss is a result too.
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
     num_replicas: int
@@ -286,17 +176,23 @@ class TrainingResult:
     metrics: Mapping[str, float]
 
     def to_json(self) -> str:
-        """The document."""
+        """Returns the document."""
         return _RESULT.dump_json(self).decode()
 
     @staticmethod
     def from_json(text: str) -> "TrainingResult":
-        """Reads the document."""
+        """Reads the document.
+
+        Raises:
+          pydantic.ValidationError: The text is not such a document.
+        """
         return _RESULT.validate_json(text)
 
 
 def keras_environment(keras_version: int) -> dict[str, str]:
-    """Environment variables that decide what `tf.keras` is; TensorFlow reads them when it is imported.
+    """Returns the environment variables that make `tf.keras` the wanted generation.
+
+    TensorFlow reads them when it is imported.
 
     Source: https://www.tensorflow.org/guide/keras#tensorflow_keras_2 (TF_USE_LEGACY_KERAS).
     """

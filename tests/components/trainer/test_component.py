@@ -1,5 +1,4 @@
 import inspect
-from dataclasses import fields
 
 import pytest
 from tfx import types
@@ -12,7 +11,8 @@ from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import TrainerSpec
 from tfx_distribute.pipelines.spec.pipeline import Parameters
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.training_job import PARAMETERS
+from tfx_distribute.trainer_module.job.declaration import declarations
+from tfx_distribute.trainer_module.job.parameters import GROUPS
 
 
 def channel(artifact: type = standard_artifacts.Examples) -> types.Channel:
@@ -28,12 +28,24 @@ def test_accepts_what_tfx_accepts():
     assert set(StockTrainer.SPEC_CLASS.OUTPUTS) == set(TrainerSpec.OUTPUTS)
 
 
-def test_parameters_are_the_same_on_every_floor():
-    """Component, specification and job document name the same parameters, with the same defaults."""
-    of_job = {field.name: field.default for dataclass in PARAMETERS for field in fields(dataclass)}
-    assert Parameters().model_dump() == of_job
-    assert set(of_job) <= set(TrainerSpec.PARAMETERS)
-    assert set(of_job) <= set(inspect.signature(Trainer.__init__).parameters)
+def test_every_parameter_is_an_argument_with_its_default():
+    declared = {parameter.name: parameter.default for parameter in declarations(*GROUPS)}
+    assert Parameters().model_dump() == declared
+    arguments = inspect.signature(Trainer).parameters
+    assert {name: arguments[name].default for name in declared} == declared
+    assert set(declared) <= set(TrainerSpec.PARAMETERS)
+    for name in declared:
+        assert f"\n          {name}: " in Trainer.__init__.__doc__
+
+
+def test_misspelled_argument_is_refused():
+    with pytest.raises(TypeError, match=r"^Trainer.__init__\(\) got an unexpected keyword argument 'stratgy'$"):
+        Trainer(examples=channel(), build_model="m.build_model", label="y", stratgy="mirrored")
+
+
+def test_none_is_the_default():
+    trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", epochs=1, strategy=None)
+    assert trainer.spec.exec_properties.get("strategy") is None
 
 
 def test_each_parameter_takes_a_runtime_parameter():

@@ -38,11 +38,6 @@ def test_schema_explains_every_key(schema):
             assert key.get("description"), f"{model['title']}.{name}"
 
 
-def test_committed_schema_is_the_current_one(schema, request):
-    committed = json.loads((request.config.rootpath / "docs" / "pipeline.schema.json").read_text())
-    assert committed == schema, "run `make schema`"
-
-
 def test_python_makes_the_same_pipeline_as_yaml(tmp_path):
     in_python = PipelineSpec(
         name="x",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
@@ -109,7 +109,8 @@ def transformed(tmp_path_factory) -> TrainingData:
 
 
 def test_every_precision_is_exported_here():
-    assert set(TOLERANCES) == set(strategy_table.PRECISIONS)
+    (precision,) = (each for each in declarations(TrainingOptions) if each.name == "precision")
+    assert set(TOLERANCES) == set(precision.choices)
 
 
 @pytest.mark.parametrize("with_transform", [True, False], ids=["transformed", "raw"])

@@ -1,0 +1,138 @@
+# Generated from trainer_module/job/parameters.py by `make generated`; do not edit.
+from typing import TypedDict
+
+from tfx.orchestration.data_types import RuntimeParameter
+
+class TrainerArguments(TypedDict, total=False):
+    strategy: str | RuntimeParameter | None
+    """The `tf.distribute` strategy to train under. `auto` chooses one that suits the
+    workers and devices; `tfx-distribute plan` shows which one, and why. Default:
+    "default"."""
+    num_workers: int | RuntimeParameter | None
+    """Number of training processes. Under `multi_worker_mirrored` the chief is one
+    of them; under `parameter_server` the chief only coordinates and comes on top.
+    All other strategies train in one process. Default: 1."""
+    num_parameter_servers: int | RuntimeParameter | None
+    """Number of parameter servers, for `parameter_server` only; 0 starts one.
+    Default: 0."""
+    accelerator_type: str | RuntimeParameter | None
+    """Kind of device to train on. `auto` uses the GPUs that a process sees, or its
+    CPU if there are none. With `tpu`, leave it at `auto`. Default: "auto"."""
+    accelerator_count: int | RuntimeParameter | None
+    """Number of devices per training process; 0 uses all of them. On a CPU it is the
+    number of logical devices, so that `mirrored` can be tried without a GPU.
+    Default: 0."""
+    all_reduce: str | RuntimeParameter | None
+    """How replicas sum their gradients; `auto` leaves it to TensorFlow. `mirrored`
+    takes `nccl`, `hierarchical_copy` and `reduction_to_one_device`;
+    `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI,
+    `reduction_server`. Default: "auto"."""
+    devices: str | RuntimeParameter | None
+    """Names of the devices to train on, such as `GPU:0,GPU:2`, instead of
+    `accelerator_count`; for `one_device`, `mirrored` and `central_storage`. Empty
+    uses the first ones. Default: ""."""
+    num_evaluators: int | RuntimeParameter | None
+    """1 starts a separate process that evaluates while the others go on training,
+    for `multi_worker_mirrored` and `parameter_server`; 0 evaluates in the
+    training processes. Default: 0."""
+    partition_min_bytes: int | RuntimeParameter | None
+    """Smallest part, in bytes, that a variable is divided into among the parameter
+    servers of `parameter_server`; 0 keeps each variable whole. Default: 0."""
+    mesh: str | RuntimeParameter | None
+    """Devices of `model_parallel` as `BATCHxMODEL`, such as `2x4`: examples are
+    divided along the first dimension, variables along the second. Empty uses all
+    devices along the batch. Default: ""."""
+    layout_rules: str | RuntimeParameter | None
+    """How `model_parallel` divides variables along the dimensions of the mesh, such
+    as `kernel = unsharded, model; bias = model`: regular expressions for names of
+    variables, each with `batch`, `model` or `unsharded` for every dimension. The
+    first rule that matches counts; empty divides no variable. Default: ""."""
+    tpu: str | RuntimeParameter | None
+    """TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for the TPU
+    of a TPU VM. Default: "local"."""
+    per_replica_batch_size: int | RuntimeParameter | None
+    """Number of examples that one replica takes in one batch. The global batch is
+    this, times the replicas that train in step, times
+    `gradient_accumulation_steps`. Default: 32."""
+    train_steps: int | RuntimeParameter | None
+    """Number of training steps in all; 0 lets `epochs` decide. `build_model` needs
+    exactly one of the two. Default: 0."""
+    epochs: int | RuntimeParameter | None
+    """Number of times that each example is seen; 0 lets `train_steps` decide.
+    `build_model` needs exactly one of the two. Default: 0."""
+    eval_steps: int | RuntimeParameter | None
+    """Number of batches in each evaluation during training; 0 evaluates on the whole
+    split. Default: 0."""
+    precision: str | RuntimeParameter | None
+    """Keras precision policy. `mixed_float16` needs a GPU, and is not available
+    under `parameter_server`, `central_storage`, `tpu` and `model_parallel`.
+    Default: "float32"."""
+    learning_rate_scaling: str | RuntimeParameter | None
+    """How to fit the learning rate of `build_model` to the global batch: `linear`
+    multiplies it by the number of batches in a training step (replicas that train
+    in step, times `gradient_accumulation_steps`), `sqrt` by the square root of
+    that number; `none` keeps it. Default: "none"."""
+    warmup_steps: int | RuntimeParameter | None
+    """Number of training steps in which the learning rate rises linearly to its full
+    value; 0 starts with the full value. Default: 0."""
+    seed: int | RuntimeParameter | None
+    """Seed of the initial weights, of shuffling and of dropout. Default: 0."""
+    keras_version: int | RuntimeParameter | None
+    """Generation of Keras that `tf.keras` is in the user's module. 3 is not
+    available under `parameter_server`, `central_storage`, `tpu` and
+    `model_parallel`. Default: 2."""
+    global_clipnorm: float | RuntimeParameter | None
+    """Largest norm of the gradients over all variables together; larger gradients
+    are scaled down to it. 0 does not clip. Default: 0.0."""
+    gradient_accumulation_steps: int | RuntimeParameter | None
+    """Number of batches per replica whose gradients are summed for one training
+    step; the global batch grows by the same factor. Not available under
+    `parameter_server` and `model_parallel`. Default: 1."""
+    jit_compile: bool | RuntimeParameter | None
+    """Compiles the computation of gradients with XLA. Not available under
+    `parameter_server`, `central_storage` and `model_parallel`. Default: False."""
+    steps_per_execution: int | RuntimeParameter | None
+    """Number of training steps in one TensorFlow call; 0 runs as many as take about
+    half a second, or one if a callback has batch hooks. Batch hooks are called
+    once per TensorFlow call. Default: 0."""
+    profile_steps: str | RuntimeParameter | None
+    """First and last training step to record with the TensorBoard profiler, such as
+    `100,120`; empty records none. Default: ""."""
+    drop_remainder: bool | RuntimeParameter | None
+    """Gives all batches the same size; examples left over at the end of an epoch go
+    into the next one. Without it, each epoch sees every example once, in batches
+    that are slightly smaller where needed. Always on under `tpu` and
+    `model_parallel`. Default: False."""
+    shuffle_buffer_size: int | RuntimeParameter | None
+    """Number of examples that are shuffled together, over all processes; 0 takes as
+    many as fit in 64 MiB, at most 10,000. Default: 0."""
+    cycle_length: int | RuntimeParameter | None
+    """Largest number of files that a process reads at the same time. Default: 64."""
+    num_parallel_calls: int | RuntimeParameter | None
+    """Number of threads that read, and number of threads that parse; 0 lets tf.data
+    decide. Default: 0."""
+    prefetch_buffer_size: int | RuntimeParameter | None
+    """Number of batches to prepare in advance; 0 lets tf.data decide. Default: 0."""
+    cache: str | RuntimeParameter | None
+    """`memory` keeps the examples that a process has read in its memory, `none`
+    reads them again in each epoch; `auto` keeps them if a process reads at most
+    512 MiB. Default: "auto"."""
+    max_corrupt_records: int | RuntimeParameter | None
+    """Largest number of unreadable records to leave out; with more, training fails.
+    0 leaves out none and checks records only as they are read; with any other
+    value, all files are checked before training. Default: 0."""
+    save_checkpoints_secs: int | RuntimeParameter | None
+    """Seconds between two saves of the training state; 0 saves by
+    `save_checkpoints_steps` alone. Default: 60."""
+    save_checkpoints_steps: int | RuntimeParameter | None
+    """Number of training steps between two saves of the training state; 0 saves by
+    `save_checkpoints_secs` alone. Default: 0."""
+    heartbeat_timeout_secs: int | RuntimeParameter | None
+    """Seconds without a heartbeat, a sign of life, after which a training process
+    counts as lost. Default: 10."""
+    max_restarts: int | RuntimeParameter | None
+    """Largest number of times that a cluster which lost a process is restarted, each
+    time from the last save; 0 never restarts. Default: 3."""
+    progress_timeout_secs: int | RuntimeParameter | None
+    """Seconds without progress after which a training process counts as stuck; 0 for
+    no limit. Default: 3600."""

@@ -1,0 +1,79 @@
+"""Turns declarations of pipeline parameters into a pydantic model."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from pydantic import Field, FiniteFloat, create_model, model_validator
+
+from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.declaration import Declaration, declarations
+from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTolerance, InputOptions, TrainingOptions
+
+_Group = TypeVar("_Group", Distribution, TrainingOptions, InputOptions, FaultTolerance)
+
+
+class ParameterModel(SpecModel):
+    """Pipeline parameters of the Trainer and the pipeline's defaults for them.
+
+    `-p name=value` replaces a default for one run. Each parameter is described in
+    docs/parameters.md.
+    """
+
+    @model_validator(mode="after")
+    def _check_combination(self) -> "ParameterModel":
+        strategy_table.check(self.distribution, self.schedule, self.reading, self.recovery)
+        return self
+
+    @property
+    def distribution(self) -> Distribution:
+        """Returns the strategy, processes and devices."""
+        return self._select(Distribution)
+
+    @property
+    def schedule(self) -> TrainingOptions:
+        """Returns the batches, length, precision and learning rate."""
+        return self._select(TrainingOptions)
+
+    @property
+    def reading(self) -> InputOptions:
+        """Returns how training processes read examples."""
+        return self._select(InputOptions)
+
+    @property
+    def recovery(self) -> FaultTolerance:
+        """Returns how training survives the loss of a process."""
+        return self._select(FaultTolerance)
+
+    def _select(self, group: type[_Group]) -> _Group:
+        return group(**{field.name: getattr(self, field.name) for field in fields(group)})
+
+
+def make_model(name: str, groups: Sequence[type], module: str) -> type[ParameterModel]:
+    """Returns a model with a field for each parameter that `groups` declare, in order.
+
+    Args:
+      name: Name of the model.
+      groups: Dataclasses of parameters, such as `parameters.GROUPS`.
+      module: Name of the module that the model is assigned in.
+    """
+    declared: dict[str, Any] = {each.name: (_annotation(each), _field(each)) for each in declarations(*groups)}
+    return create_model(name, __base__=ParameterModel, __module__=module, __doc__=ParameterModel.__doc__, **declared)
+
+
+def _annotation(declared: Declaration) -> Any:
+    return FiniteFloat if declared.type is float else declared.type
+
+
+def _field(declared: Declaration) -> Any:
+    # The values of `choices` are only shown to editors: `strategy_table.check` refuses
+    # others in one message, whatever their type.
+    return Field(
+        declared.default,
+        description=declared.help,
+        ge=declared.minimum,
+        le=declared.maximum,
+        lt=declared.below,
+        json_schema_extra={"enum": list(declared.choices)} if declared.choices else None,
+    )

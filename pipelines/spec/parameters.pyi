@@ -1,0 +1,132 @@
+# Generated from trainer_module/job/parameters.py by `make generated`; do not edit.
+from tfx_distribute.pipelines.spec.parameter_model import ParameterModel
+
+class Parameters(ParameterModel):
+    strategy: str = "default"
+    """The `tf.distribute` strategy to train under. `auto` chooses one that suits the
+    workers and devices; `tfx-distribute plan` shows which one, and why."""
+    num_workers: int = 1
+    """Number of training processes. Under `multi_worker_mirrored` the chief is one
+    of them; under `parameter_server` the chief only coordinates and comes on top.
+    All other strategies train in one process."""
+    num_parameter_servers: int = 0
+    """Number of parameter servers, for `parameter_server` only; 0 starts one."""
+    accelerator_type: str = "auto"
+    """Kind of device to train on. `auto` uses the GPUs that a process sees, or its
+    CPU if there are none. With `tpu`, leave it at `auto`."""
+    accelerator_count: int = 0
+    """Number of devices per training process; 0 uses all of them. On a CPU it is the
+    number of logical devices, so that `mirrored` can be tried without a GPU."""
+    all_reduce: str = "auto"
+    """How replicas sum their gradients; `auto` leaves it to TensorFlow. `mirrored`
+    takes `nccl`, `hierarchical_copy` and `reduction_to_one_device`;
+    `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI,
+    `reduction_server`."""
+    devices: str = ""
+    """Names of the devices to train on, such as `GPU:0,GPU:2`, instead of
+    `accelerator_count`; for `one_device`, `mirrored` and `central_storage`. Empty
+    uses the first ones."""
+    num_evaluators: int = 0
+    """1 starts a separate process that evaluates while the others go on training,
+    for `multi_worker_mirrored` and `parameter_server`; 0 evaluates in the
+    training processes."""
+    partition_min_bytes: int = 0
+    """Smallest part, in bytes, that a variable is divided into among the parameter
+    servers of `parameter_server`; 0 keeps each variable whole."""
+    mesh: str = ""
+    """Devices of `model_parallel` as `BATCHxMODEL`, such as `2x4`: examples are
+    divided along the first dimension, variables along the second. Empty uses all
+    devices along the batch."""
+    layout_rules: str = ""
+    """How `model_parallel` divides variables along the dimensions of the mesh, such
+    as `kernel = unsharded, model; bias = model`: regular expressions for names of
+    variables, each with `batch`, `model` or `unsharded` for every dimension. The
+    first rule that matches counts; empty divides no variable."""
+    tpu: str = "local"
+    """TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for the TPU
+    of a TPU VM."""
+    per_replica_batch_size: int = 32
+    """Number of examples that one replica takes in one batch. The global batch is
+    this, times the replicas that train in step, times
+    `gradient_accumulation_steps`."""
+    train_steps: int = 0
+    """Number of training steps in all; 0 lets `epochs` decide. `build_model` needs
+    exactly one of the two."""
+    epochs: int = 0
+    """Number of times that each example is seen; 0 lets `train_steps` decide.
+    `build_model` needs exactly one of the two."""
+    eval_steps: int = 0
+    """Number of batches in each evaluation during training; 0 evaluates on the whole
+    split."""
+    precision: str = "float32"
+    """Keras precision policy. `mixed_float16` needs a GPU, and is not available
+    under `parameter_server`, `central_storage`, `tpu` and `model_parallel`."""
+    learning_rate_scaling: str = "none"
+    """How to fit the learning rate of `build_model` to the global batch: `linear`
+    multiplies it by the number of batches in a training step (replicas that train
+    in step, times `gradient_accumulation_steps`), `sqrt` by the square root of
+    that number; `none` keeps it."""
+    warmup_steps: int = 0
+    """Number of training steps in which the learning rate rises linearly to its full
+    value; 0 starts with the full value."""
+    seed: int = 0
+    """Seed of the initial weights, of shuffling and of dropout."""
+    keras_version: int = 2
+    """Generation of Keras that `tf.keras` is in the user's module. 3 is not
+    available under `parameter_server`, `central_storage`, `tpu` and
+    `model_parallel`."""
+    global_clipnorm: float = 0.0
+    """Largest norm of the gradients over all variables together; larger gradients
+    are scaled down to it. 0 does not clip."""
+    gradient_accumulation_steps: int = 1
+    """Number of batches per replica whose gradients are summed for one training
+    step; the global batch grows by the same factor. Not available under
+    `parameter_server` and `model_parallel`."""
+    jit_compile: bool = False
+    """Compiles the computation of gradients with XLA. Not available under
+    `parameter_server`, `central_storage` and `model_parallel`."""
+    steps_per_execution: int = 0
+    """Number of training steps in one TensorFlow call; 0 runs as many as take about
+    half a second, or one if a callback has batch hooks. Batch hooks are called
+    once per TensorFlow call."""
+    profile_steps: str = ""
+    """First and last training step to record with the TensorBoard profiler, such as
+    `100,120`; empty records none."""
+    drop_remainder: bool = False
+    """Gives all batches the same size; examples left over at the end of an epoch go
+    into the next one. Without it, each epoch sees every example once, in batches
+    that are slightly smaller where needed. Always on under `tpu` and
+    `model_parallel`."""
+    shuffle_buffer_size: int = 0
+    """Number of examples that are shuffled together, over all processes; 0 takes as
+    many as fit in 64 MiB, at most 10,000."""
+    cycle_length: int = 64
+    """Largest number of files that a process reads at the same time."""
+    num_parallel_calls: int = 0
+    """Number of threads that read, and number of threads that parse; 0 lets tf.data
+    decide."""
+    prefetch_buffer_size: int = 0
+    """Number of batches to prepare in advance; 0 lets tf.data decide."""
+    cache: str = "auto"
+    """`memory` keeps the examples that a process has read in its memory, `none`
+    reads them again in each epoch; `auto` keeps them if a process reads at most
+    512 MiB."""
+    max_corrupt_records: int = 0
+    """Largest number of unreadable records to leave out; with more, training fails.
+    0 leaves out none and checks records only as they are read; with any other
+    value, all files are checked before training."""
+    save_checkpoints_secs: int = 60
+    """Seconds between two saves of the training state; 0 saves by
+    `save_checkpoints_steps` alone."""
+    save_checkpoints_steps: int = 0
+    """Number of training steps between two saves of the training state; 0 saves by
+    `save_checkpoints_secs` alone."""
+    heartbeat_timeout_secs: int = 10
+    """Seconds without a heartbeat, a sign of life, after which a training process
+    counts as lost."""
+    max_restarts: int = 3
+    """Largest number of times that a cluster which lost a process is restarted, each
+    time from the last save; 0 never restarts."""
+    progress_timeout_secs: int = 3600
+    """Seconds without progress after which a training process counts as stuck; 0 for
+    no limit."""

@@ -1,0 +1,278 @@
+"""Declares all pipeline parameters of the Trainer: the only place that lists them.
+
+Each field below is one parameter with its type, default, limits and help. These are
+derived from the declarations:
+
+* `pipelines.spec.parameters.Parameters`: `trainer.parameters` of the pipeline file.
+* `components.trainer.arguments`: the signature, the docstring and the execution
+  properties of the `Trainer` component.
+* `strategy_table.check`: what a training process is refused.
+* `docs/parameters.md`, `docs/pipeline.schema.json` and the stubs (`.pyi`) that editors
+  and type checkers read.
+
+After a change here, run `make generated`.
+"""
+
+from dataclasses import dataclass
+
+from tfx_distribute.trainer_module.job.declaration import parameter
+
+# Per role. Far beyond any cluster of tf.distribute: documents grow with its square.
+_MAX_PROCESSES = 1_000
+
+
+def _strategy_names() -> tuple[str, ...]:
+    # The table of strategies imports this module, so it cannot be imported above.
+    from tfx_distribute.trainer_module.job import strategy_table
+
+    return strategy_table.NAMES
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Strategy, processes and devices of the training."""
+
+    strategy: str = parameter(
+        "default",
+        "The `tf.distribute` strategy to train under. `auto` chooses one that suits the workers and devices; "
+        "`tfx-distribute plan` shows which one, and why.",
+        choices=_strategy_names,
+    )
+    num_workers: int = parameter(
+        1,
+        "Number of training processes. Under `multi_worker_mirrored` the chief is one of them; under `parameter_server` "
+        "the chief only coordinates and comes on top. All other strategies train in one process.",
+        minimum=1,
+        maximum=_MAX_PROCESSES,
+    )
+    num_parameter_servers: int = parameter(
+        0,
+        "Number of parameter servers, for `parameter_server` only; 0 starts one.",
+        minimum=0,
+        maximum=_MAX_PROCESSES,
+    )
+    accelerator_type: str = parameter(
+        "auto",
+        "Kind of device to train on. `auto` uses the GPUs that a process sees, or its CPU if there are none. "
+        "With `tpu`, leave it at `auto`.",
+        choices=("auto", "cpu", "gpu"),
+    )
+    accelerator_count: int = parameter(
+        0,
+        "Number of devices per training process; 0 uses all of them. On a CPU it is the number of logical devices, "
+        "so that `mirrored` can be tried without a GPU.",
+        minimum=0,
+        maximum=10_000,
+    )
+    all_reduce: str = parameter(
+        "auto",
+        "How replicas sum their gradients; `auto` leaves it to TensorFlow. `mirrored` takes `nccl`, `hierarchical_copy` "
+        "and `reduction_to_one_device`; `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI, `reduction_server`.",
+        choices=("auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device", "reduction_server"),
+    )
+    devices: str = parameter(
+        "",
+        "Names of the devices to train on, such as `GPU:0,GPU:2`, instead of `accelerator_count`; for `one_device`, "
+        "`mirrored` and `central_storage`. Empty uses the first ones.",
+    )
+    num_evaluators: int = parameter(
+        0,
+        "1 starts a separate process that evaluates while the others go on training, for `multi_worker_mirrored` and "
+        "`parameter_server`; 0 evaluates in the training processes.",
+        minimum=0,
+    )
+    partition_min_bytes: int = parameter(
+        0,
+        "Smallest part, in bytes, that a variable is divided into among the parameter servers of `parameter_server`; "
+        "0 keeps each variable whole.",
+        minimum=0,
+    )
+    mesh: str = parameter(
+        "",
+        "Devices of `model_parallel` as `BATCHxMODEL`, such as `2x4`: examples are divided along the first dimension, "
+        "variables along the second. Empty uses all devices along the batch.",
+    )
+    layout_rules: str = parameter(
+        "",
+        "How `model_parallel` divides variables along the dimensions of the mesh, such as "
+        "`kernel = unsharded, model; bias = model`: regular expressions for names of variables, each with `batch`, `model` "
+        "or `unsharded` for every dimension. The first rule that matches counts; empty divides no variable.",
+    )
+    tpu: str = parameter(
+        "local",
+        "TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for the TPU of a TPU VM.",
+    )
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Batches, length, precision and learning rate of the training.
+
+    A `run_fn` decides on all of these itself except `train_steps`, `eval_steps` and
+    `keras_version`.
+    """
+
+    per_replica_batch_size: int = parameter(
+        32,
+        "Number of examples that one replica takes in one batch. The global batch is this, times the replicas that train "
+        "in step, times `gradient_accumulation_steps`.",
+        minimum=1,
+    )
+    train_steps: int = parameter(
+        0,
+        "Number of training steps in all; 0 lets `epochs` decide. `build_model` needs exactly one of the two.",
+        minimum=0,
+    )
+    epochs: int = parameter(
+        0,
+        "Number of times that each example is seen; 0 lets `train_steps` decide. `build_model` needs exactly one of the "
+        "two.",
+        minimum=0,
+    )
+    eval_steps: int = parameter(
+        0,
+        "Number of batches in each evaluation during training; 0 evaluates on the whole split.",
+        minimum=0,
+    )
+    precision: str = parameter(
+        "float32",
+        "Keras precision policy. `mixed_float16` needs a GPU, and is not available under `parameter_server`, "
+        "`central_storage`, `tpu` and `model_parallel`.",
+        choices=("float32", "mixed_float16", "mixed_bfloat16"),
+    )
+    learning_rate_scaling: str = parameter(
+        "none",
+        "How to fit the learning rate of `build_model` to the global batch: `linear` multiplies it by the number of batches "
+        "in a training step (replicas that train in step, times `gradient_accumulation_steps`), `sqrt` by the square root "
+        "of that number; `none` keeps it.",
+        choices=("none", "linear", "sqrt"),
+    )
+    warmup_steps: int = parameter(
+        0,
+        "Number of training steps in which the learning rate rises linearly to its full value; 0 starts with the full "
+        "value.",
+        minimum=0,
+    )
+    seed: int = parameter(
+        0,
+        "Seed of the initial weights, of shuffling and of dropout.",
+        minimum=0,
+        below=2**32,
+    )
+    keras_version: int = parameter(
+        2,
+        "Generation of Keras that `tf.keras` is in the user's module. 3 is not available under `parameter_server`, "
+        "`central_storage`, `tpu` and `model_parallel`.",
+        choices=(2, 3),
+    )
+    global_clipnorm: float = parameter(
+        0.0,
+        "Largest norm of the gradients over all variables together; larger gradients are scaled down to it. "
+        "0 does not clip.",
+        minimum=0,
+    )
+    gradient_accumulation_steps: int = parameter(
+        1,
+        "Number of batches per replica whose gradients are summed for one training step; the global batch grows by the same "
+        "factor. Not available under `parameter_server` and `model_parallel`.",
+        minimum=1,
+    )
+    jit_compile: bool = parameter(
+        False,
+        "Compiles the computation of gradients with XLA. Not available under `parameter_server`, `central_storage` and "
+        "`model_parallel`.",
+    )
+    steps_per_execution: int = parameter(
+        0,
+        "Number of training steps in one TensorFlow call; 0 runs as many as take about half a second, or one if a callback "
+        "has batch hooks. Batch hooks are called once per TensorFlow call.",
+        minimum=0,
+    )
+    profile_steps: str = parameter(
+        "",
+        "First and last training step to record with the TensorBoard profiler, such as `100,120`; empty records none.",
+    )
+    drop_remainder: bool = parameter(
+        False,
+        "Gives all batches the same size; examples left over at the end of an epoch go into the next one. Without it, each "
+        "epoch sees every example once, in batches that are slightly smaller where needed. Always on under `tpu` and "
+        "`model_parallel`.",
+    )
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """How training processes read examples. A `run_fn` reads by itself and takes none of these."""
+
+    shuffle_buffer_size: int = parameter(
+        0,
+        "Number of examples that are shuffled together, over all processes; 0 takes as many as fit in 64 MiB, at most "
+        "10,000.",
+        minimum=0,
+    )
+    cycle_length: int = parameter(
+        64,
+        "Largest number of files that a process reads at the same time.",
+        minimum=1,
+    )
+    num_parallel_calls: int = parameter(
+        0,
+        "Number of threads that read, and number of threads that parse; 0 lets tf.data decide.",
+        minimum=0,
+    )
+    prefetch_buffer_size: int = parameter(
+        0,
+        "Number of batches to prepare in advance; 0 lets tf.data decide.",
+        minimum=0,
+    )
+    cache: str = parameter(
+        "auto",
+        "`memory` keeps the examples that a process has read in its memory, `none` reads them again in each epoch; `auto` "
+        "keeps them if a process reads at most 512 MiB.",
+        choices=("auto", "memory", "none"),
+    )
+    max_corrupt_records: int = parameter(
+        0,
+        "Largest number of unreadable records to leave out; with more, training fails. 0 leaves out none and checks records "
+        "only as they are read; with any other value, all files are checked before training.",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True)
+class FaultTolerance:
+    """How training survives the loss of a process.
+
+    A `run_fn` saves by itself and takes only `heartbeat_timeout_secs` and
+    `max_restarts`.
+    """
+
+    save_checkpoints_secs: int = parameter(
+        60,
+        "Seconds between two saves of the training state; 0 saves by `save_checkpoints_steps` alone.",
+        minimum=0,
+    )
+    save_checkpoints_steps: int = parameter(
+        0,
+        "Number of training steps between two saves of the training state; 0 saves by `save_checkpoints_secs` alone.",
+        minimum=0,
+    )
+    heartbeat_timeout_secs: int = parameter(
+        10,
+        "Seconds without a heartbeat, a sign of life, after which a training process counts as lost.",
+        minimum=1,
+    )
+    max_restarts: int = parameter(
+        3,
+        "Largest number of times that a cluster which lost a process is restarted, each time from the last save; 0 never "
+        "restarts.",
+        minimum=0,
+    )
+    progress_timeout_secs: int = parameter(
+        3600,
+        "Seconds without progress after which a training process counts as stuck; 0 for no limit.",
+        minimum=0,
+    )
+
+
+GROUPS = (Distribution, TrainingOptions, InputOptions, FaultTolerance)

@@ -1,4 +1,4 @@
-"""The files that `make generated` writes are current, and follow from one declaration."""
+"""Checks that generated files are current and follow from one declaration."""
 
 import ast
 import importlib.util

@@ -128,8 +128,8 @@ class TrainerArguments(TypedDict, total=False):
     """Number of training steps between two saves of the training state; 0 saves by
     `save_checkpoints_secs` alone. Default: 0."""
     heartbeat_timeout_secs: int | RuntimeParameter | None
-    """Seconds without a heartbeat, a sign of life, after which a training process
-    counts as lost. Default: 10."""
+    """Seconds without a heartbeat after which a training process counts as lost.
+    Default: 10."""
     max_restarts: int | RuntimeParameter | None
     """Largest number of times that a cluster which lost a process is restarted, each
     time from the last save; 0 never restarts. Default: 3."""

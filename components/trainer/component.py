@@ -1,4 +1,4 @@
-"""Defines the Trainer component: TFX's Trainer with distributed training as parameters."""
+"""Defines the Trainer component: TFX's Trainer with parameters for distribution."""
 
 import os
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ Text: TypeAlias = str | data_types.RuntimeParameter
 
 
 class TrainerSpec(standard_component_specs.TrainerSpec):
-    """TFX's TrainerSpec with the pipeline parameters as further execution properties."""
+    """TFX's TrainerSpec with pipeline parameters as further execution properties."""
 
     PARAMETERS = {  # noqa: RUF012 (as TFX declares them)
         **standard_component_specs.TrainerSpec.PARAMETERS,
@@ -44,10 +44,10 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
 
 
 class Trainer(base_component.BaseComponent):
-    """Trains a model under the `tf.distribute` strategy that a pipeline parameter names.
+    """Trains a model under the `tf.distribute` strategy that a parameter names.
 
-    Takes the arguments of `tfx.components.Trainer` under the same names. A module with a
-    TFX `run_fn(fn_args)` works unchanged. A module with `build_model(context)` leaves
+    Takes the arguments of `tfx.components.Trainer` under the same names. A module with
+    a TFX `run_fn(fn_args)` works unchanged. A module with `build_model(context)` leaves
     reading, training, export and distribution to the component.
 
     ```python
@@ -64,8 +64,8 @@ class Trainer(base_component.BaseComponent):
 
     Component `outputs` contains:
      - `model`: Channel of type `standard_artifacts.Model`, the trained SavedModel. Its
-       custom properties hold the strategy and the numbers of workers, replicas, examples
-       in a global batch and training steps.
+       custom properties hold the strategy, the number of workers, of replicas and of
+       training steps, and the global batch size.
      - `model_run`: Channel of type `standard_artifacts.ModelRun`, the TensorBoard logs.
     """
 
@@ -105,20 +105,22 @@ class Trainer(base_component.BaseComponent):
           transformed_examples: Deprecated by TFX; use `examples`.
           transform_graph: Channel of `standard_artifacts.TransformGraph`; required for
             transformed examples.
-          schema: Channel of `standard_artifacts.Schema`; `build_model` needs it if there
-            is no transform graph.
-          base_model: Channel of `standard_artifacts.Model` for a `run_fn` to start from.
+          schema: Channel of `standard_artifacts.Schema`; `build_model` needs it if
+            there is no transform graph.
+          base_model: Channel of `standard_artifacts.Model` for a `run_fn` to start
+            from.
           hyperparameters: Channel of `standard_artifacts.HyperParameters` from a Tuner.
             Its values replace those of the same names in `hparams`.
-          module_file: Python file with `build_model` or, if it has none, `run_fn`. Write
-            exactly one of `module_file`, `run_fn` and `build_model`.
+          module_file: Python file with `build_model` or, if it has none, `run_fn`.
+            Write exactly one of `module_file`, `run_fn` and `build_model`.
           run_fn: Dotted path of a TFX `run_fn(fn_args)`.
           train_args: Splits to train on (default: `train`) and number of training steps
             (default: `train_steps`).
           eval_args: Splits to evaluate on (default: `eval`) and number of batches
             (default: `eval_steps`).
           custom_config: Settings for a `run_fn`, in `fn_args.custom_config`.
-          custom_executor_spec: Executor to use instead of the component's own, as in TFX.
+          custom_executor_spec: Executor to use instead of the component's own, as in
+            TFX.
           build_model: Dotted path of a `build_model(context)`; see
             `trainer_module.ModelContext`.
           module_fingerprint: Any text that changes with the module behind `run_fn` or
@@ -129,12 +131,12 @@ class Trainer(base_component.BaseComponent):
             `build_model`. By default all examples weigh the same.
           hparams: Hyperparameters for `build_model`, in `context.hparams`; as a
             RuntimeParameter, a JSON object.
-          checkpoint_dir: Folder for training states, on storage that all machines of the
-            cluster share. Each run keeps its state in a subfolder named after its
+          checkpoint_dir: Folder for training states, on storage that all machines of
+            the cluster share. Each run keeps its state in a subfolder named after its
             inputs until it has ended successfully. Default: `.checkpoints` next to the
             component's outputs.
-          launcher: Where to train, as `launchers.settings.to_json` writes it. By default
-            training processes run on the executor's machine.
+          launcher: Where to train, as `launchers.settings.to_json` writes it. By
+            default, training processes run on the executor's machine.
           **parameters: Pipeline parameters, each a value or a RuntimeParameter; see
             docs/parameters.md.
 
@@ -205,7 +207,7 @@ def _check_sources(
 
 
 def _function_kind(module_file: Text | None, run_fn: Text | None, build_model: Text | None) -> str | None:
-    """Returns `run_fn` or `build_model`; None if only the running component can tell."""
+    """Returns `run_fn` or `build_model`; None if that is only known at run time."""
     if not module_file:
         return "run_fn" if run_fn else "build_model"
     if isinstance(module_file, str) and os.path.isfile(module_file):

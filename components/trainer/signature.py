@@ -28,19 +28,19 @@ def execution_parameters(groups: Sequence[type]) -> dict[str, component_spec.Exe
 
 
 def annotations(groups: Sequence[type]) -> dict[str, Any]:
-    """Returns the type of each argument: the parameter's own, a RuntimeParameter or None.
+    """Returns the type of the argument for each parameter that `groups` declare.
 
-    None is the same as no argument: the default.
+    It is the parameter's own type, a RuntimeParameter, or None for the default.
     """
     return {declared.name: declared.type | data_types.RuntimeParameter | None for declared in declarations(*groups)}
 
 
 def execution_values(groups: Sequence[type], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments that are pipeline parameters as values of execution properties.
+    """Returns the values of execution properties for pipeline parameters.
 
     Args:
       groups: Dataclasses of parameters.
-      arguments: Values by name, as a caller wrote them.
+      arguments: Name of a parameter -> its value, a RuntimeParameter or None.
 
     Raises:
       TypeError: A name is not a parameter's.
@@ -55,9 +55,16 @@ def execution_values(groups: Sequence[type], arguments: Mapping[str, Any]) -> di
 def documents_parameters(groups: Sequence[type]) -> Callable[[_Function], _Function]:
     """Returns a decorator that spells out `**parameters` of an `__init__`.
 
-    `help()` and `inspect.signature` then show an argument with type, default and help for
-    each parameter that `groups` declare, in place of `**parameters`: in the signature
-    and in the section `Args:` of the docstring. Calls work as before.
+    `help()` and `inspect.signature` then show each parameter that `groups` declare in
+    place of `**parameters`: with type and default in the signature, with help and
+    default in the section `Args:` of the docstring. Calls work as before.
+
+    ```python
+    class Trainer:
+        @documents_parameters(GROUPS)
+        def __init__(self, label, **parameters):
+            ...
+    ```
     """
 
     def decorate(function: _Function) -> _Function:

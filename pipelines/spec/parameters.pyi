@@ -122,8 +122,7 @@ class Parameters(ParameterModel):
     """Number of training steps between two saves of the training state; 0 saves by
     `save_checkpoints_secs` alone."""
     heartbeat_timeout_secs: int = 10
-    """Seconds without a heartbeat, a sign of life, after which a training process
-    counts as lost."""
+    """Seconds without a heartbeat after which a training process counts as lost."""
     max_restarts: int = 3
     """Largest number of times that a cluster which lost a process is restarted, each
     time from the last save; 0 never restarts."""

@@ -1,4 +1,4 @@
-"""The declarative pipeline: typed, documented, validated. The YAML file is one way to write it, Python another.
+"""Defines the pipeline file as pydantic models, which Python code can use as well.
 
 ```python
 spec = PipelineSpec(
@@ -6,12 +6,13 @@ spec = PipelineSpec(
     module="model.py",
     data=Data(csv="data/"),
     transform=Transform(),
-    trainer=Trainer(label="digit", parameters=Parameters(strategy="mirrored", epochs=20)),
+    trainer=Trainer(label="digit", parameters=Parameters(strategy="mirrored")),
 )
 ```
 
-Paths of inputs are relative to the YAML file (in Python, to the working folder); paths of outputs to the working folder.
-Importing this imports neither TFX nor TensorFlow.
+Paths of inputs are relative to the YAML file or, in Python, to the working folder.
+Paths of outputs are relative to the working folder. Importing this module imports
+neither TFX nor TensorFlow.
 """
 
 from importlib.util import find_spec
@@ -27,13 +28,14 @@ from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
 
-BASE_DIR = "base_dir"  # key of the validation context: the folder that input paths are relative to
+# Key of the validation context: the folder that input paths are relative to.
+BASE_DIR = "base_dir"
 
 
 def _input_path(value: str, info: ValidationInfo) -> str:
-    """Makes the path of an input absolute; leaves addresses such as `gs://bucket/data` alone."""
-    scheme, found, rest = value.partition("://")
-    if scheme == "package" and found:
+    """Returns the absolute path of an input; leaves URLs such as `gs://data` alone."""
+    scheme, separator, rest = value.partition("://")
+    if scheme == "package" and separator:
         package, _, inside = rest.partition("/")
         try:
             installed = find_spec(package) if all(part.isidentifier() for part in package.split(".")) else None
@@ -42,7 +44,7 @@ def _input_path(value: str, info: ValidationInfo) -> str:
         if installed is None or not installed.submodule_search_locations:
             raise ValueError(f"there is no installed package {package!r}")
         return str(files.resolve(inside or ".", next(iter(installed.submodule_search_locations))))
-    if found:
+    if separator:
         return value
     return str(files.resolve(value, (info.context or {}).get(BASE_DIR, ".")))
 
@@ -51,30 +53,37 @@ InputPath = Annotated[str, AfterValidator(_input_path)]
 
 
 class Data(SpecModel):
-    """Where examples come from: exactly one of `csv`, `tfrecord`, `parquet` and `example_gen`."""
+    """Source of the examples.
+
+    Write exactly one of `csv`, `tfrecord`, `parquet` and `example_gen`.
+    """
 
     SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "example_gen")
 
     csv: InputPath | None = None
-    """A CSV file with a header line, or a folder of them. `package://NAME/PATH` is a path in an installed package."""
+    """A CSV file with a header line, or a folder of such files. `package://NAME/PATH`
+    is a path in an installed package."""
     tfrecord: InputPath | None = None
-    """A TFRecord file of tf.Examples, or a folder of them."""
+    """A TFRecord file of tf.Examples, or a folder of such files."""
     parquet: InputPath | None = None
-    """A Parquet file, or a folder of them."""
+    """A Parquet file, or a folder of such files."""
     example_gen: str | None = None
-    """Dotted path of an ExampleGen component class, importable beside the module or installed."""
+    """Dotted path of an ExampleGen component class, in an installed package or in a
+    file next to the module."""
     example_gen_args: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the `example_gen` class."""
     splits: dict[str, Annotated[int, Field(ge=1, lt=2**31)]] = Field(default={"train": 2, "eval": 1})
-    """Name of each split and its share in hash buckets."""
+    """Name of each split -> its share of the examples, in hash buckets. One split has
+    to be named `train`."""
     schema_file: InputPath | None = None
-    """A curated schema, `schema.pbtxt`; otherwise one is inferred from the data."""
+    """File with a curated schema, such as `schema.pbtxt`. By default the schema is
+    inferred from the data."""
 
     @model_validator(mode="after")
     def _one_source(self) -> "Data":
-        given = [name for name in self.SOURCES if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"write exactly one of {', '.join(self.SOURCES)}; here: {', '.join(given) or 'none'}")
+        sources = [name for name in self.SOURCES if getattr(self, name) is not None]
+        if len(sources) != 1:
+            raise ValueError(f"write exactly one of {', '.join(self.SOURCES)}; here: {', '.join(sources) or 'none'}")
         if self.example_gen_args and self.example_gen is None:
             raise ValueError("example_gen_args: only goes with example_gen")
         if "train" not in self.splits:
@@ -83,52 +92,61 @@ class Data(SpecModel):
 
     @property
     def source(self) -> tuple[str, str]:
-        """Which source is given, and its value."""
+        """Returns the name of the source and its value."""
         name = next(name for name in self.SOURCES if getattr(self, name) is not None)
         return name, getattr(self, name)
 
 
 class Transform(SpecModel):
-    """TFX Transform: features are computed once for training, evaluation and serving."""
+    """TFX Transform.
+
+    It computes features in the same way for training, evaluation and serving.
+    """
 
     preprocessing_fn: str = "preprocessing_fn"
-    """Name of the function in the module."""
+    """Name of the preprocessing function in the module."""
     disable_statistics: bool = False
-    """Leaves out the statistics of features after the transform; those before it are StatisticsGen's."""
+    """Skips the statistics of features after the transform. StatisticsGen computes
+    those before it in any case."""
 
 
 class Shards(SpecModel):
-    """Sharder: examples are written as shards that training processes share."""
+    """Sharder, which writes examples as shards for the training processes."""
 
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("num_shards",)  # that can be given anew with `-p`
+    # Settings that `-p name=value` can replace for one run.
+    PARAMETERS: ClassVar[tuple[str, ...]] = ("num_shards",)
 
     num_shards: Annotated[int, BeforeValidator(lambda value: 0 if value == "auto" else value), Field(ge=0, le=100_000)] = 0
-    """Shards of each split; a pipeline parameter. `auto` or 0 for as many as suit the training processes and the data."""
+    """Number of shards of each split; a pipeline parameter. `auto` or 0 chooses a
+    number that suits the training processes and the data."""
     compression: Literal["none", "gzip"] | None = None
-    """Whether shards are gzipped: smaller, and slower to read. Default `none`; for a `run_fn`, which may expect what TFX's
-    Transform writes, `gzip`."""
+    """Compression of the shards. `gzip` makes them smaller and slower to read. Default:
+    `none` for `build_model`; `gzip` for a `run_fn`, which may expect what TFX's
+    Transform writes."""
     seed: int = Field(0, ge=0, lt=2**32)
-    """Seed of the order of examples."""
+    """Seed of the order of the examples in the shards."""
 
 
 class Trainer(SpecModel):
-    """Training: what is predicted, and how."""
+    """Settings of the Trainer."""
 
     label: str | None = None
-    """Name of the feature that the model predicts, after the transform. Needed by `build_model`."""
+    """Name of the feature that the model predicts, after the transform. Required by
+    `build_model`."""
     example_weight: str | None = None
-    """Name of the feature that says what each example counts in loss, weighted metrics and evaluation, after the transform;
-    leave it out where all count alike."""
+    """Name of the feature, after the transform, with the weight of each example in the
+    loss, weighted metrics and evaluation. By default all examples weigh the same."""
     parameters: Parameters = Parameters()
-    """Pipeline parameters and their defaults."""
+    """Pipeline parameters and the pipeline's defaults for them."""
     hparams: dict[str, ScalarValue] = Field(default_factory=dict)
-    """The module's own hyperparameters, in `context.hparams`; each can be given anew with `-p name=value`."""
+    """Hyperparameters of the module, in `context.hparams`. `-p name=value` replaces a
+    value for one run."""
     custom_config: dict[str, Any] = Field(default_factory=dict)
-    """For a `run_fn`: passed on in `fn_args.custom_config`."""
+    """Settings for a `run_fn`, in `fn_args.custom_config`."""
 
     @field_validator("hparams")
     @classmethod
-    def _own_names(cls, hparams: dict[str, Scalar]) -> dict[str, Scalar]:
+    def _check_names(cls, hparams: dict[str, Scalar]) -> dict[str, Scalar]:
         taken = sorted(set(hparams) & {*Parameters.model_fields, *Shards.PARAMETERS})
         if taken:
             raise ValueError(f"{taken[0]!r} is a pipeline parameter; write it under trainer.parameters")
@@ -136,14 +154,15 @@ class Trainer(SpecModel):
 
 
 class Change(SpecModel):
-    """How a metric may change against the latest blessed model."""
+    """Limits for the change of a metric since the latest blessed model."""
 
     absolute: FiniteFloat | None = None
-    """Least (or, where lower is better, greatest) difference."""
+    """Smallest allowed difference to the blessed model's value; the largest allowed one
+    if lower is better."""
     relative: FiniteFloat | None = None
-    """The same as a fraction of the magnitude of the blessed model's value."""
+    """Like `absolute`, as a fraction of the magnitude of the blessed model's value."""
     higher_is_better: bool = True
-    """Direction of the metric."""
+    """True if larger values of the metric are better."""
 
     @model_validator(mode="after")
     def _some_bound(self) -> "Change":
@@ -153,36 +172,39 @@ class Change(SpecModel):
 
 
 class Metric(SpecModel):
-    """One metric, and what it has to be for the model to be pushed."""
+    """One metric, and the thresholds that a model has to meet to be pushed."""
 
     lower_bound: FiniteFloat | None = None
-    """Least value."""
+    """Smallest allowed value."""
     upper_bound: FiniteFloat | None = None
-    """Greatest value."""
+    """Largest allowed value."""
     change: Change | None = None
-    """Against the latest blessed model; the first model has nothing to be compared with."""
+    """Allowed change since the latest blessed model. The first model always meets
+    it."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the metric's class."""
 
     @property
     def has_threshold(self) -> bool:
-        """Whether the metric decides on the model."""
+        """Returns True if a model can fail on this metric."""
         return any(value is not None for value in (self.lower_bound, self.upper_bound, self.change))
 
 
 class Evaluate(SpecModel):
-    """TFX Evaluator: metrics on held-out examples, and thresholds that a model has to meet to be pushed."""
+    """TFX Evaluator: metrics on held-out examples, and their thresholds."""
 
     metrics: dict[str, Metric] = Field(min_length=1)
-    """Name of a Keras or TFMA metric class -> its thresholds."""
+    """Name of a Keras or TFMA metric class -> its thresholds and arguments."""
     label: str | None = None
-    """Name of the label; default `trainer.label`."""
+    """Name of the label. Default: `trainer.label`."""
     slices: list[list[str]] = Field(default_factory=list)
-    """Features to also evaluate by, such as `[[country], [country, device]]`."""
+    """Features to slice the examples by, such as `[[country], [country, device]]`;
+    metrics are computed for all examples and for each slice."""
     splits: list[str] = Field(default=["eval"])
     """Splits to evaluate on."""
     preprocessing_functions: list[str] | None = None
-    """Signatures of the model that make features and label out of examples; needed only with a `run_fn`."""
+    """Signatures of the model that turn examples into features and label; required only
+    for a `run_fn`."""
 
     @field_validator("metrics")
     @classmethod
@@ -194,44 +216,49 @@ class Evaluate(SpecModel):
 
     @property
     def has_thresholds(self) -> bool:
-        """Whether a model may be refused."""
+        """Returns True if a model can fail on any metric."""
         return any(metric.has_threshold for metric in self.metrics.values())
 
 
 class Push(SpecModel):
-    """TFX Pusher: a model that met its thresholds is copied to where it is served from."""
+    """TFX Pusher, which copies a model that met its thresholds to a serving folder."""
 
     directory: str | None = None
-    """Folder that gets a numbered folder for each model; default `<root>/serving`."""
+    """Folder to copy to, with a numbered subfolder for each model. Default:
+    `<root>/serving`."""
 
 
 class PipelineSpec(SpecModel):
-    """A TFX pipeline whose way of training is a parameter."""
+    """A TFX pipeline in which distributed training is a parameter."""
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     """Name of the pipeline: lower-case letters, digits and hyphens."""
     module: str
-    """The user's code: a Python file, relative to the YAML file, or the dotted name of an installed module. It has
-    `build_model(context)` or a TFX `run_fn(fn_args)`, and `preprocessing_fn(inputs)` where there is a transform."""
+    """The user's code: a Python file, relative to the YAML file, or the dotted name of
+    an installed module. It has `build_model(context)` or a TFX `run_fn(fn_args)`, and
+    `preprocessing_fn(inputs)` if there is a transform."""
     data: Data
-    """Where examples come from."""
+    """Source of the examples."""
     transform: Transform | None = None
-    """The transform; leave it out to train on the examples as they are, write `{}` for the defaults."""
+    """Settings of Transform; `{}` for the defaults. Without this key, the pipeline
+    trains on the examples as they are."""
     shards: Shards = Shards()
-    """What is trained on."""
+    """Settings of the Sharder, which writes the examples to train on."""
     trainer: Trainer
-    """Training."""
+    """Settings of the Trainer."""
     evaluate: Evaluate | None = None
-    """Evaluation; leave it out to push every model."""
+    """Settings of Evaluator. Without this key, no model is evaluated and each is
+    pushed."""
     push: Push | None = None
-    """Pushing; leave it out to push no model."""
+    """Settings of Pusher. Without this key, no model is pushed."""
     beam: Beam = Beam()
     """Where the Beam pipelines of all components run."""
     resources: dict[str, MachineSpec] = Field(default_factory=dict)
-    """Machines on Kubeflow and Vertex AI, by component: `Trainer` is that of each training process, `ParameterServer` that
-    of parameter servers and their coordinator, `default` that of all components that have none here."""
+    """Machines on Kubeflow and Vertex AI, by component. `Trainer` is the machine of
+    each training process, `ParameterServer` that of parameter servers and their
+    coordinator, `default` that of all components without an entry of their own."""
     targets: Targets = Targets()
-    """What is specific to each place that the pipeline runs in."""
+    """Settings for each platform that the pipeline runs on."""
 
     @model_validator(mode="after")
     def _evaluator_has_examples(self) -> "PipelineSpec":
@@ -258,28 +285,35 @@ class PipelineSpec(SpecModel):
     def _absolute(cls, module: str, info: ValidationInfo) -> str:
         if not module.endswith(".py"):
             return module
-        # A link keeps its name, which the module is imported by, and its folder, which it imports from.
+        # A symbolic link to a module is not resolved: the module is imported by the
+        # link's name, and its imports start from the link's folder.
         name = module.rpartition("/")[2]
         return str(Path(_input_path(module.removesuffix(name) or ".", info)) / name)
 
-    def with_parameters(self, given: dict[str, Scalar]) -> "PipelineSpec":
-        """The same pipeline with other values of pipeline parameters or hyperparameters.
+    def with_parameters(self, values: dict[str, Scalar]) -> "PipelineSpec":
+        """Returns the pipeline with other values of parameters and hyperparameters.
 
         `train_steps` and `epochs` replace each other.
 
+        ```python
+        spec.with_parameters({"strategy": "mirrored", "learning_rate": 0.1})
+        ```
+
         Args:
-          given: Name -> value.
+          values: Name -> value.
 
         Raises:
-          pydantic.ValidationError: A value is wrong, or a name is neither a parameter nor a hyperparameter.
+          pydantic.ValidationError: A value is not allowed, or a name is neither a
+            parameter nor a hyperparameter.
         """
         parameters = self.trainer.parameters.model_dump(exclude_unset=True)
         for name, other in (("train_steps", "epochs"), ("epochs", "train_steps")):
-            if given.get(name) and not given.get(other):
+            if values.get(name) and not values.get(other):
                 parameters.pop(other, None)
-        own = {name: given[name] for name in Shards.PARAMETERS if name in given}
-        shards = Shards.model_validate({**self.shards.model_dump(), **own})
-        parameters.update({name: value for name, value in given.items() if name not in {*self.trainer.hparams, *own}})
-        hparams = {name: given.get(name, value) for name, value in self.trainer.hparams.items()}
+        shard_values = {name: values[name] for name in Shards.PARAMETERS if name in values}
+        shards = Shards.model_validate({**self.shards.model_dump(), **shard_values})
+        elsewhere = {*self.trainer.hparams, *shard_values}
+        parameters.update({name: value for name, value in values.items() if name not in elsewhere})
+        hparams = {name: values.get(name, value) for name, value in self.trainer.hparams.items()}
         trainer = self.trainer.model_copy(update={"parameters": Parameters.model_validate(parameters), "hparams": hparams})
         return self.model_copy(update={"trainer": trainer, "shards": shards})

@@ -76,7 +76,7 @@ def parameter(
     ```python
     @dataclass(frozen=True)
     class TrainingOptions:
-        epochs: int = parameter(0, "How often each example is seen; 0 for ...", minimum=0)
+        epochs: int = parameter(0, "Number of times that ...", minimum=0)
     ```
 
     Args:

@@ -202,7 +202,10 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class InputOptions:
-    """How training processes read examples. A `run_fn` reads by itself and takes none of these."""
+    """How training processes read examples.
+
+    A `run_fn` reads by itself and takes none of these.
+    """
 
     shuffle_buffer_size: int = parameter(
         0,
@@ -259,7 +262,7 @@ class FaultTolerance:
     )
     heartbeat_timeout_secs: int = parameter(
         10,
-        "Seconds without a heartbeat, a sign of life, after which a training process counts as lost.",
+        "Seconds without a heartbeat after which a training process counts as lost.",
         minimum=1,
     )
     max_restarts: int = parameter(

@@ -20,7 +20,8 @@ class UserModule:
     """The function of the user's module, and how to import it.
 
     Attributes:
-      function: Dotted path of the function to call, such as `model.build_model` or `package.module.run_fn`.
+      function: Dotted path of the function to call, such as `model.build_model` or
+        `package.module.run_fn`.
       search_path: Folders to import from, ahead of the Python installation's own.
     """
 
@@ -33,7 +34,8 @@ class Split:
     """One split of the examples.
 
     Attributes:
-      files: TFRecord files of serialized tf.Examples, gzipped if their names end in `.gz`.
+      files: TFRecord files of serialized tf.Examples, gzipped if their names end in
+        `.gz`.
       num_examples: Number of examples in all files together.
       num_bytes: Size of all files together, in bytes.
       sharded: True if the files are shards: their numbers of examples differ by at most
@@ -138,8 +140,8 @@ class TrainingJob:
     def to_json(self) -> str:
         """Returns the document.
 
-        Infinite and NaN hyperparameters become the constants `Infinity`, `-Infinity` and
-        `NaN`, which Python's `json` writes and reads; pydantic would write null.
+        Infinite and NaN hyperparameters become the constants `Infinity`, `-Infinity`
+        and `NaN`, which Python's `json` writes and reads; pydantic would write null.
         """
         return json.dumps(asdict(self), indent=1)
 
@@ -194,7 +196,8 @@ def keras_environment(keras_version: int) -> dict[str, str]:
 
     TensorFlow reads them when it is imported.
 
-    Source: https://www.tensorflow.org/guide/keras#tensorflow_keras_2 (TF_USE_LEGACY_KERAS).
+    Source: https://www.tensorflow.org/guide/keras#tensorflow_keras_2
+    (TF_USE_LEGACY_KERAS).
     """
     return {"TF_USE_LEGACY_KERAS": "1" if keras_version == 2 else "0", "KERAS_BACKEND": "tensorflow"}
 

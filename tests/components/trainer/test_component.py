@@ -20,10 +20,11 @@ def channel(artifact: type = standard_artifacts.Examples) -> types.Channel:
 
 
 def test_accepts_what_tfx_accepts():
-    ours = inspect.signature(Trainer.__init__).parameters
-    theirs = inspect.signature(StockTrainer.__init__).parameters
-    assert list(ours)[: len(theirs)] == list(theirs)
-    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in list(ours.values())[len(theirs) :])
+    arguments = inspect.signature(Trainer.__init__).parameters
+    stock_arguments = inspect.signature(StockTrainer.__init__).parameters
+    assert list(arguments)[: len(stock_arguments)] == list(stock_arguments)
+    further = list(arguments.values())[len(stock_arguments) :]
+    assert all(argument.kind is inspect.Parameter.KEYWORD_ONLY for argument in further)
     assert set(StockTrainer.SPEC_CLASS.INPUTS) == set(TrainerSpec.INPUTS)
     assert set(StockTrainer.SPEC_CLASS.OUTPUTS) == set(TrainerSpec.OUTPUTS)
 
@@ -56,7 +57,7 @@ def test_each_parameter_takes_a_runtime_parameter():
     assert {name: trainer.spec.exec_properties[name] for name in parameters} == parameters
 
 
-def test_a_flag_is_a_number_where_tfx_knows_no_other():
+def test_flag_is_an_int_execution_property():
     trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", epochs=1, jit_compile=True)
     assert trainer.spec.exec_properties["jit_compile"] == 1
     _, schedule, *_ = job_builder.training_parameters(trainer.spec.exec_properties)
@@ -84,7 +85,7 @@ def test_values_reach_the_executor():
         ({"examples": channel(), "run_fn": "m.run_fn", "strategy": "x"}, "strategy: there is no strategy 'x'"),
     ],
 )
-def test_contradictory_arguments_are_refused_when_the_pipeline_is_made(arguments, message):
+def test_contradictory_arguments_are_refused(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         Trainer(**arguments)
 
@@ -112,7 +113,7 @@ def test_settings_that_the_function_would_ignore_are_refused(tmp_path, arguments
         Trainer(examples=channel(), label="y", **arguments)
 
 
-def test_other_values_are_refused_though_one_is_left_for_run_time():
+def test_known_values_are_checked_next_to_a_runtime_parameter():
     num_workers = data_types.RuntimeParameter("num_workers", int, default=2)
     with pytest.raises(ConfigurationError, match="^seed: a run_fn decides"):
         Trainer(examples=channel(), run_fn="m.run_fn", num_workers=num_workers, seed=3)

@@ -86,7 +86,7 @@ def test_threshold_on_a_metric_that_is_one_number(name, config):
     assert Evaluate.model_validate({"metrics": {name: {"lower_bound": 0.5, "config": config}}})
 
 
-def test_python_is_refused_what_yaml_is_refused():
+def test_python_is_checked_like_yaml():
     with pytest.raises(ValidationError, match="num_workers: strategy 'mirrored' trains in one process"):
         Parameters(strategy="mirrored", num_workers=3)
 

@@ -1,4 +1,4 @@
-"""Properties that hold for any text and any value, on generated ones."""
+"""Tests properties of the loader on generated texts and values."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from tfx_distribute.pipelines.spec import loader, yaml_text
 from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-SECONDS = 10.0  # of a processor that one text may take
+SECONDS = 10.0  # processor time limit for one text
 
 PIPELINE = """\
 name: mine
@@ -43,7 +43,8 @@ WORDS = [
     "\ufeff",
 ]
 
-# Texts made of YAML's own signs get further than random ones; pipeline files with a part replaced get furthest.
+# Random text fails early. Text made of YAML's own signs gets further into the parser, a
+# pipeline file with a part replaced furthest.
 yaml_like = st.lists(st.sampled_from([*WORDS, *re.findall(r"\w+", PIPELINE)]), max_size=60).map("".join)
 mutated = st.builds(
     lambda start, length, new: PIPELINE[:start] + new + PIPELINE[start + length :],
@@ -55,15 +56,15 @@ many = settings(max_examples=100, database=None, derandomize=True, deadline=None
 
 
 def problems(text: str, path) -> list[str]:
-    """The lines of what the loader says of a text; none if it is a pipeline."""
+    """Returns the lines of the loader's error message; none if the text is a pipeline."""
     path.write_text(text, encoding="utf-8", newline="")
-    began = time.process_time()
+    start = time.process_time()
     try:
         loader.load(path)
     except ConfigurationError as error:
         return str(error).splitlines()
     finally:
-        assert time.process_time() - began < SECONDS
+        assert time.process_time() - start < SECONDS
     return []
 
 
@@ -74,7 +75,7 @@ def test_any_text_is_a_pipeline_or_a_configuration_error(tmp_path, texts):
     @many
     @given(texts.filter(lambda text: not re.search("[\ud800-\udfff]", text)))
     def holds(text):
-        count = len(re.split("\r\n|[\n\r\x85\u2028\u2029]", text))  # as YAML has them
+        count = len(re.split("\r\n|[\n\r\x85\u2028\u2029]", text))  # YAML's line breaks
         for line in re.findall(r"^.*pipeline\.yaml, line (\d+): ", "\n".join(problems(text, path)), re.MULTILINE):
             assert 1 <= int(line) <= count
 
@@ -91,7 +92,7 @@ def test_any_bytes_are_a_configuration_error(tmp_path_factory, content):
 
 
 names = st.from_regex(r"[a-z_]{1,10}", fullmatch=True)
-# PyYAML itself does not write all line breaks and control characters so that it can read them.
+# PyYAML writes some line breaks and control characters in a way that it cannot read.
 text_values = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="\ufeff"), max_size=50)
 scalars = st.one_of(
     st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), text_values
@@ -105,7 +106,7 @@ scalars = st.one_of(
 @example("a", "1e5")
 @example("a", "")
 def test_values_survive_the_command_line(name, value):
-    """Numbers as they are, text in quotes."""
+    """Numbers are written as they are, text in quotes."""
     if isinstance(value, str):
         word = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=1_000).strip()
     else:
@@ -128,14 +129,14 @@ json_values = st.recursive(
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes text in quotes where it would be a number in YAML 1.2, as pipeline files are read."""
+    """Quotes text that would be a number in YAML 1.2, which pipeline files are read as."""
 
     yaml_implicit_resolvers = yaml_text._Loader.yaml_implicit_resolvers
 
 
 @many
 @given(json_values)
-def test_what_yaml_writes_is_read_back(value):
+def test_values_survive_yaml(value):
     assert yaml_text.parse(yaml.dump(value, Dumper=Dumper, allow_unicode=True)).value == value
 
 
@@ -154,7 +155,7 @@ def test_what_yaml_writes_is_read_back(value):
     ),
     st.dictionaries(names.map(lambda name: f"my_{name}"), scalars, max_size=5),
 )
-def test_a_pipeline_that_is_written_and_read_is_the_same(tmp_path_factory, parameters, hparams):
+def test_pipeline_survives_writing_and_reading(tmp_path_factory, parameters, hparams):
     folder = tmp_path_factory.getbasetemp()
     document = yaml.safe_load(PIPELINE)
     document["trainer"] = {"label": "y", "parameters": {"epochs": 1, **parameters}, "hparams": hparams}

@@ -27,12 +27,15 @@ JOB = TrainingJob(
 )
 
 
-def test_the_document_says_the_same_again():
+def test_job_survives_its_document():
     assert TrainingJob.from_json(JOB.to_json()) == JOB
 
 
-def test_hyperparameters_travel_as_they_are():
-    """Numbers that JSON has no word for, too; compared as text, since NaN is not equal to itself and -0.0 is to 0."""
+def test_hyperparameters_survive_the_document():
+    """Includes NaN and infinities, which JSON does not have.
+
+    Compared as text: NaN is not equal to itself, and -0.0 is equal to 0.
+    """
     hparams = {
         **{str(number): number for number in (math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e22, 2**80, -1)},
         **{f"text {text}": text for text in ("nan", ".inf", "1e5", "true", "null", "007", "\u2028")},
@@ -45,17 +48,17 @@ def test_hyperparameters_travel_as_they_are():
     assert repr(job.hparams) == repr(job.run_fn.hyperparameters) == repr(hparams)
 
 
-def test_what_is_no_job_document_is_refused():
+def test_other_documents_are_refused():
     with pytest.raises(ValidationError):
         TrainingJob.from_json('{"module": {"function": "f"}}')
 
 
-def test_result_says_the_same_again():
+def test_result_survives_its_document():
     result = TrainingResult(2, 64, 100, 1.5, {"loss": 0.25})
     assert TrainingResult.from_json(result.to_json()) == result
 
 
-def test_loss_that_is_no_number_is_a_result_too():
+def test_result_may_have_a_nan_or_infinite_loss():
     result = TrainingResult(1, 1, 1, 1.0, {"loss": float("nan"), "other": float("inf")})
     metrics = TrainingResult.from_json(result.to_json()).metrics
     assert math.isnan(metrics["loss"])

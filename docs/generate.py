@@ -34,7 +34,8 @@ def reference(groups: Groups) -> str:
         _wrap(
             "The parameters of training. Write the pipeline's values under `trainer.parameters` in the pipeline file, or "
             "pass them to `Parameters(...)` in Python. `-p name=value` on the command line replaces a value for one run. "
-            "The `Trainer` component takes all of them as arguments, each a value or a RuntimeParameter."
+            "The `Trainer` component takes all of them as arguments, each a value or a RuntimeParameter; "
+            "a RuntimeParameter of a boolean is 0 or 1."
         ),
     ]
     for group in groups:

@@ -128,7 +128,7 @@ class Shards(SpecModel):
 
 
 class Trainer(SpecModel):
-    """Settings of the Trainer."""
+    """Label, pipeline parameters and hyperparameters of the training."""
 
     label: str | None = None
     """Name of the feature that the model predicts, after the transform. Required by

@@ -56,7 +56,7 @@ many = settings(max_examples=100, database=None, derandomize=True, deadline=None
 
 
 def problems(text: str, path) -> list[str]:
-    """Returns the lines of the loader's error message; none if the text is a pipeline."""
+    """Returns the lines of the loader's error message; none if there is no error."""
     path.write_text(text, encoding="utf-8", newline="")
     start = time.process_time()
     try:
@@ -129,7 +129,7 @@ json_values = st.recursive(
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes text that would be a number in YAML 1.2, which pipeline files are read as."""
+    """Quotes text that would be a number in YAML 1.2, the version that is read."""
 
     yaml_implicit_resolvers = yaml_text._Loader.yaml_implicit_resolvers
 

@@ -1,8 +1,8 @@
 """Keeps two live runs from writing to the same folder.
 
-The lock is an advisory lock of the operating system (`flock`) on a file in the folder. It
-ends with the process that holds it, even one that is killed, so that a killed run never
-blocks the next. For messages, the file names the process that holds the lock.
+The lock is an advisory lock of the operating system (`flock`) on a file in the folder.
+It ends with the process that holds it, even one that is killed, so that a killed run
+never blocks the next. For messages, the file names the process that holds the lock.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
 
-# Errors of a folder where a lock file cannot be created. The run goes on without a lock:
-# a run that writes there will fail at that, and one that only reads may continue.
+# Errors of a folder where a lock file cannot be created. The run goes on without a
+# lock: a run that writes there will fail at that, and one that only reads may continue.
 _TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.ENOTSUP)
 
-# How long a lock may be held without a live holder. A child process shares the lock of its
-# parent for a moment, even if the parent is killed meanwhile; and a new holder writes its
-# name only after taking the lock.
+# How long a lock may be held without a live holder. A child process shares the lock of
+# its parent for a moment, even if the parent is killed meanwhile; and a new holder
+# writes its name only after taking the lock.
 _UNNAMED_SECONDS = 5.0
 _RETRY_SECONDS = 0.05
 
@@ -36,7 +36,7 @@ _held: set[int] = set()  # file descriptors of the locks that this process holds
 
 
 def _release_in_fork() -> None:
-    """Releases the locks in a forked child, which could outlive its parent with them."""
+    """Releases the locks in a forked child, which could outlive its parent."""
     for file in _held:
         os.close(file)
     _held.clear()
@@ -69,7 +69,8 @@ class Holder:
 def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
     """Holds the lock of a folder within the block.
 
-    On object stores (`gs://`) and file systems without locks, the block runs without one.
+    On object stores (`gs://`) and file systems without locks, the block runs without
+    one.
 
     Args:
       folder: Folder to lock; created if it is missing.
@@ -77,8 +78,8 @@ def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
       advice: What to do if the folder is in use, for the message.
 
     Raises:
-      ConfigurationError: Another live process holds the lock, or the lock file cannot be
-        opened.
+      ConfigurationError: Another live process holds the lock, or the lock file cannot
+        be opened.
 
     Example:
       >>> advice = "wait until it ends, or write another --root"
@@ -96,8 +97,8 @@ def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
         if file in _held:
             _held.remove(file)
             path = os.path.join(folder, LOCK_FILE)
-            # Otherwise our file was removed with its folder, and another process owns the
-            # file that is there now.
+            # Otherwise our file was removed with its folder, and another process owns
+            # the file that is there now.
             if _is_at(path, file):
                 with contextlib.suppress(OSError):
                     os.unlink(path)
@@ -113,8 +114,8 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
     while True:
         try:
             os.makedirs(folder, exist_ok=True)
-            # Only its owner may open it: any user who can open it could hold the lock. No
-            # symbolic links: they could lead anywhere.
+            # Only its owner may open it: any user who can open it could hold the lock.
+            # No symbolic links: they could lead anywhere.
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
             is_denied = error.errno in (errno.EACCES, errno.EPERM)

@@ -1,6 +1,7 @@
 """Repeats requests to a service that does not answer for a while.
 
-What the service runs goes on meanwhile, so an outage of its API must not end a training.
+What the service runs goes on meanwhile, so an outage of its API must not end a
+training.
 """
 
 import time

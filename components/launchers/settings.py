@@ -34,7 +34,7 @@ def from_json(text: str) -> Settings:
 
 
 def runs_remotely(settings: Settings, distribution: Distribution) -> bool:
-    """Returns True if training runs on other machines, not in the Trainer's own step."""
+    """Returns True if training runs on other machines, not in the Trainer's step."""
     if settings.training == "auto":
         return sum(replicas_of_roles(strategy_table.resolve(distribution)[0]).values()) > 1
     return settings.training != "step"

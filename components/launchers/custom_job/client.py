@@ -1,7 +1,7 @@
 """Sends requests about CustomJobs to Vertex AI.
 
-Requests are repeated while the service does not answer, and a refusal becomes an error that
-names the remedy.
+Requests are repeated while the service does not answer, and a refusal becomes an error
+that names the remedy.
 """
 
 import contextlib
@@ -106,7 +106,7 @@ class CustomJobClient:
         return sorted(jobs, key=lambda job: job.create_time, reverse=True)
 
     def cancel(self, training: str) -> None:
-        """Cancels the jobs of a training that have not ended, if the service answers."""
+        """Cancels the unfinished jobs of a training, if the service answers."""
         # One request only: a launcher that has to end has no time for more. The chief
         # notices by itself that no launcher follows it.
         request = self._list_request(training)

@@ -25,8 +25,8 @@ def launch(
 ) -> None:
     """Trains in a CustomJob, and returns when it has succeeded.
 
-    There may be a job of the same training from an earlier attempt of this step. If it is
-    still running, it is followed; if it has succeeded, nothing is left to do.
+    There may be a job of the same training from an earlier attempt of this step. If it
+    is still running, it is followed; if it has succeeded, nothing is left to do.
 
     Args:
       spec: The CustomJob, as `spec.make_spec` returns it.
@@ -57,7 +57,7 @@ def launch(
 
 
 class _JobWatcher:
-    """Starts the CustomJobs of one training, one after another, and follows each of them.
+    """Starts the CustomJobs of one training, one after another, and follows them.
 
     Args:
       jobs: Client of the CustomJobs.
@@ -122,7 +122,8 @@ class _JobWatcher:
             if custom_job_status.has_succeeded(job):
                 return True
             if failure := self._final_failure():
-                # The service would restart the process, and then the job, several times.
+                # The service would restart the process, and then the job, several
+                # times.
                 raise TrainingError(f"CustomJob {name} failed: {failure.message}\nits logs: {self._jobs.log_url(job)}")
             if custom_job_status.has_ended(job):
                 self.why = f"CustomJob {name} {custom_job_status.describe_failure(job)}"
@@ -134,13 +135,13 @@ class _JobWatcher:
     def cancel(self) -> None:
         """Cancels the job, even if the service has not confirmed that it created it.
 
-        Does nothing once the job has ended: a job of the same training that is running then
-        belongs to another attempt.
+        Does nothing once the job has ended: a job of the same training that is running
+        then belongs to another attempt.
         """
         if self._job is None or not custom_job_status.has_ended(self._job):
             self._jobs.cancel(self._training)
 
     def _final_failure(self) -> Failure | None:
-        """Returns the failure that a process reported, if another attempt would fail too."""
+        """Returns the failure that a process reported, if it is final."""
         failure = Failure.read(self._error_file)
         return failure if failure and failure.final else None

@@ -1,6 +1,7 @@
 """Sends requests to Vertex AI, and knows which of its errors pass.
 
-Covers errors over gRPC and over REST. Also used by the runner of pipelines on Vertex AI.
+Covers errors over gRPC and over REST. Also used by the runner of pipelines on Vertex
+AI.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Makes the spec of a CustomJob that runs a training cluster.
 
-Pure functions, without requests to Vertex AI. A machine's role follows from the position of
-its worker pool in the list: chief, workers, parameter servers or reduction servers,
-evaluator. A pool that is not needed is left empty. Source:
+Pure functions, without requests to Vertex AI. A machine's role follows from the
+position of its worker pool in the list: chief, workers, parameter servers or reduction
+servers, evaluator. A pool that is not needed is left empty. Source:
 https://cloud.google.com/vertex-ai/docs/training/distributed-training
 """
 
@@ -33,8 +33,8 @@ TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step
 class CustomJobSettings:
     """Where a training runs on Vertex AI.
 
-    MachineSpec, DiskSpec, Scheduling and EncryptionSpec are messages of version 1 of its
-    API, as JSON values.
+    MachineSpec, DiskSpec, Scheduling and EncryptionSpec are messages of version 1 of
+    its API, as JSON values.
 
     Attributes:
       name: First part of the names of CustomJobs: the name of the pipeline.
@@ -45,15 +45,16 @@ class CustomJobSettings:
       parameter_server: MachineSpec of each parameter server, and of a chief that only
         coordinates.
       reduction_server: MachineSpec of reduction servers.
-      reduction_server_replica_count: Number of reduction servers, if `all_reduce` asks for
-        them.
-      training: `custom_job`; `step` for processes in the Trainer's own step; or `auto`: in
-        the step if it is a single process.
+      reduction_server_replica_count: Number of reduction servers, if `all_reduce` asks
+        for them.
+      training: `custom_job`; `step` for processes in the Trainer's own step; or `auto`:
+        in the step if it is a single process.
       disk_spec: DiskSpec of each machine; empty for the service's default.
       scheduling: Scheduling of the job; empty for the service's default.
       service_account: Service account of the processes; None for the service's default.
       network: Network that the machines are peered with; None for none.
-      tensorboard: Vertex AI TensorBoard instance that also gets the logs; None for none.
+      tensorboard: Vertex AI TensorBoard instance that also gets the logs; None for
+        none.
       encryption_spec: EncryptionSpec of the job; empty for none.
       labels: Labels of the job.
       kind: Tells the kinds of settings apart in their JSON document.
@@ -84,8 +85,8 @@ def make_spec(
     """Makes the spec of a CustomJob.
 
     Args:
-      name: Name of the training, for people to read and for another attempt of the step to
-        find.
+      name: Name of the training, for people to read and for another attempt of the step
+        to find.
       job_address: Path or address of the `TrainingJob` document.
       distribution: Strategy and number of processes.
       environment: Environment variables of each process.

@@ -17,8 +17,8 @@ END_STATES = (
     JobState.JOB_STATE_EXPIRED,
 )
 
-# How the service reports a replica that failed. If a signal ended it, the number is that of
-# the signal in some cases, with the signal's name behind it.
+# How the service reports a replica that failed. If a signal ended it, the number is
+# that of the signal in some cases, with the signal's name behind it.
 _EXIT_CODE = re.compile(r"non-zero status of (\d+)(\(SIG\w+\))?")
 
 

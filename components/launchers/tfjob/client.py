@@ -142,8 +142,8 @@ class TFJobClient:
     def _explain(self, error: ApiException) -> ConfigurationError:
         """Returns an error that explains a refusal and names the remedy."""
         message = _message(error)
-        # An admission webhook answers 403 too: with it the operator refuses manifests that
-        # it cannot run, which has nothing to do with permissions.
+        # An admission webhook answers 403 too: with it the operator refuses manifests
+        # that it cannot run, which has nothing to do with permissions.
         if error.status == 403 and "admission webhook" not in message:
             return ConfigurationError(
                 f"the service account of this step may not run a TFJob in namespace {self.namespace} ({message}); apply "

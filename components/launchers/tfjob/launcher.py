@@ -43,17 +43,17 @@ def launch(manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | 
     running, it is followed; if it has succeeded, nothing is left to do.
 
     Args:
-      manifest: Manifest of the TFJob. Pods whose templates name no service account get that
-        of this step.
+      manifest: Manifest of the TFJob. Pods whose templates name no service account get
+        that of this step.
       max_restarts: How many times the cluster may restart.
-      deadline_seconds: Seconds that the TFJob may take after its start, or after it was last
-        resumed; None for no limit.
+      deadline_seconds: Seconds that the TFJob may take after its start, or after it was
+        last resumed; None for no limit.
       rerun: True to train again even if the TFJob has succeeded.
 
     Raises:
       ConfigurationError: The TFJob cannot be created.
-      TrainingError: The TFJob failed or was deleted; the message has the last lines of the
-        pod that failed.
+      TrainingError: The TFJob failed or was deleted; the message has the last lines of
+        the pod that failed.
     """
     try:
         config.load_incluster_config()
@@ -77,7 +77,7 @@ def launch(manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | 
 
 
 def owner() -> tfjob_manifest.Owner | None:
-    """Returns the pod of this step, from Kubeflow Pipelines' variables; None elsewhere."""
+    """Returns this step's pod, from Kubeflow Pipelines' variables; None elsewhere."""
     name, uid = os.environ.get("KFP_POD_NAME"), os.environ.get("KFP_POD_UID")
     return tfjob_manifest.Owner(name, uid) if name and uid else None
 
@@ -86,8 +86,8 @@ def service_account() -> str | None:
     """Returns the name of this step's service account; None outside a cluster."""
     try:
         _, claims, _ = _TOKEN_FILE.read_text(encoding="utf-8").split(".")
-        # A JWT leaves out the padding. Its signature is not checked: nobody gets access by
-        # what it says here.
+        # A JWT leaves out the padding. Its signature is not checked: nobody gets access
+        # by what it says here.
         subject = str(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"])
     except (OSError, ValueError, KeyError):
         return None
@@ -113,8 +113,8 @@ class _JobWatcher:
       jobs: Client of the TFJob.
       manifest: Manifest to create the TFJob from.
       max_restarts: How many times the cluster may restart.
-      deadline_seconds: Seconds that the TFJob may take after its start, or after it was last
-        resumed; None for no limit.
+      deadline_seconds: Seconds that the TFJob may take after its start, or after it was
+        last resumed; None for no limit.
     """
 
     def __init__(self, jobs: TFJobClient, manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | None):
@@ -155,7 +155,8 @@ class _JobWatcher:
             logging.info("TFJob %s of an earlier attempt has ended; creating it again", self._jobs.name)
             self._replace()
             return True
-        # The pod of the earlier attempt owns it, and would take it along when it is deleted.
+        # The pod of the earlier attempt owns it, and would take it along when it is
+        # deleted.
         self._jobs.set_owners(self._manifest["metadata"].get("ownerReferences", []))
         logging.info("TFJob %s of an earlier attempt is still running; following it", self._jobs.name)
         return True
@@ -218,7 +219,7 @@ class _JobWatcher:
         self._replace()
 
     def _observe_start(self, job: dict[str, Any]) -> None:
-        """Notes when the operator started the TFJob, as it does after each suspension."""
+        """Notes when the operator started the TFJob, also after a suspension."""
         start = Start.of(job)
         if start == self._start:
             return
@@ -258,8 +259,8 @@ class _JobWatcher:
     def _restarts(self) -> int:
         """Returns how many times the cluster has restarted.
 
-        Each of its processes that lost a peer has restarted then, so the counts of pods do
-        not add up.
+        Each of its processes that lost a peer has restarted then, so the counts of pods
+        do not add up.
         """
         return max([self._earlier_restarts[name] + len(uids) - 1 for name, uids in self._pods.items()], default=0)
 

@@ -1,7 +1,8 @@
 """Makes the manifest of a TFJob that runs a training cluster.
 
-Pure functions, without requests to Kubernetes. Source: release 1.9 of the Training Operator
-and https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/
+Pure functions, without requests to Kubernetes. Source: release 1.9 of the Training
+Operator and
+https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/
 """
 
 import copy
@@ -34,17 +35,18 @@ class TFJobSettings:
 
     Attributes:
       name: First part of the names of TFJobs: the name of the pipeline.
-      worker: Pod of each training process and of the evaluator: a PodTemplateSpec with one
-        container, `tensorflow`.
-      parameter_server: Pod of each parameter server, and of a chief that only coordinates.
-      training: `tfjob`; `step` for processes in the Trainer's own step; or `auto`: in the
-        step if it is a single process.
-      training_dir: Folder or gs:// address that all pods can reach; None if they can reach
-        the artifacts' own addresses.
+      worker: Pod of each training process and of the evaluator: a PodTemplateSpec with
+        one container, `tensorflow`.
+      parameter_server: Pod of each parameter server, and of a chief that only
+        coordinates.
+      training: `tfjob`; `step` for processes in the Trainer's own step; or `auto`: in
+        the step if it is a single process.
+      training_dir: Folder or gs:// address that all pods can reach; None if they can
+        reach the artifacts' own addresses.
       labels: Labels of the TFJob.
       queue: Local queue of Kueue; None without Kueue.
-      scheduling_policy: The operator's schedulingPolicy, with which all pods start together;
-        None if each pod starts by itself.
+      scheduling_policy: The operator's schedulingPolicy, with which all pods start
+        together; None if each pod starts by itself.
       active_deadline_seconds: Seconds after which the TFJob fails; None for no limit.
       kind: Tells the kinds of settings apart in their JSON document.
     """
@@ -119,7 +121,8 @@ def make_manifest(
         variables = [{"name": key, "value": value} for key, value in sorted(environment.items())]
         container["env"] = [*container.get("env", ()), *variables]
         # The operator restarts a pod after exit codes from 128 on, and gives up after
-        # others. Training processes exit with such a code if another attempt may succeed.
+        # others. Training processes exit with such a code if another attempt may
+        # succeed.
         replicas[REPLICA_TYPES[role]] = {"replicas": count, "restartPolicy": "ExitCode", "template": template}
     return {
         "apiVersion": API_VERSION,

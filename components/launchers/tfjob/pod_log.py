@@ -59,8 +59,8 @@ class PodLog:
     def _run(self) -> None:
         while True:
             is_last_time = self._ended.is_set()
-            # The pod does not exist yet, or there is no connection. The launcher's thread
-            # reports either.
+            # The pod does not exist yet, or there is no connection. The launcher's
+            # thread reports either.
             with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
                 self._follow()
             if is_last_time:

@@ -17,8 +17,8 @@ def latest_condition(job: dict[str, Any]) -> dict[str, Any]:
     The operator keeps earlier conditions too.
     """
     holding = [condition for condition in job.get("status", {}).get("conditions") or () if condition["status"] == "True"]
-    # Both hold if the chief ended just when another process failed. There is a model then,
-    # so success comes first.
+    # Both hold if the chief ended just when another process failed. There is a model
+    # then, so success comes first.
     for last_type in ("Succeeded", "Failed"):
         for condition in holding:
             if condition["type"] == last_type:
@@ -53,8 +53,8 @@ class Start:
 
     Attributes:
       uid: Uid of the TFJob; one that was deleted and created again has another.
-      time: Time by the cluster's clock, as the cluster writes it; empty while the TFJob is
-        suspended or waits to be started.
+      time: Time by the cluster's clock, as the cluster writes it; empty while the TFJob
+        is suspended or waits to be started.
     """
 
     uid: str = ""
@@ -62,7 +62,7 @@ class Start:
 
     @staticmethod
     def of(job: dict[str, Any]) -> "Start":
-        """Reads a TFJob's status, in which an old time remains while it is suspended."""
+        """Reads a TFJob's status, which has an old time while it is suspended."""
         suspended = condition_type(job) == "Suspended"
         return Start(job["metadata"]["uid"], "" if suspended else job.get("status", {}).get("startTime") or "")
 
@@ -109,7 +109,7 @@ def waits_for_machine(pod: client.V1Pod) -> str:
 
 
 def cannot_start(pod: client.V1Pod) -> str:
-    """Describes why a pod cannot start on its machine; empty if it has started or is starting."""
+    """Describes why a pod cannot start on its machine; empty if nothing prevents it."""
     for status in pod.status.container_statuses or ():
         waiting = status.state and status.state.waiting
         if waiting and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):

@@ -87,7 +87,7 @@ def jobs(api: VertexApi) -> list:
 
 
 def plan(api: VertexApi, *states: str, error: str = "") -> None:
-    """Sets the states of the next job, instead of those that follow from its processes."""
+    """Sets the states of the next job, which then do not follow its processes."""
     api.plan(*(f"JOB_STATE_{state}" for state in states), error=error)
 
 

@@ -405,7 +405,7 @@ def test_pods_after_a_suspension_do_not_count_as_restarts(api, tmp_path, caplog)
 
 
 def test_restarts_before_a_suspension_count(api):
-    """Holds even if nobody saw the suspension: only the time of the start has changed."""
+    """Nobody has to see the suspension: the time of the start has changed."""
     launch = start(api, max_restarts=1)
 
     def start_at(when):

@@ -52,7 +52,7 @@ def test_tfjob_of_each_strategy(strategy, expected):
 
 
 def test_the_operator_accepts_each(tmp_path):
-    """Checks the CRD's schema and the webhook's rules, as far as the fake knows them."""
+    """Checks the CRD's schema and the webhook's rules that the fake knows."""
     from kubernetes import client, config
 
     queued = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "q"}, active_deadline_seconds=60)

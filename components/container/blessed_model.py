@@ -48,10 +48,10 @@ def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
             f"targets.kubeflow.metadata_service: the metadata store does not answer at {address} ({error}); write the "
             "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it"
         ) from error
-    return latest_model((artifact for artifact in artifacts if artifact.type_id in type_ids), pipeline_root)
+    return select_latest((artifact for artifact in artifacts if artifact.type_id in type_ids), pipeline_root)
 
 
-def latest_model(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root: str) -> str | None:
+def select_latest(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root: str) -> str | None:
     """Returns the address of the model below a root with the latest blessing.
 
     Args:
@@ -64,19 +64,19 @@ def latest_model(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root
     positive = [
         blessing
         for blessing in blessings
-        if _number(blessing, constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1
-        and _model(blessing).startswith(f"{pipeline_root.rstrip('/')}/")
+        if _numeric_property(blessing, constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1
+        and _model_uri(blessing).startswith(f"{pipeline_root.rstrip('/')}/")
     ]
     if not positive:
         return None
-    return _model(max(positive, key=lambda blessing: (blessing.create_time_since_epoch, blessing.id)))
+    return _model_uri(max(positive, key=lambda blessing: (blessing.create_time_since_epoch, blessing.id)))
 
 
-def _model(blessing: metadata_store_pb2.Artifact) -> str:
+def _model_uri(blessing: metadata_store_pb2.Artifact) -> str:
     """Returns the address of the model that a blessing is for."""
     return str(blessing.custom_properties[constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY].string_value)
 
 
-def _number(artifact: metadata_store_pb2.Artifact, name: str) -> float:
+def _numeric_property(artifact: metadata_store_pb2.Artifact, name: str) -> float:
     value = artifact.custom_properties[name]  # Kubeflow stores all numbers as doubles
     return value.double_value or value.int_value

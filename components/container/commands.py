@@ -59,10 +59,10 @@ def execute(
             logging.info("%s %s: %s", kind, name, execution.addresses.get(artifact.uri, artifact.uri))
     logging.info("%s: %s", class_path, properties)
     with _temporary_folder(execution) as folder, direct_runner.as_default():
-        executor = _executor(class_path, folder, list(beam_args))
+        executor = _create_executor(class_path, folder, list(beam_args))
         executor.Do(inputs, execution.outputs, properties)
     outputs_utils.tag_output_artifacts_with_version(execution.outputs)
-    _write(executor_input, executor_io.executor_output(execution))
+    _write_output(executor_input, executor_io.make_executor_output(execution))
 
 
 def resolve_input(class_path: str, executor_input: Mapping[str, Any], component: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ def resolve_input(class_path: str, executor_input: Mapping[str, Any], component:
     resolved = driver.resolve_exec_properties(execution.exec_properties, None, None)
     resolved_input = json.dumps({name: resolved[name] for name in _RESOLVED}, sort_keys=True)
     logging.info("resolved input: %s", resolved_input)
-    _write(executor_input, executor_io.executor_output(execution, {RESOLVED_INPUT: resolved_input}))
+    _write_output(executor_input, executor_io.make_executor_output(execution, {RESOLVED_INPUT: resolved_input}))
 
 
 def latest_blessed_model(
@@ -98,10 +98,10 @@ def latest_blessed_model(
     """
     uri = blessed_model.find(metadata_service, pipeline, pipeline_root)
     logging.info("latest blessed model: %s", uri or "none")
-    _write(executor_input, {"parameterValues": {"uri": uri or f"{pipeline_root}/{NO_MODEL}"}})
+    _write_output(executor_input, {"parameterValues": {"uri": uri or f"{pipeline_root}/{NO_MODEL}"}})
 
 
-def _executor(class_path: str, folder: str, beam_args: list[str]) -> base_executor.BaseExecutor:
+def _create_executor(class_path: str, folder: str, beam_args: list[str]) -> base_executor.BaseExecutor:
     """Creates the executor, with options for Beam."""
     executor_class = import_utils.import_class_by_path(class_path)
     context = {"tmp_dir": folder, "unique_id": "step"}
@@ -129,7 +129,7 @@ def _temporary_folder(execution: executor_io.Execution) -> Iterator[str]:
             fileio.rmtree(address)
 
 
-def _write(executor_input: Mapping[str, Any], output: Mapping[str, Any]) -> None:
+def _write_output(executor_input: Mapping[str, Any], output: Mapping[str, Any]) -> None:
     """Writes an ExecutorOutput to the file that Kubeflow's launcher reads."""
     path = executor_input["outputs"]["outputFile"]
     fileio.makedirs(os.path.dirname(path))

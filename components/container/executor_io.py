@@ -63,7 +63,7 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
     """
     addresses: dict[str, str] = {}
 
-    def artifacts(kind: str) -> dict[str, list[types.Artifact]]:
+    def convert(kind: str) -> dict[str, list[types.Artifact]]:
         definitions = component.get(f"{kind[:-1]}Definitions", {}).get("artifacts", {})
         runtime_artifacts = executor_input.get(kind, {}).get("artifacts", {})
         converted = {}
@@ -72,18 +72,18 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
             listed = runtime_artifacts.get(name, {}).get("artifacts", [])
             if len(listed) > 1:  # the launcher gives the path of the first only
                 raise ConfigurationError(
-                    f"{name}: {len(listed)} artifacts are given, and a component of TFX's takes one here"
+                    f"{name}: {len(listed)} artifacts are given, but a TFX component takes only one here"
                 )
             converted[name] = [
-                _artifact(runtime, definition, paths.get(f"{kind}/{name}", ""), addresses) for runtime in listed
+                _convert_artifact(runtime, definition, paths.get(f"{kind}/{name}", ""), addresses) for runtime in listed
             ]
         return {name: listed for name, listed in converted.items() if listed}
 
     declared = component.get("inputDefinitions", {}).get("parameters", {})
     values = executor_input.get("inputs", {}).get("parameterValues", {})
     return Execution(
-        inputs=artifacts("inputs"),
-        outputs=artifacts("outputs"),
+        inputs=convert("inputs"),
+        outputs=convert("outputs"),
         exec_properties={
             name: _NUMBERS.get(declared[name].get("parameterType"), lambda value: value)(values[name])
             for name in declared
@@ -93,7 +93,7 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
     )
 
 
-def executor_output(execution: Execution, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def make_executor_output(execution: Execution, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Makes the ExecutorOutput, which Kubeflow's launcher reads after the step.
 
     Args:
@@ -103,13 +103,13 @@ def executor_output(execution: Execution, parameters: Mapping[str, Any] | None =
     """
     artifacts = {}
     for name, (artifact,) in execution.outputs.items():
-        metadata = {key: _with_addresses(value, execution.addresses) for key, value in _metadata(artifact).items()}
+        metadata = {key: _replace_path(value, execution.addresses) for key, value in _read_metadata(artifact).items()}
         uri = execution.addresses.get(artifact.uri, artifact.uri)
         artifacts[name] = {"artifacts": [{"name": artifact.mlmd_artifact.name, "uri": uri, "metadata": metadata}]}
     return {"artifacts": artifacts, "parameterValues": dict(parameters or {})}
 
 
-def _artifact(
+def _convert_artifact(
     runtime: Mapping[str, Any], definition: Mapping[str, Any], path: str, addresses: dict[str, str]
 ) -> types.Artifact:
     """Converts an artifact of KFP, and adds its path to the addresses."""
@@ -118,19 +118,19 @@ def _artifact(
     artifact: types.Artifact = import_utils.import_class_by_path(compiler_utils.TITLE_TO_CLASS_PATH.get(title, title))()
     name, uri = runtime.get("name", ""), runtime["uri"]
     artifact.mlmd_artifact.name = name
-    artifact.id = _number(name)
+    artifact.id = _numeric_id(name)
     artifact.uri = uri
     if uri.startswith(COPIED_SCHEMES):
         artifact.uri = path
         addresses[path] = uri
     for key, value in runtime.get("metadata", {}).items():
         if key not in _KUBEFLOW_KEYS and value is not None:
-            _set(artifact, key, _unwrapped(value))
+            _set_property(artifact, key, _unwrap(value))
     _ = artifact.mlmd_artifact  # reading it makes values set as JSON visible to TFX's accessors
     return artifact
 
 
-def _number(name: str) -> int:
+def _numeric_id(name: str) -> int:
     """Returns a numeric id for an artifact's name.
 
     TFX has numbers where Kubeflow has names, most of which are digits.
@@ -138,14 +138,14 @@ def _number(name: str) -> int:
     return int(name) if name.isdigit() else int(hashlib.sha256(name.encode()).hexdigest(), 16) % (1 << 63)
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     """Returns a value of metadata without the wrapper of Kubeflow's metadata store."""
     if isinstance(value, dict) and list(value) in (["list"], ["struct"]):
         return next(iter(value.values()))
     return value
 
 
-def _set(artifact: types.Artifact, key: str, value: Any) -> None:
+def _set_property(artifact: types.Artifact, key: str, value: Any) -> None:
     """Sets a property or custom property of an artifact."""
     properties = artifact.artifact_type.properties
     if key in properties and not isinstance(value, dict | list):
@@ -163,23 +163,23 @@ def _set(artifact: types.Artifact, key: str, value: Any) -> None:
         artifact.set_json_value_custom_property(key, float(value) if isinstance(value, int) else value)
 
 
-def _metadata(artifact: types.Artifact) -> dict[str, Any]:
+def _read_metadata(artifact: types.Artifact) -> dict[str, Any]:
     """Returns properties and custom properties as one mapping, as TFX does for KFP."""
     declared = artifact.artifact_type.properties
-    metadata = {key: _plain(value) for key, value in artifact.mlmd_artifact.properties.items()}
+    metadata = {key: _plain_value(value) for key, value in artifact.mlmd_artifact.properties.items()}
     for key, value in artifact.mlmd_artifact.custom_properties.items():
-        plain = artifact.get_json_value_custom_property(key) if value.HasField("struct_value") else _plain(value)
+        plain = artifact.get_json_value_custom_property(key) if value.HasField("struct_value") else _plain_value(value)
         metadata[f"{artifact_lib.CUSTOM_PROPERTIES_PREFIX}{key}" if key in declared else key] = plain
     return {key: value for key, value in metadata.items() if value is not None}  # Kubeflow refuses null
 
 
-def _plain(value: metadata_store_pb2.Value) -> Any:
+def _plain_value(value: metadata_store_pb2.Value) -> Any:
     """Returns the Python value of a number, string or bool; None for others."""
     kind = value.WhichOneof("value")
     return getattr(value, kind) if kind in ("int_value", "double_value", "string_value", "bool_value") else None
 
 
-def _with_addresses(value: Any, addresses: Mapping[str, str]) -> Any:
+def _replace_path(value: Any, addresses: Mapping[str, str]) -> Any:
     """Replaces a path of this container, which is unknown elsewhere, by its address."""
     if isinstance(value, str):
         for path, address in addresses.items():

@@ -1,7 +1,7 @@
 """Launches training clusters: one room for each place where they run.
 
 Each room has a `launcher.py`, whose `launch` starts every process of a cluster, follows
-them until they end, and ends what must not go on:
+them until they end, and ends what must not continue:
 
 * `local/`: processes on this machine.
 * `tfjob/`: pods of a TFJob of Kubeflow's Training Operator.

@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
 
-# Errors of a folder where a lock file cannot be created. The run goes on without a
+# Errors of a folder where a lock file cannot be created. The run continues without a
 # lock: a run that writes there will fail at that, and one that only reads may continue.
 _TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.ENOTSUP)
 

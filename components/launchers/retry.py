@@ -1,6 +1,6 @@
 """Repeats requests to a service that does not answer for a while.
 
-What the service runs goes on meanwhile, so an outage of its API must not end a
+What the service runs continues meanwhile, so an outage of its API must not end a
 training.
 """
 

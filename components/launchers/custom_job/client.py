@@ -61,8 +61,8 @@ class CustomJobClient:
             json_format.ParseDict(spec, CustomJob.pb(message))
         except json_format.ParseError as error:
             raise ConfigurationError(
-                f"the google-cloud-aiplatform of this image does not know all that is asked for ({error}); install a "
-                "newer one"
+                f"the google-cloud-aiplatform of this image does not support all settings of this CustomJob ({error}); "
+                "install a newer one"
             ) from error
         training = spec["labels"][TRAINING_LABEL]
         names_before = {job.name for job in self.list_jobs(training)}

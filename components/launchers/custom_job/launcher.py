@@ -1,6 +1,6 @@
 """Launches a training cluster as a CustomJob on Vertex AI.
 
-Creates the CustomJob, follows it until it ends, and cancels it if it must not go on.
+Creates the CustomJob, follows it until it ends, and cancels it if it must not continue.
 """
 
 import time
@@ -32,7 +32,7 @@ def launch(
       spec: The CustomJob, as `spec.make_spec` returns it.
       settings: Project and region of the job.
       max_restarts: How many times to create another job after a failure that may not
-        happen again. Each goes on from the last save.
+        happen again. Each continues from the last save.
       error_file: Path or address where a process reports that it failed for good.
       rerun: True to train again even if a job has succeeded.
 

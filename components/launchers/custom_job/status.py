@@ -49,7 +49,7 @@ def describe(job: CustomJob) -> str:
 def describe_failure(job: CustomJob) -> str:
     """Describes why a job ended without success, for a sentence about the job."""
     if job.state == JobState.JOB_STATE_EXPIRED:
-        return f"has waited, or run, longer than it may ({job.error.message or 'it has expired'})"
+        return f"has waited, or run, for longer than allowed ({job.error.message or 'it has expired'})"
     if job.state == JobState.JOB_STATE_CANCELLED:
         return f"was cancelled: {job.error.message or 'by somebody'}"
     return f"failed: {job.error.message or 'no reason is given'}"

@@ -1,7 +1,7 @@
 """Launches a training cluster as processes on this machine.
 
-Starts the processes, follows them until they end, and ends them if they must not go on.
-They connect over loopback only.
+Starts the processes, follows them until they end, and ends them if they must not
+continue. They connect over loopback only.
 """
 
 import contextlib

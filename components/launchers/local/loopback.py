@@ -11,7 +11,7 @@ from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
 
 _SEPARATORS = " :"  # of paths in LD_PRELOAD, which has no way to quote them
 _STRANGERS = {
-    Exposure.NETWORK: "Whoever reaches this machine over the network",
+    Exposure.NETWORK: "Anyone who can reach this machine over the network",
     Exposure.MACHINE: "Every user of this machine",
 }
 
@@ -58,7 +58,7 @@ def describe(exposure: Exposure, log: Path) -> str:
 def _reason(exposure: Exposure, log: Path) -> str:
     """Describes why other users can connect."""
     if exposure is Exposure.MACHINE:
-        return "this kernel does not tell which user a connection comes from (sock_diag)"
+        return "this kernel cannot tell which user a connection comes from (sock_diag)"
     library = _library()
     if library is None:
         return (

@@ -151,7 +151,7 @@ class TFJobClient:
             )
         if error.status == 404:
             return ConfigurationError(
-                f"the cluster knows no TFJob ({message}); install Kubeflow's Training Operator 1.9, or write "
+                f"the cluster does not have TFJobs ({message}); install Kubeflow's Training Operator 1.9, or write "
                 "targets.kubeflow.training: step"
             )
         return ConfigurationError(f"the cluster refuses TFJob {self.name}: {message}")

@@ -1,6 +1,6 @@
 """Launches a training cluster as a TFJob on Kubernetes.
 
-Creates the TFJob, follows it until it ends, and deletes it if it must not go on.
+Creates the TFJob, follows it until it ends, and deletes it if it must not continue.
 """
 
 import base64
@@ -277,7 +277,7 @@ class _JobWatcher:
             lines += [f"  {line}" for line in end.last_lines]
         # The operator may have removed the pods before we could see them.
         if not candidates and self._log.last_lines:
-            lines += ["the chief said last:", *(f"  {line}" for line in self._log.last_lines)]
+            lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
         return "\n".join(lines)
 
     def _restarts_used_up(self) -> str:

@@ -102,7 +102,7 @@ def test_output_has_addresses(execution):
     model.set_string_custom_property("pushed", "/s3/bucket/run/model/1")
     model.set_json_value_custom_property("losses", [1.0])
     model.set_json_value_custom_property("nothing", None)
-    output = executor_io.executor_output(execution, {"resolved": "x"})
+    output = executor_io.make_executor_output(execution, {"resolved": "x"})
     assert json.loads(json.dumps(output)) == {
         "artifacts": {
             "model": {
@@ -127,7 +127,7 @@ def test_output_has_addresses(execution):
 def test_the_next_step_reads_what_was_written(execution):
     (examples,) = execution.inputs["examples"]
     outputs = executor_io.Execution({}, {"examples": [examples]}, {}, execution.addresses)
-    written = executor_io.executor_output(outputs)["artifacts"]["examples"]
+    written = executor_io.make_executor_output(outputs)["artifacts"]["examples"]
     read = executor_io.read({"inputs": {"artifacts": {"examples": written}}}, COMPONENT, PATHS).inputs["examples"][0]
     assert read.split_names == examples.split_names
     assert read.span == 3

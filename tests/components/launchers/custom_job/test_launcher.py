@@ -126,7 +126,7 @@ def test_each_new_state_is_logged(api, error_file, caplog):
         ("FAILED", "Internal error occurred.", "failed: Internal error occurred."),
         ("CANCELLED", "", "was cancelled: by somebody"),
         ("CANCELLED", "It has run for longer than its timeout.", "was cancelled: It has run for longer than its timeout."),
-        ("EXPIRED", "", "has waited, or run, longer than it may"),
+        ("EXPIRED", "", "has waited, or run, for longer than allowed"),
     ],
 )
 def test_a_job_that_ends_badly(api, error_file, state, error, message):

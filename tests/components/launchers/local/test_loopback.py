@@ -130,7 +130,7 @@ def test_description_of_each_exposure():
     log = Path("fork-server.log")
     assert loopback.describe(Exposure.OWNER, log) == ""
     message = loopback.describe(Exposure.NETWORK, log)
-    assert message.startswith("WARNING: Whoever reaches this machine over the network can take over this training")
+    assert message.startswith("WARNING: Anyone who can reach this machine over the network can take over this training")
     assert "could not be loaded: see fork-server.log" in message
     assert loopback.describe(Exposure.MACHINE, log).startswith("WARNING: Every user of this machine can take over")
     with pytest.raises(ConfigurationError, match="cannot connect to each other"):

@@ -1,1 +1,7 @@
-"""What runs in the container of a pipeline's step: `python -m tfx_distribute.components.container`."""
+"""Runs one step of a pipeline in its container.
+
+`__main__.py` is the command of steps on Kubeflow Pipelines, `vertex.py` that of steps
+on Vertex AI. `commands.py` does the work of the former: `executor_io.py` reads and
+writes Kubeflow's documents, and `blessed_model.py` finds the model to compare with.
+`names.py` has the names that compiled pipelines and steps share.
+"""

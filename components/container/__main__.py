@@ -1,7 +1,10 @@
-"""`python -m tfx_distribute.components.container`: one step of a pipeline, in its container.
+"""Runs one step of a pipeline on Kubeflow Pipelines.
 
-What TFX brings for this cannot run on open-source Kubeflow Pipelines: it takes the types of input artifacts from what the
-backend leaves out, fails at an output that the backend adds, and reads s3:// and minio:// by itself, which it cannot.
+    python -m tfx_distribute.components.container execute --executor-input JSON ...
+
+TFX's own entrypoint cannot run on open-source Kubeflow Pipelines: it needs the types of
+input artifacts, which the backend leaves out; it fails at an output that the backend
+adds; and it tries to read s3:// and minio:// addresses directly, which it cannot do.
 """
 
 import argparse
@@ -18,43 +21,49 @@ from tfx_distribute.trainer_module.user_code import user_exit
 def main(argv: list[str] | None = None) -> int:
     """Runs one step.
 
+    Args:
+      argv: Command line without the program's name; None for that of this process.
+
     Returns:
-      The exit code: 0 when it is done; 1 where it failed, with what failed on standard error.
+      The exit code: 0 for success, 1 for an error, which is written to standard error.
     """
-    parser = argparse.ArgumentParser(prog="python -m tfx_distribute.components.container", description=__doc__)
-    what = parser.add_subparsers(dest="what", required=True)
+    parser = argparse.ArgumentParser(
+        prog="python -m tfx_distribute.components.container",
+        description="Runs one step of a pipeline on Kubeflow Pipelines.",
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True)
     for name, help_ in (
         ("execute", "runs a component's executor"),
-        ("resolve-input", "looks which input files an ExampleGen has, and whether they have changed"),
-        ("latest-blessed-model", "looks for the model that a new one is compared with"),
+        ("resolve-input", "finds the input files of an ExampleGen and their fingerprint"),
+        ("latest-blessed-model", "finds the model that a new one is compared with"),
     ):
-        command = what.add_parser(name, help=help_)
-        command.add_argument("--executor-input", type=json.loads, required=True, help="KFP's ExecutorInput, JSON")
+        command = subparsers.add_parser(name, help=help_)
+        command.add_argument("--executor-input", type=json.loads, required=True, help="ExecutorInput of KFP, as JSON")
         if name == "latest-blessed-model":
-            command.add_argument("--metadata-service", required=True, metavar="HOST:PORT", help="the metadata store")
+            command.add_argument("--metadata-service", required=True, metavar="HOST:PORT", help="metadata store")
             command.add_argument("--pipeline", required=True, help="name of the pipeline")
-            command.add_argument("--pipeline-root", required=True, metavar="ADDRESS", help="where its artifacts are")
+            command.add_argument("--pipeline-root", required=True, metavar="ADDRESS", help="root of its artifacts")
             continue
-        command.add_argument("--component", type=json.loads, required=True, help="the step's interface, a ComponentSpec")
-        command.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="where an artifact lies here")
-        command.add_argument("--class", dest="class_path", required=True, help="the executor, or the driver, by its path")
+        command.add_argument("--component", type=json.loads, required=True, help="ComponentSpec of the step, as JSON")
+        command.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="local path of an artifact")
+        command.add_argument("--class", dest="class_path", required=True, help="dotted path of the executor or driver class")
     known, beam_args = parser.parse_known_args(argv)
     logging.set_verbosity(logging.INFO)
     from tfx_distribute.components.container import commands
 
     try:
-        if known.what == "latest-blessed-model":
+        if known.command == "latest-blessed-model":
             commands.latest_blessed_model(known.executor_input, known.metadata_service, known.pipeline, known.pipeline_root)
-        elif known.what == "resolve-input":
+        elif known.command == "resolve-input":
             commands.resolve_input(known.class_path, known.executor_input, known.component)
         else:
-            paths = dict(given.split("=", 1) for given in known.path)
+            paths = dict(path.split("=", 1) for path in known.path)
             with user_exit.os_exit_raises():
                 commands.execute(known.class_path, known.executor_input, known.component, paths, beam_args)
     except TfxDistributeError as error:
         print(error, file=sys.stderr)
         return 1
-    except SystemExit as error:  # of user code, which Kubeflow Pipelines would take for success
+    except SystemExit as error:  # from user code; Kubeflow Pipelines would count exit code 0 as success
         traceback.print_exception(error)
         print(user_exit.describe(error), file=sys.stderr)
         return 1

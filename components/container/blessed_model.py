@@ -1,7 +1,8 @@
-"""The latest blessed model of a pipeline, which Evaluator compares a new one with.
+"""Finds the latest blessed model of a pipeline.
 
-TFX leaves this to a resolver, which open-source Kubeflow Pipelines does not have. Its metadata store knows the answer: each
-ModelBlessing is there with the pipeline that it came from, and tells the model that it is about.
+Evaluator compares a new model with it. TFX has a resolver for this, which open-source
+Kubeflow Pipelines does not support. Its metadata store has what is needed: each
+ModelBlessing, with its pipeline and its model.
 """
 
 from collections.abc import Iterable
@@ -13,22 +14,22 @@ from tfx.components.evaluator import constants
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-PIPELINE_CONTEXT = "system.Pipeline"  # what Kubeflow calls the context of all runs of a pipeline
-BLESSING = "tfx.ModelBlessing"  # and the type of its artifacts
+PIPELINE_CONTEXT = "system.Pipeline"  # Kubeflow's context type of all runs of a pipeline
+BLESSING = "tfx.ModelBlessing"  # Kubeflow's artifact type
 TIMEOUT_SECONDS = 30.0
 
 
 def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
-    """The address of the model.
+    """Returns the address of the latest blessed model of a pipeline.
 
     Args:
       address: `host:port` of the metadata store.
       pipeline: Name of the pipeline.
-      pipeline_root: Address that its artifacts are written under: the store knows a pipeline by its name alone, which
-        another team may use as well.
+      pipeline_root: Address that its artifacts are written under. The store identifies
+        a pipeline by its name only, and another team may use the same name.
 
     Returns:
-      None where no model was blessed yet.
+      The address; None if no model was blessed yet.
 
     Raises:
       ConfigurationError: The store does not answer.
@@ -38,8 +39,8 @@ def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
     try:
         store = metadata_store.MetadataStore(config)
         context = store.get_context_by_type_and_name(PIPELINE_CONTEXT, pipeline)
-        of_pipeline = store.get_artifacts_by_context(context.id) if context else []
-        kinds = {kind.id for kind in store.get_artifact_types() if kind.name == BLESSING}
+        artifacts = store.get_artifacts_by_context(context.id) if context else []
+        type_ids = {artifact_type.id for artifact_type in store.get_artifact_types() if artifact_type.name == BLESSING}
     except errors.NotFoundError:
         return None
     except (errors.UnavailableError, errors.DeadlineExceededError) as error:
@@ -47,26 +48,35 @@ def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
             f"targets.kubeflow.metadata_service: the metadata store does not answer at {address} ({error}); write the "
             "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it"
         ) from error
-    return latest_model((artifact for artifact in of_pipeline if artifact.type_id in kinds), pipeline_root)
+    return select_latest((artifact for artifact in artifacts if artifact.type_id in type_ids), pipeline_root)
 
 
-def latest_model(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root: str) -> str | None:
-    """The address of the model below a root that the latest blessing is about."""
-    given = [
+def select_latest(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root: str) -> str | None:
+    """Returns the address of the model below a root with the latest blessing.
+
+    Args:
+      blessings: ModelBlessing artifacts.
+      pipeline_root: Address that the model has to be under.
+
+    Returns:
+      The address; None if there is no such model.
+    """
+    positive = [
         blessing
         for blessing in blessings
-        if _number(blessing, constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1
-        and _model(blessing).startswith(f"{pipeline_root.rstrip('/')}/")
+        if _numeric_property(blessing, constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1
+        and _model_uri(blessing).startswith(f"{pipeline_root.rstrip('/')}/")
     ]
-    if not given:
+    if not positive:
         return None
-    return _model(max(given, key=lambda blessing: (blessing.create_time_since_epoch, blessing.id)))
+    return _model_uri(max(positive, key=lambda blessing: (blessing.create_time_since_epoch, blessing.id)))
 
 
-def _model(blessing: metadata_store_pb2.Artifact) -> str:
+def _model_uri(blessing: metadata_store_pb2.Artifact) -> str:
+    """Returns the address of the model that a blessing is for."""
     return str(blessing.custom_properties[constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY].string_value)
 
 
-def _number(artifact: metadata_store_pb2.Artifact, name: str) -> float:
-    value = artifact.custom_properties[name]  # Kubeflow stores all numbers as floating-point ones
+def _numeric_property(artifact: metadata_store_pb2.Artifact, name: str) -> float:
+    value = artifact.custom_properties[name]  # Kubeflow stores all numbers as doubles
     return value.double_value or value.int_value

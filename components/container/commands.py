@@ -1,4 +1,4 @@
-"""A step of a pipeline: runs what TFX would run, and tells Kubeflow Pipelines what came of it."""
+"""Runs what TFX would run in a step, and reports the outcome to Kubeflow Pipelines."""
 
 import contextlib
 import json
@@ -17,8 +17,7 @@ from tfx.types import standard_component_specs
 from tfx.utils import import_utils
 
 from tfx_distribute.components import direct_runner
-from tfx_distribute.components.container import blessed_model
-from tfx_distribute.components.container import executor_io as execution_lib
+from tfx_distribute.components.container import blessed_model, executor_io
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
@@ -37,17 +36,17 @@ def execute(
     paths: Mapping[str, str],
     beam_args: Sequence[str],
 ) -> None:
-    """Runs a component's executor.
+    """Runs the executor of a component.
 
     Args:
       class_path: Dotted path of the executor's class.
-      executor_input: What the step is told.
-      component: Its interface; see `execution.read`.
-      paths: Where artifacts lie here; see `execution.read`.
-      beam_args: Options of Beam.
+      executor_input: KFP's ExecutorInput of the step.
+      component: Interface of the step; see `executor_io.read`.
+      paths: Paths of artifacts in this container; see `executor_io.read`.
+      beam_args: Options for Beam.
     """
-    execution = execution_lib.read(executor_input, component, paths)
-    inputs = {name: listed for name, listed in execution.inputs.items() if not listed[0].uri.endswith(NO_MODEL)}
+    execution = executor_io.read(executor_input, component, paths)
+    inputs = {name: artifacts for name, artifacts in execution.inputs.items() if not artifacts[0].uri.endswith(NO_MODEL)}
     properties = execution.exec_properties
     resolved = properties.pop(RESOLVED_INPUT, None)
     if resolved is not None:
@@ -60,58 +59,63 @@ def execute(
             logging.info("%s %s: %s", kind, name, execution.addresses.get(artifact.uri, artifact.uri))
     logging.info("%s: %s", class_path, properties)
     with _temporary_folder(execution) as folder, direct_runner.as_default():
-        executor = _executor(class_path, folder, list(beam_args))
+        executor = _create_executor(class_path, folder, list(beam_args))
         executor.Do(inputs, execution.outputs, properties)
     outputs_utils.tag_output_artifacts_with_version(execution.outputs)
-    _write(executor_input, execution_lib.executor_output(execution))
+    _write_output(executor_input, executor_io.make_executor_output(execution))
 
 
 def resolve_input(class_path: str, executor_input: Mapping[str, Any], component: Mapping[str, Any]) -> None:
-    """Runs the driver of a file-based ExampleGen: finds its span, version and files, and takes their fingerprint.
+    """Finds the span, version and fingerprint of the input of a file-based ExampleGen.
 
-    The ExampleGen gets them as a parameter, and so as a part of its cache key: files that have changed are never taken for
-    those of an earlier run. This step itself is never cached.
+    Runs the ExampleGen's driver for that. The ExampleGen gets the outcome as a
+    parameter, and so as a part of its cache key: changed files never count as those of
+    an earlier run. This step itself is never cached.
 
     Args:
       class_path: Dotted path of the driver's class.
-      executor_input: What the step is told: the ExampleGen's parameters.
-      component: Its interface.
+      executor_input: KFP's ExecutorInput of the step, with the ExampleGen's parameters.
+      component: Interface of the step; see `executor_io.read`.
     """
-    execution = execution_lib.read(executor_input, component, {})
+    execution = executor_io.read(executor_input, component, {})
     driver = import_utils.import_class_by_path(class_path)(metadata_handle=None)
     resolved = driver.resolve_exec_properties(execution.exec_properties, None, None)
-    told = json.dumps({name: resolved[name] for name in _RESOLVED}, sort_keys=True)
-    logging.info("resolved input: %s", told)
-    _write(executor_input, execution_lib.executor_output(execution, {RESOLVED_INPUT: told}))
+    resolved_input = json.dumps({name: resolved[name] for name in _RESOLVED}, sort_keys=True)
+    logging.info("resolved input: %s", resolved_input)
+    _write_output(executor_input, executor_io.make_executor_output(execution, {RESOLVED_INPUT: resolved_input}))
 
 
 def latest_blessed_model(
     executor_input: Mapping[str, Any], metadata_service: str, pipeline: str, pipeline_root: str
 ) -> None:
-    """Tells the address of the model that a new one is compared with, as the parameter `uri`.
+    """Writes the address of the latest blessed model, as the output parameter `uri`.
 
     Args:
-      executor_input: What the step is told.
+      executor_input: KFP's ExecutorInput of the step.
       metadata_service: `host:port` of the metadata store.
       pipeline: Name of the pipeline.
       pipeline_root: Address that its artifacts are written under.
     """
-    found = blessed_model.find(metadata_service, pipeline, pipeline_root)
-    logging.info("latest blessed model: %s", found or "none")
-    _write(executor_input, {"parameterValues": {"uri": found or f"{pipeline_root}/{NO_MODEL}"}})
+    uri = blessed_model.find(metadata_service, pipeline, pipeline_root)
+    logging.info("latest blessed model: %s", uri or "none")
+    _write_output(executor_input, {"parameterValues": {"uri": uri or f"{pipeline_root}/{NO_MODEL}"}})
 
 
-def _executor(class_path: str, folder: str, beam_args: list[str]) -> base_executor.BaseExecutor:
+def _create_executor(class_path: str, folder: str, beam_args: list[str]) -> base_executor.BaseExecutor:
+    """Creates the executor, with options for Beam."""
     executor_class = import_utils.import_class_by_path(class_path)
-    about = {"tmp_dir": folder, "unique_id": "step"}
+    context = {"tmp_dir": folder, "unique_id": "step"}
     if issubclass(executor_class, base_beam_executor.BaseBeamExecutor):
-        return executor_class(base_beam_executor.BaseBeamExecutor.Context(beam_pipeline_args=beam_args, **about))
-    return executor_class(base_executor.BaseExecutor.Context(extra_flags=beam_args, **about))
+        return executor_class(base_beam_executor.BaseBeamExecutor.Context(beam_pipeline_args=beam_args, **context))
+    return executor_class(base_executor.BaseExecutor.Context(extra_flags=beam_args, **context))
 
 
 @contextlib.contextmanager
-def _temporary_folder(execution: execution_lib.Execution) -> Iterator[str]:
-    """A folder for what Beam puts down in between; where outputs have an address, an address too, for Dataflow's workers."""
+def _temporary_folder(execution: executor_io.Execution) -> Iterator[str]:
+    """Yields a temporary folder for Beam.
+
+    If outputs have addresses, it has one too, so that Dataflow's workers can reach it.
+    """
     remote = [artifact.uri for (artifact,) in execution.outputs.values() if "://" in artifact.uri]
     if not remote:
         with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder:
@@ -125,7 +129,8 @@ def _temporary_folder(execution: execution_lib.Execution) -> Iterator[str]:
             fileio.rmtree(address)
 
 
-def _write(executor_input: Mapping[str, Any], output: Mapping[str, Any]) -> None:
+def _write_output(executor_input: Mapping[str, Any], output: Mapping[str, Any]) -> None:
+    """Writes an ExecutorOutput to the file that Kubeflow's launcher reads."""
     path = executor_input["outputs"]["outputFile"]
     fileio.makedirs(os.path.dirname(path))
     atomic_files.write(path, json.dumps(output))

@@ -1,4 +1,7 @@
-"""Words that the compiler of a pipeline and the steps of it have in common."""
+"""Defines names that the compiler of pipelines and their steps share."""
 
-RESOLVED_INPUT = "resolved_input"  # parameter between the step that looks at input files and the ExampleGen
-NO_MODEL = "no-blessed-model"  # end of an address that stands for none: a step's input cannot be left out at run time
+# Parameter from the step that looks at input files to the ExampleGen.
+RESOLVED_INPUT = "resolved_input"
+# End of an address that stands for no model: a step's input cannot be left out at run
+# time.
+NO_MODEL = "no-blessed-model"

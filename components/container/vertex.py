@@ -1,6 +1,9 @@
-"""`python -m tfx_distribute.components.container.vertex`: one step on Vertex AI, by TFX's own entrypoint.
+"""Runs one step of a pipeline on Vertex AI, with TFX's own entrypoint.
 
-TFX's entrypoint ends as user code ends: `sys.exit(0)` in a `preprocessing_fn` would make a step succeed without outputs.
+    python -m tfx_distribute.components.container.vertex
+
+TFX's entrypoint alone lets user code end the step: `sys.exit(0)` in a
+`preprocessing_fn` would make it succeed without outputs.
 """
 
 import argparse
@@ -20,10 +23,11 @@ def main(arguments: Arguments) -> int:
     """Runs the step.
 
     Args:
-      arguments: The flags of TFX's entrypoint, and options of Beam.
+      arguments: Flags of TFX's entrypoint, and options for Beam.
 
     Returns:
-      The exit code: 1 where user code has called `sys.exit()`. Errors are raised.
+      The exit code: 0 for success, 1 if user code has called `sys.exit()`. Other errors
+      are raised.
     """
     try:
         with user_exit.os_exit_raises():

@@ -1,5 +1,13 @@
-"""Where a training cluster runs, one file each.
+"""Launches training clusters: one room for each place where they run.
 
-A launcher takes a `TrainingJob`, starts every process of its cluster, follows them to their end, and returns the chief's
-`TrainingResult` or raises `TrainingError`.
+Each room has a `launcher.py`, whose `launch` starts every process of a cluster, follows
+them until they end, and ends what must not continue:
+
+* `local/`: processes on this machine.
+* `tfjob/`: pods of a TFJob of Kubeflow's Training Operator.
+* `custom_job/`: worker pools of a CustomJob of Vertex AI.
+
+They share `settings.py` (where a training runs, as one document), `retry.py` (requests
+to a service that may not answer), `sigterm.py` (SIGTERM to a launcher) and `locks.py`
+(one live run per folder).
 """

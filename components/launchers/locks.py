@@ -1,7 +1,8 @@
 """Keeps two live runs from writing to the same folder.
 
-The lock is an advisory one of the operating system (`flock`) on a file in the folder. It ends with the process that holds
-it, however that ends, so that a run that was killed never blocks the next. The file names its holder for messages.
+The lock is an advisory lock of the operating system (`flock`) on a file in the folder.
+It ends with the process that holds it, even one that is killed, so that a killed run
+never blocks the next. For messages, the file names the process that holds the lock.
 """
 
 import contextlib
@@ -21,19 +22,21 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
 
-# Errors of a folder that takes no lock file: what has to be written there says so, and a run that only reads may go on.
+# Errors of a folder where a lock file cannot be created. The run continues without a
+# lock: a run that writes there will fail at that, and one that only reads may continue.
 _TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.ENOTSUP)
 
-# A process that another one has just started may share its lock for a moment, also when the other was killed meanwhile; and
-# a new holder writes its name after taking the lock.
+# How long a lock may be held without a live holder. A child process shares the lock of
+# its parent for a moment, even if the parent is killed meanwhile; and a new holder
+# writes its name only after taking the lock.
 _UNNAMED_SECONDS = 5.0
 _RETRY_SECONDS = 0.05
 
-_held: set[int] = set()  # descriptors of the files of locks that this process holds
+_held: set[int] = set()  # file descriptors of the locks that this process holds
 
 
 def _release_in_fork() -> None:
-    """A fork shares the lock, and would keep it when it outlives its parent."""
+    """Releases the locks in a forked child, which could outlive its parent."""
     for file in _held:
         os.close(file)
     _held.clear()
@@ -66,18 +69,21 @@ class Holder:
 def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
     """Holds the lock of a folder within the block.
 
-    Object stores (`gs://`) and file systems without locks have none; there the block runs without it.
+    On object stores (`gs://`) and file systems without locks, the block runs without
+    one.
 
     Args:
-      folder: Folder to lock; made if it is missing.
-      what: What the folder is, for the message, such as `the run folder`.
-      advice: What to do where it is taken.
+      folder: Folder to lock; created if it is missing.
+      what: Name of the folder in messages, such as `the run folder`.
+      advice: What to do if the folder is in use, for the message.
 
     Raises:
-      ConfigurationError: Another live process holds the lock, or the lock file cannot be opened.
+      ConfigurationError: Another live process holds the lock, or the lock file cannot
+        be opened.
 
     Example:
-      >>> with exclusive("runs/taxi", "the run folder", "wait until it ends, or write another --root"):
+      >>> advice = "wait until it ends, or write another --root"
+      >>> with exclusive("runs/taxi", "the run folder", advice):
       ...     run()
     """
     file = _acquire(folder, what, advice)
@@ -91,21 +97,25 @@ def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
         if file in _held:
             _held.remove(file)
             path = os.path.join(folder, LOCK_FILE)
-            if _is_at(path, file):  # else it was removed with its folder, and a file there now is another's
+            # Otherwise our file was removed with its folder, and another process owns
+            # the file that is there now.
+            if _is_at(path, file):
                 with contextlib.suppress(OSError):
                     os.unlink(path)
             os.close(file)
 
 
 def _acquire(folder: str, what: str, advice: str) -> int | None:
+    """Returns the descriptor of the locked file; None where the folder has no locks."""
     if "://" in folder:
         return None
     path = os.path.join(folder, LOCK_FILE)
-    give_up_at = time.monotonic() + _UNNAMED_SECONDS
+    deadline = time.monotonic() + _UNNAMED_SECONDS
     while True:
         try:
             os.makedirs(folder, exist_ok=True)
-            # Of its owner alone: a stranger who could open it could hold the lock. A link could lead anywhere.
+            # Only its owner may open it: any user who can open it could hold the lock.
+            # No symbolic links: they could lead anywhere.
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
             is_denied = error.errno in (errno.EACCES, errno.EPERM)
@@ -120,17 +130,17 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
         except BlockingIOError:
             holder = _read(file)
             os.close(file)
-            if holder is None and time.monotonic() < give_up_at:
+            if holder is None and time.monotonic() < deadline:
                 time.sleep(_RETRY_SECONDS)
                 continue
             raise ConfigurationError(f"{what} {folder} is in use by {holder or 'another process'}; {advice}") from None
-        except OSError:  # no locks on this file system
+        except OSError:  # this file system has no locks
             os.close(file)
             return None
         if _is_at(path, file):
             _write(file)
             return file
-        os.close(file)  # its holder removed the file in the meantime
+        os.close(file)  # its last holder has removed the file meanwhile
 
 
 def _is_at(path: str, file: int) -> bool:
@@ -142,20 +152,21 @@ def _is_at(path: str, file: int) -> bool:
 
 
 def _write(file: int) -> None:
+    """Writes who holds the lock."""
     since = datetime.now(timezone.utc).isoformat(timespec="seconds")
     holder = Holder(os.getpid(), socket.gethostname(), since, shlex.join(sys.orig_argv))
-    with contextlib.suppress(OSError):  # the lock counts, not the name of its holder
+    with contextlib.suppress(OSError):  # the lock holds without it
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(asdict(holder)).encode(), 0)
 
 
 def _read(file: int) -> Holder | None:
-    """Returns the holder that a lock file names; None where it names none that lives."""
+    """Returns the live process that a lock file names; None if there is none."""
     try:
         holder = Holder(**json.loads(os.pread(file, 65536, 0)))
         if holder.host == socket.gethostname():
             os.kill(holder.pid, 0)
-    except PermissionError:  # of another user's process
+    except PermissionError:  # the process belongs to another user
         return holder
     except (OSError, ValueError, TypeError, OverflowError):
         return None

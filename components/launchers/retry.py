@@ -1,4 +1,8 @@
-"""Requests to a service that may not answer for a while; what it runs goes on meanwhile."""
+"""Repeats requests to a service that does not answer for a while.
+
+What the service runs continues meanwhile, so an outage of its API must not end a
+training.
+"""
 
 import time
 from collections.abc import Callable
@@ -8,36 +12,40 @@ from absl import logging
 
 from tfx_distribute.trainer_module.errors import TrainingError
 
-PATIENCE_SECONDS = 600.0
-AGAIN_SECONDS = 3.0
+TIMEOUT_SECONDS = 600.0  # without an answer, after which a request is given up
+RETRY_SECONDS = 3.0  # between two requests
 
 T = TypeVar("T")
 
 
-def call_with_retries(request: Callable[[], T], service: str, passes: Callable[[Exception], bool]) -> T:
-    """Sends a request; again and again, where the service cannot be reached or cannot answer.
+def call_with_retries(request: Callable[[], T], service: str, is_transient: Callable[[Exception], bool]) -> T:
+    """Sends a request, repeatedly if the service cannot be reached or cannot answer.
 
     Args:
-      request: Sends it, once.
-      service: What the service is called, for messages.
-      passes: Whether another try may do better after an error.
+      request: Sends the request once.
+      service: Name of the service, for messages.
+      is_transient: Returns True for an error after which another request may succeed.
+
+    Returns:
+      The answer.
 
     Raises:
-      TrainingError: There was no answer for `PATIENCE_SECONDS`.
+      TrainingError: There was no answer for `TIMEOUT_SECONDS`.
+      Exception: The first error that is not transient, as `request` raised it.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    told = False
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    has_warned = False
     while True:
         try:
             return request()
         except Exception as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
             if time.monotonic() > deadline:
                 raise TrainingError(
-                    f"{service} did not answer for {PATIENCE_SECONDS:g} s; the last error: {error}"
+                    f"{service} did not answer for {TIMEOUT_SECONDS:g} s; the last error: {error}"
                 ) from error
-            if not told:
+            if not has_warned:
                 logging.warning("%s does not answer, trying again: %s", service, error)
-                told = True
-            time.sleep(AGAIN_SECONDS)
+                has_warned = True
+            time.sleep(RETRY_SECONDS)

@@ -1,4 +1,7 @@
-"""Where a training runs that needs other machines: the Trainer's execution property `launcher`, one JSON document."""
+"""Reads and writes the Trainer's `launcher`: where training runs, as one JSON document.
+
+It is an execution property of Trainers that may train on other machines.
+"""
 
 from dataclasses import replace
 from typing import Annotated
@@ -17,28 +20,28 @@ _SETTINGS: TypeAdapter[Settings] = TypeAdapter(Annotated[Settings, Field(discrim
 
 
 def to_json(settings: Settings) -> str:
-    """The document."""
+    """Writes settings as a JSON document."""
     return _SETTINGS.dump_json(settings).decode()
 
 
 def from_json(text: str) -> Settings:
-    """Reads the document.
+    """Reads settings from a JSON document.
 
     Raises:
-      pydantic.ValidationError: It is not one.
+      pydantic.ValidationError: The document does not describe settings.
     """
     return _SETTINGS.validate_json(text)
 
 
 def runs_remotely(settings: Settings, distribution: Distribution) -> bool:
-    """Whether a training is to run elsewhere, and not in the Trainer's own step."""
+    """Returns True if training runs on other machines, not in the Trainer's step."""
     if settings.training == "auto":
         return sum(replicas_of_roles(strategy_table.resolve(distribution)[0]).values()) > 1
     return settings.training != "step"
 
 
 def force_remote(settings: Settings) -> Settings:
-    """The same settings, for a step that never trains itself."""
+    """Returns the same settings, but training never runs in the Trainer's own step."""
     if isinstance(settings, TFJobSettings):
         return replace(settings, training="tfjob")
     return replace(settings, training="custom_job")

@@ -1,4 +1,4 @@
-"""SIGTERM to a launcher: whoever runs the pipeline wants it to end."""
+"""Turns SIGTERM into an exception, so that a launcher ends what it has started."""
 
 import contextlib
 import signal
@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 
 class TerminatedError(KeyboardInterrupt):
-    """The launcher was told by SIGTERM to end; it has seen to what it started."""
+    """SIGTERM has ended the launcher, which has ended what it had started."""
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Within the block, SIGTERM ends training as Ctrl-C does."""
+    """Makes SIGTERM end training as Ctrl-C does, within the block."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are another's to handle
+        yield  # only the main thread can handle signals
         return
 
     def terminate(*_: object) -> None:
         raise TerminatedError
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    previous_handler = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)

@@ -94,15 +94,15 @@ def _launch(
         from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
 
         owner = tfjob_launcher.owner()
-        manifest = tfjob_manifest.manifest(name, address, job.distribution, environment, settings, owner)
-        tfjob_launcher.run(manifest, restarts, settings.active_deadline_seconds, anew=anew)
+        manifest = tfjob_manifest.make_manifest(name, address, job.distribution, environment, settings, owner)
+        tfjob_launcher.launch(manifest, restarts, settings.active_deadline_seconds, rerun=anew)
         return
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 
     error_file = os.path.join(os.path.dirname(address), ERROR)
     environment = {**environment, failure_report.ERROR_FILE: error_file}
-    request = custom_job_spec.request(name, address, job.distribution, environment, settings)
-    custom_job_launcher.run(request, settings, restarts, error_file, anew=anew)
+    spec = custom_job_spec.make_spec(name, address, job.distribution, environment, settings)
+    custom_job_launcher.launch(spec, settings, restarts, error_file, rerun=anew)
 
 
 @contextlib.contextmanager

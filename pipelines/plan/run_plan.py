@@ -184,12 +184,12 @@ def _launches(spec: PipelineSpec, distribution: Distribution, target: str) -> di
         settings = kubeflow_target.launcher(spec.name, spec.resources, cluster)
         address = f"{cluster.training_dir or cluster.pipeline_root}/{name}/job.json"
         if settings_lib.runs_remotely(settings, distribution):
-            return tfjob_manifest.manifest(name, address, distribution, environment, settings, owner=None)
+            return tfjob_manifest.make_manifest(name, address, distribution, environment, settings, owner=None)
     if target == "vertex":
         cloud = vertex_target.validate_target(spec)
         settings = vertex_target.launcher(spec.name, spec.resources, cloud)
         if settings_lib.runs_remotely(settings, distribution):
-            return custom_job_spec.request(
+            return custom_job_spec.make_spec(
                 name, f"{cloud.pipeline_root}/{name}/job.json", distribution, environment, settings
             )
     return None

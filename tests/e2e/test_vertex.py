@@ -216,7 +216,7 @@ def check_second(cloud: Cloud, run: Run) -> None:
     assert machines(job) == [(1, "n2-standard-4"), (1, "g2-standard-24"), (1, "n2-standard-4")]
     assert cloud.phases(job, "workerpool0-0")[-1] == "done"
     assert cloud.phases(job, "workerpool2-0") == ["start", "serve"]
-    assert f"CustomJob {job.name} of an earlier try: following it" in run.logs["Trainer"]
+    assert f"CustomJob {job.name} of an earlier attempt: following it" in run.logs["Trainer"]
     assert cloud.left() == []
 
 

@@ -1,10 +1,11 @@
-"""Runs a module as `python -m` does, where stand-ins take the place of Google Cloud.
+"""Runs a module as `python -m` does, with fakes in place of Google Cloud.
 
     python connected.py [URL PROJECT LOCATION] -m MODULE [ARGUMENT ...]
 
-Beam takes addresses that begin with file://, as TensorFlow and TFX do by themselves. With a URL, which is that of a
-`VertexApi`, the SDK is led there, and the launcher of custom jobs looks more often how its job is. When the module has ended
-well, the process leaves at once: what it would still tear down takes it seconds.
+Makes Beam accept addresses that begin with file://, as TensorFlow and TFX do. With the
+URL of a `VertexApi`, connects the SDK to it, and makes the launcher of CustomJobs poll
+more often. Exits at once when the module has ended with success, to save seconds of
+cleanup.
 """
 
 import atexit
@@ -23,7 +24,10 @@ POLL_SECONDS = 0.5
 
 
 class FileAddresses(LocalFileSystem):
-    """This machine's files for Beam, by their addresses. Beam finds it by its scheme, among all subclasses."""
+    """Gives Beam access to local files by address.
+
+    Beam finds the class among all subclasses, by its scheme.
+    """
 
     @classmethod
     def scheme(cls) -> str:
@@ -64,12 +68,12 @@ class FileAddresses(LocalFileSystem):
         return FileMetadata(path, self.size(path), self.last_updated(path))
 
     def delete(self, paths: Iterable[str]) -> None:
-        files = [found.path for match in self.match([*paths]) for found in match.metadata_list]
+        files = [file.path for match in self.match([*paths]) for file in match.metadata_list]
         LocalFileSystem(None).delete([*map(_path, files)])
 
     def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
-        for found in super()._list(_path(dir_or_prefix)):
-            yield FileMetadata(f"{SCHEME}{found.path}", found.size_in_bytes, found.last_updated_in_seconds)
+        for file in super()._list(_path(dir_or_prefix)):
+            yield FileMetadata(f"{SCHEME}{file.path}", file.size_in_bytes, file.last_updated_in_seconds)
 
 
 def _path(address: str) -> str:
@@ -77,7 +81,10 @@ def _path(address: str) -> str:
 
 
 def connect(url: str, project: str, location: str) -> None:
-    """Leads the SDK to a stand-in, for good: `aiplatform.init` without these settings keeps them."""
+    """Connects the SDK to a fake.
+
+    This lasts: `aiplatform.init` without these settings keeps them.
+    """
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import aiplatform
 
@@ -89,19 +96,19 @@ def connect(url: str, project: str, location: str) -> None:
     )
 
 
-def main(words: list[str]) -> None:
-    at = words.index("-m")
-    if at:
-        connect(*words[:at])
-    sys.argv = words[at + 1 :]  # whose first is replaced by the module's file
-    # What a script finds first is its own folder; `python -m` has the working folder there.
+def main(arguments: list[str]) -> None:
+    index = arguments.index("-m")
+    if index:
+        connect(*arguments[:index])
+    sys.argv = arguments[index + 1 :]  # `run_module` replaces the first by the module's file
+    # The first entry is the script's folder; for `python -m` it is the working folder.
     sys.path[0] = str(Path.cwd())
     try:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        if ended.code:
+    except SystemExit as error:
+        if error.code:
             raise
-    atexit._run_exitfuncs()  # which remove temporary files
+    atexit._run_exitfuncs()  # they remove temporary files
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

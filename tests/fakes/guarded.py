@@ -1,6 +1,9 @@
-"""Lets its owner, strangers and connections that are closed already try servers of this process; prints what came of it.
+"""Connects to guarded servers of this process in several ways, and prints the outcome.
 
-LD_PRELOAD=LIBRARY python guarded.py users | waiting | children | namespace | network
+    LD_PRELOAD=LIBRARY python guarded.py users | waiting | children | namespace |
+    network
+
+Clients are their owner, another user, and connections that are closed already.
 """
 
 import contextlib
@@ -17,7 +20,7 @@ from typing import Any
 from strangers import NOBODY, as_user, connect
 
 _CLONE_NEWUSER = 0x10000000
-# How a server is bound -> how it is reached.
+# How a server is bound -> how to reach it.
 SERVERS = {
     "any IPv4": (socket.AF_INET, "0.0.0.0", (socket.AF_INET, "127.0.0.1")),  # noqa: S104
     "IPv4": (socket.AF_INET, "127.0.0.1", (socket.AF_INET, "127.0.0.1")),
@@ -38,7 +41,7 @@ def serve(family: int, address: str | None) -> socket.socket:
 
 
 def accept_all(server: socket.socket) -> None:
-    """Greets whoever is let in, as a gRPC server does."""
+    """Greets every client that is accepted, as a gRPC server does."""
     while True:
         connection, _ = server.accept()
         connection.sendall(b"welcome")
@@ -46,22 +49,22 @@ def accept_all(server: socket.socket) -> None:
 
 
 def users() -> dict[str, Any]:
-    """Each kind of server, as its owner and a stranger find it."""
-    found = {}
+    """Returns how each kind of server answers its owner and another user."""
+    answers = {}
     for name, (family, address, (client_family, host)) in SERVERS.items():
         server = serve(family, address)
         threading.Thread(target=accept_all, args=(server,), daemon=True).start()
         port = server.getsockname()[1]
-        found[name] = {
+        answers[name] = {
             "listens": server.getsockname()[0],
             "stranger": as_user(NOBODY, connect, client_family, host, port) if os.geteuid() == 0 else None,
             "owner": connect(client_family, host, port),
         }
-    return found
+    return answers
 
 
 def waiting() -> str:
-    """What a server that does not wait is told after a connection was closed at the other end: nobody came."""
+    """Returns what a nonblocking server accepts after a connection was closed."""
     with serve(socket.AF_INET, "127.0.0.1") as server:
         server.setblocking(False)
         socket.create_connection(server.getsockname()).close()
@@ -73,7 +76,10 @@ def waiting() -> str:
 
 
 def network() -> dict[str, str]:
-    """A client of another network, whose port is one that this user listens on here: the kernel finds that instead."""
+    """Connects from another network, from the number of a port that is used here.
+
+    This user listens on that port here, and the kernel finds the listening socket.
+    """
 
     def ip(*arguments: str, inside: tuple[str, ...] = ()) -> None:
         subprocess.run([*inside, "ip", *arguments], check=True)
@@ -94,7 +100,7 @@ def network() -> dict[str, str]:
         ip("link", "set", "here", "up")
         ip("addr", "add", "10.0.0.2/24", "dev", "there", inside=inside)
         ip("link", "set", "there", "up", inside=inside)
-        # Not guarded, so that it listens on every address.
+        # Without the library, so that it listens on every address.
         _, port = start(sys.executable, __file__, "listen", LD_PRELOAD="")
         server = running.enter_context(serve(socket.AF_INET, "10.0.0.1"))
         threading.Thread(target=accept_all, args=(server,), daemon=True).start()
@@ -110,7 +116,10 @@ def listen() -> None:
 
 
 def namespace() -> list[str]:
-    """Who can connect as nobody, and as the nobody of a user namespace that knows no other user."""
+    """Returns who can connect as nobody, and as nobody of a user namespace.
+
+    The namespace knows no other user.
+    """
     from tfx_distribute.trainer_module.lifecycle import exposure
 
     def both() -> list[str]:
@@ -122,17 +131,17 @@ def namespace() -> list[str]:
 
 
 def children() -> str:
-    """Where a server of a program that this process starts listens."""
+    """Returns the address of a server in a program that this process starts."""
     code = "import socket; s = socket.create_server(('', 0)); print(s.getsockname()[0])"
     return subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":
-    "".encode("idna")  # a stranger may not be able to import it any more
+    "".encode("idna")  # another user may be unable to import it
     if sys.argv[1] == "listen":
         listen()
     elif sys.argv[1] == "connect":
         print(connect(socket.AF_INET, "10.0.0.1", int(sys.argv[2]), ("", int(sys.argv[3]))))
     else:
-        what = {"users": users, "waiting": waiting, "network": network, "namespace": namespace, "children": children}
-        print(json.dumps(what[sys.argv[1]]()))
+        cases = {"users": users, "waiting": waiting, "network": network, "namespace": namespace, "children": children}
+        print(json.dumps(cases[sys.argv[1]]()))

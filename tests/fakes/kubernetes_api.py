@@ -1,7 +1,8 @@
-"""A stand-in for a Kubernetes API server, as far as somebody who creates and follows a TFJob needs it.
+"""Serves the parts of the Kubernetes API that clients of TFJobs use.
 
-It answers over HTTP, so that the `kubernetes` client is tested too, in the words of the real one. It is stricter in one
-thing: what the real one drops or ignores in silence (unknown fields, nulls, unknown replica types) is refused.
+It answers over HTTP, in the real server's words, so that the `kubernetes` client is
+tested too. It is stricter in one respect: it refuses what the real one silently drops
+or ignores (unknown fields, nulls, unknown replica types).
 """
 
 import contextlib
@@ -39,9 +40,9 @@ class ApiError(Exception):
 
     Args:
       code: HTTP status.
-      message: What went wrong, in the real server's words.
-      resource: What the request was for.
-      name: Name of the object, if it was for one.
+      message: Error message, in the real server's words.
+      resource: Resource that the request was for.
+      name: Name of the object, if the request was for one.
     """
 
     def __init__(self, code: int, message: str, resource: str = "", name: str | None = None):
@@ -60,27 +61,30 @@ class ApiError(Exception):
 
 
 def now() -> str:
-    """The time as Kubernetes writes it."""
+    """Returns the current time as Kubernetes writes it."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def is_owned(document: Document, uid: str) -> bool:
-    """Whether the object with this uid is one of another's owners."""
+    """Returns True if an object names another as its owner, by the other's uid."""
     return any(reference["uid"] == uid for reference in document["metadata"].get("ownerReferences", []))
 
 
 class ApiServer:
-    """The server, on a free port of loopback. A context manager.
+    """A Kubernetes API server on a free port of loopback. A context manager.
 
     Args:
-      allowed: What RBAC rules allow: (group, resource, verb), such as ("", "pods/log", "get"). Default: everything.
-      user: Whom it takes all requests to be from.
+      allowed: What RBAC rules allow: (group, resource, verb), such as
+        ("", "pods/log", "get"). Default: everything.
+      user: User of all requests.
 
     Attributes:
       requests: Verb and path of every request.
-      checks_schema: Whether TFJobs are checked against their schema, which needs the file of it.
-      installed: Whether the cluster knows TFJobs at all.
-      logs: Namespace and name of a pod to the file of what it prints: lines, each with its time and a space in front.
+      checks_schema: True if TFJobs are checked against their schema, which needs its
+        file.
+      installed: True if the cluster has the resource of TFJobs.
+      logs: Namespace and name of a pod -> file of its output: lines, each with its time
+        and a space in front.
       version: The resourceVersion of the latest change.
     """
 
@@ -96,13 +100,13 @@ class ApiServer:
         self.logs: dict[tuple[str, str], Path] = {}
         self.version = 0
         self._user = user
-        self._objects: dict[tuple[str, str, str], Document] = {}  # by resource, namespace and name
+        self._objects: dict[tuple[str, str, str], Document] = {}  # (resource, namespace, name) -> object
         self._events: list[Event] = []
-        self._oldest = 0  # the version from which on changes can still be watched
+        self._oldest = 0  # oldest version from which changes can be watched
         self._changed = threading.Condition()
         self._faults: list[tuple[int, str | None]] = []
-        self._drops = 0  # how often watches were ended
-        self._clean = True  # whether the last time as a server ends them
+        self._drops = 0  # how many times watches were ended
+        self._clean = True  # True if they were last ended as a server does
         self._closed = False
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -120,11 +124,11 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it listens: the `host` of a client's configuration."""
+        """Returns the server's address: the `host` of a client's configuration."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def write_kubeconfig(self, file: Path, namespace: str = "default") -> Path:
-        """Writes a configuration that leads clients here."""
+        """Writes a kubeconfig that leads clients to this server."""
         context = {"cluster": "it", "user": "it", "namespace": namespace}
         cluster = {"server": self.url}
         entries: Document = {"clusters": {"cluster": cluster}, "users": {"user": {}}, "contexts": {"context": context}}
@@ -133,7 +137,7 @@ class ApiServer:
         file.write_text(json.dumps(document), encoding="utf-8")
         return file
 
-    # What befalls the server.
+    # Faults of the server.
 
     def fail(self, code: int, times: int = 1, verb: str | None = None) -> None:
         """Answers the next requests, or the next ones of a verb, with an error."""
@@ -141,18 +145,22 @@ class ApiServer:
             self._faults += [(code, verb)] * times
 
     def drop_watches(self, clean: bool = False) -> None:
-        """Ends all watches at once: like a server whose time for them is up, or like a connection that breaks."""
+        """Ends all watches at once.
+
+        Ends them like a broken connection; with `clean`, like a server at their time
+        limit.
+        """
         with self._changed:
             self._drops, self._clean = self._drops + 1, clean
             self._changed.notify_all()
 
     def forget_history(self) -> None:
-        """Forgets all changes: who watches from an earlier version on is told that it is gone."""
+        """Forgets all changes, and refuses watches from an earlier version on."""
         with self._changed:
             self._oldest = self.version
 
     def unreachable(self, seconds: float) -> None:
-        """Resets all connections, and in the meantime all new ones."""
+        """Resets all connections, and all new ones for a while."""
         self._server.reachable_at = time.monotonic() + seconds
         self._cut()
 
@@ -162,15 +170,15 @@ class ApiServer:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    # What is in the cluster; it is given and taken as copies.
+    # Objects of the cluster, passed as copies.
 
     def objects(self, resource: str) -> list[Document]:
-        """All objects of a kind."""
+        """Returns all objects of a resource."""
         with self._changed:
             return [copy.deepcopy(document) for (of, _, _), document in self._objects.items() if of == resource]
 
     def get(self, namespace: str, name: str, resource: str = "tfjobs") -> Document:
-        """One object.
+        """Returns an object.
 
         Raises:
           ApiError: There is none of that name.
@@ -190,7 +198,7 @@ class ApiServer:
             self._put(resource, {**self.get(namespace, name, resource), "status": copy.deepcopy(status)})
 
     def suspend(self, namespace: str, name: str, suspended: bool = True) -> None:
-        """Suspends a TFJob or, as a queue does when its turn has come, lets it go on."""
+        """Suspends a TFJob, or resumes it as a queue does when its turn has come."""
         with self._changed:
             job = self.get(namespace, name)
             job["metadata"]["generation"] += 1
@@ -198,7 +206,7 @@ class ApiServer:
             self._put("tfjobs", job)
 
     def set_pod(self, namespace: str, pod: Document) -> Document:
-        """Creates or replaces a pod; returns it as it is now."""
+        """Creates or replaces a pod, and returns its current state."""
         pod = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(pod)}
         with self._changed:
             old = self._objects.get(("pods", namespace, pod["metadata"]["name"]), {}).get("metadata", {})
@@ -207,13 +215,13 @@ class ApiServer:
             return self._put("pods", pod)
 
     def delete(self, namespace: str, name: str, resource: str = "tfjobs", foreground: bool = False) -> Document:
-        """Deletes an object and, as garbage collection does, all that it owns.
+        """Deletes an object and, as garbage collection does, everything that it owns.
 
-        A pod that is bound to a node stays, marked as deleted, until the node has ended and removed it. With `foreground`
-        an owner stays likewise, until all that it owns is gone.
+        A pod on a node stays, marked as deleted, until the node has ended and removed
+        it. With `foreground` an owner also stays until everything that it owns is gone.
 
         Returns:
-          The object as it was last.
+          The object's last state.
         """
         with self._changed:
             document = self.get(namespace, name, resource)
@@ -228,7 +236,7 @@ class ApiServer:
             return document
 
     def remove(self, namespace: str, name: str, resource: str = "pods") -> None:
-        """Takes an object away, and with the last one also an owner that waited for that."""
+        """Removes an object, and an owner that waited for the last of its objects."""
         with self._changed:
             document = self.get(namespace, name, resource)
             del self._objects[resource, namespace, name]
@@ -241,13 +249,13 @@ class ApiServer:
                     self.remove(meta["namespace"], meta["name"], _resource(owner))
 
     def delete_owner(self, uid: str) -> None:
-        """Deletes all that names an object as its owner, as garbage collection does when that one is gone."""
+        """Deletes all objects of an owner, as garbage collection does without it."""
         with self._changed:
             for document in self._owned(uid):
                 self.delete(document["metadata"]["namespace"], document["metadata"]["name"], _resource(document))
 
     def wait(self, version: int, seconds: float) -> int:
-        """Waits for a change after a version, for so long at most; returns the latest version."""
+        """Waits for a change after a version, and returns the latest version."""
         with self._changed:
             self._changed.wait_for(lambda: self.version > version, seconds)
             return self.version
@@ -268,16 +276,16 @@ class ApiServer:
         self._changed.notify_all()
         return document
 
-    # What is asked of the server.
+    # Requests to the server.
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Document) -> Document | Iterator[bytes] | None:
         """Answers a request.
 
         Returns:
-          A document, or a stream of bytes; None where nothing is served.
+          A document, or a stream of bytes; None for an unknown path.
 
         Raises:
-          ApiError: The answer is another than what was asked for.
+          ApiError: The answer is an error.
         """
         match = _PATH.fullmatch(path)
         if not match or (match[1] == "api/v1") != (match[3] == "pods") or not (self.installed or match[3] == "pods"):
@@ -315,9 +323,9 @@ class ApiServer:
     def _authorize(self, verb: str, resource: str, subresource: str | None, namespace: str, name: str | None) -> None:
         group, full = _KINDS[resource][0], f"{resource}/{subresource}" if subresource else resource
         if self.allowed is not None and (group, full, verb) not in self.allowed:
-            what = f'{_qualified(resource)} "{name}"' if name else _qualified(resource)
+            target = f'{_qualified(resource)} "{name}"' if name else _qualified(resource)
             cannot = f'cannot {verb} resource "{full}" in API group "{group}" in the namespace "{namespace}"'
-            raise ApiError(403, f'{what} is forbidden: User "{self._user}" {cannot}', resource, name)
+            raise ApiError(403, f'{target} is forbidden: User "{self._user}" {cannot}', resource, name)
 
     def _create(self, namespace: str, body: Document, dry_run: bool) -> Document:
         if (body.get("apiVersion"), body.get("kind")) != _KINDS["tfjobs"][1:]:
@@ -334,7 +342,7 @@ class ApiServer:
         return job if dry_run else self._put("tfjobs", job)
 
     def _patch(self, namespace: str, name: str, body: Document) -> Document:
-        """Takes a merge patch; the status of a TFJob is not part of what it is for."""
+        """Applies a merge patch, which leaves the status of a TFJob unchanged."""
         old = self.get(namespace, name)
         job = {key: value for key, value in _merged(old, body).items() if key != "status"}
         job |= {key: value for key, value in old.items() if key == "status"}
@@ -345,7 +353,7 @@ class ApiServer:
         return self._put("tfjobs", job)
 
     def _check(self, job: Document, invalid: list[str]) -> None:
-        """Refuses what may not be stored, for these reasons or for those of everybody who is asked."""
+        """Raises an error if a job is invalid, for these or other reasons."""
         name = job["metadata"].get("name", "")
         invalid = [*invalid, *metadata_errors(job["metadata"]), *(schema_errors(job) if self.checks_schema else [])]
         if invalid:
@@ -363,7 +371,7 @@ class ApiServer:
             events: list[Event] | None
             if since:
                 events = [event for event in self._events if event[0] > since]
-            else:  # a watch without a version begins with all that there is
+            else:  # a watch without a version begins with all objects
                 events = [(self.version, "ADDED", resource, document) for document in self.objects(resource)]
             if since and since < self._oldest:
                 gone = ApiError(410, f"too old resource version: {since} ({self._oldest})")
@@ -377,7 +385,7 @@ class ApiServer:
             position += len(events or [])
 
     def _events_after(self, position: int, drops: int, end: float) -> list[Event] | None:
-        """Waits for the next events; None when a watch is to end."""
+        """Waits for the next events; returns None when a watch has to end."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._events) > position or self._drops != drops, end - time.monotonic())
             if self._drops != drops and not self._clean:
@@ -397,7 +405,7 @@ class ApiServer:
         return self._printed(key, self.logs[key], query)
 
     def _printed(self, key: tuple[str, str], file: Path, query: dict[str, str]) -> Iterator[bytes]:
-        """What a pod's container has printed, or the last lines of it; with `follow` also what it prints until it ends."""
+        """Yields a container's output or last lines; with `follow`, until it ends."""
         stamped, follow = _is_true(query, "timestamps"), _is_true(query, "follow")
         with file.open("rb") as opened:
 
@@ -411,7 +419,7 @@ class ApiServer:
             yield b"".join(lines[max(len(lines) - int(query.get("tailLines", len(lines))), 0) :])
             while follow and not self._closed:
                 pod = self._objects.get(("pods", *key), {})
-                # Asked before the last look at what it printed.
+                # Read before the last of its output.
                 follow = pod.get("status", {}).get("phase") == "Running" and self.logs.get(key) == file
                 yield b"".join(more())
                 self.wait(self.version, 0.05)
@@ -429,13 +437,13 @@ class _Server(http.server.ThreadingHTTPServer):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         if time.monotonic() >= self.reachable_at:
             return True
-        # A socket that does not linger is closed with a reset.
+        # With a linger time of 0, a socket is closed with a reset.
         request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         request.close()
         return False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # which is a client that has left
+        if not isinstance(sys.exc_info()[1], OSError):  # an OSError means that the client has left
             super().handle_error(request, client_address)
 
 
@@ -470,7 +478,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except ApiError as error:
             self._send(error.code, error.status)
         except Exception as error:
-            self._send(500, ApiError(500, f"the stand-in failed: {error!r}").status)
+            self._send(500, ApiError(500, f"the fake failed: {error!r}").status)
             raise
         else:
             if answer is None:
@@ -505,7 +513,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _merged(document: Any, patch: Any) -> Any:
-    """A document as a merge patch (RFC 7386) leaves it."""
+    """Returns a document after a merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(document) if isinstance(document, dict) else {}
@@ -519,7 +527,7 @@ def _line(event: str, document: Document) -> bytes:
 
 
 def _deleted(document: Document) -> Document:
-    """What a deletion is answered: the object itself while it is still there, and always for a pod."""
+    """Returns the answer to a deletion: the object if it still exists, or is a pod."""
     meta, resource = document["metadata"], _resource(document)
     if resource == "pods" or "deletionTimestamp" in meta:
         return document
@@ -544,18 +552,20 @@ def _aggregate(messages: list[str]) -> str:
 
 
 def _selector(query: dict[str, str], namespace: str) -> Callable[[Document], bool]:
-    """The objects of a namespace that a request's label and field selectors leave."""
-    wanted = []
+    """Returns a test for the label and field selectors of a request in a namespace."""
+    requirements = []
     for kind in ("labelSelector", "fieldSelector"):
         for requirement in filter(None, query.get(kind, "").split(",")):
             match = re.fullmatch(r"([^=!]+)(!=|==?)([^=!]*)", requirement)
             if not match or (kind == "fieldSelector" and match[1] not in ("metadata.name", "metadata.namespace")):
                 raise ApiError(400, f"unable to parse requirement: {requirement}")
-            wanted.append((match[1], match[2] != "!=", match[3]))
+            requirements.append((match[1], match[2] != "!=", match[3]))
 
     def selects(document: Document) -> bool:
         meta = document["metadata"]
         values = {**meta.get("labels", {}), "metadata.name": meta["name"], "metadata.namespace": meta["namespace"]}
-        return meta["namespace"] == namespace and all((values.get(key) == value) == equal for key, equal, value in wanted)
+        return meta["namespace"] == namespace and all(
+            (values.get(key) == value) == equal for key, equal, value in requirements
+        )
 
     return selects

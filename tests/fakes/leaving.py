@@ -1,4 +1,4 @@
-"""User code that leaves its process in the middle of the work."""
+"""Defines executors for tests, one of which ends its process early."""
 
 import sys
 
@@ -13,7 +13,7 @@ class Executor(base_executor.BaseExecutor):
 
 
 class WorkingExecutor(base_executor.BaseExecutor):
-    """Does nothing, and that well."""
+    """Does nothing, and succeeds."""
 
     def Do(self, input_dict, output_dict, exec_properties):  # noqa: N802
         pass

@@ -1,4 +1,4 @@
-"""Pushes that are struck by faults, and a model server's view of the folder.
+"""Pushes models under faults, and reads the folder as a model server does.
 
 unshare --user --map-root-user --mount python pushing.py MODEL FOLDER
 """
@@ -14,29 +14,30 @@ from tfx_distribute.components.pusher import publishing
 
 
 def served(folder: Path) -> Path | None:
-    """The version that a model server loads: the highest number among the folder's entries."""
+    """Returns the version that a model server loads: the highest number."""
     versions = [name for name in os.listdir(folder) if name.isdigit()]
     return folder / max(versions, key=int) if versions else None
 
 
 def contents(model: Path) -> dict[str, bytes]:
-    """Path -> bytes of each file of a model."""
+    """Returns path -> bytes of each file of a model."""
     return {str(file.relative_to(model)): file.read_bytes() for file in sorted(model.rglob("*")) if file.is_file()}
 
 
-def push_struck(model: str, folder: str, number: int, how: int) -> None:
-    """Pushes, and sends this process a signal right before the operation of that number: open, mkdir, rename, ...
+def push_struck(model: str, folder: str, number: int, signal_number: int) -> None:
+    """Pushes, and sends a signal to this process right before an operation.
 
-    Exits with code 0 where there are fewer operations.
+    Operations are open, mkdir, rename and so on, by number. Exits with code 0 if there
+    are fewer.
     """
-    left = number
+    remaining = number
 
     def strike(event: str, _: object) -> None:
-        nonlocal left
+        nonlocal remaining
         if event in ("open", "os.mkdir", "os.rename", "os.listdir", "os.scandir", "os.walk", "os.remove", "os.rmdir"):
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), how)
+            remaining -= 1
+            if remaining == 0:
+                os.kill(os.getpid(), signal_number)
 
     sys.addaudithook(strike)
     publishing.publish(model, folder)
@@ -54,23 +55,26 @@ def push_as(uid: int, model: str, folder: str, answer: str) -> None:
 
 
 def push_to_small_file_systems(model: Path, folder: Path) -> list[dict]:
-    """Pushes to file systems of 2, 3, 4, ... pages until one has room, then to a read-only one."""
-    found, pages = [], 2
-    while not found or found[-1]["error"]:
-        found.append(_push_to_tmpfs(model, folder, f"size={pages * 4}k"))
+    """Pushes to file systems of 2, 3, 4, ... pages until one is large enough.
+
+    Then pushes to a read-only one.
+    """
+    results, pages = [], 2
+    while not results or results[-1]["error"]:
+        results.append(_push_to_tmpfs(model, folder, f"size={pages * 4}k"))
         pages += 1
-    found.append(_push_to_tmpfs(model, folder, "size=1m", "remount,ro"))
-    return found
+    results.append(_push_to_tmpfs(model, folder, "size=1m", "remount,ro"))
+    return results
 
 
-def _push_to_tmpfs(model: Path, folder: Path, options: str, then: str | None = None) -> dict:
+def _push_to_tmpfs(model: Path, folder: Path, options: str, remount: str | None = None) -> dict:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)  # noqa: S607
     try:
         older = folder / "1"
         older.mkdir()
         (older / "saved_model.pb").write_bytes(b"older")
-        if then:
-            subprocess.run(["mount", "-o", then, folder], check=True)  # noqa: S607
+        if remount:
+            subprocess.run(["mount", "-o", remount, folder], check=True)  # noqa: S607
         error = ""
         try:
             publishing.publish(str(model), str(folder))

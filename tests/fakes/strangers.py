@@ -1,4 +1,4 @@
-"""Does things as another user of the machine, which takes root."""
+"""Acts as another user of the machine, which only root can do."""
 
 import json
 import os
@@ -14,7 +14,10 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0
 
 
 def as_user(uid: int, function: Callable[..., Any], *arguments: Any, seconds: float = 60.0) -> Any:
-    """Returns what a function returns, or the name of the error that it raises, in a fork that belongs to a user."""
+    """Calls a function in a fork that belongs to another user.
+
+    Returns its result, or the name of the error that it raised.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -40,7 +43,10 @@ def as_user(uid: int, function: Callable[..., Any], *arguments: Any, seconds: fl
 
 
 def connect(family: int, host: str, port: int, source: tuple[str, int] | None = None) -> str:
-    """Returns what a server answers to the beginning of HTTP/2: `closed`, or its bytes in hexadecimal."""
+    """Sends the beginning of HTTP/2 to a server.
+
+    Returns `closed`, or the bytes of its answer in hexadecimal.
+    """
     with socket.socket(family) as client:
         client.settimeout(10)
         if source:

@@ -1,4 +1,7 @@
-"""What a cluster says of a TFJob before it takes it: the API server, the resource's schema, the operator's webhook."""
+"""Checks a TFJob as a cluster does before it accepts it.
+
+Covers the API server, the resource's schema and the Training Operator's webhook.
+"""
 
 import functools
 import json
@@ -13,14 +16,14 @@ Document = dict[str, Any]
 
 CRD = Path(__file__).resolve().parents[3] / "shared" / "schemas" / "kubeflow.org_tfjobs.yaml"
 REPLICA_TYPES = ("Chief", "Evaluator", "Master", "PS", "Worker")
-CONTAINER = "tensorflow"  # what the Training Operator calls the container that trains
+CONTAINER = "tensorflow"  # the name that the operator requires
 _DNS_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _DNS_1123 = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _LABEL = r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
 
 
 def metadata_errors(meta: Document) -> list[str]:
-    """What the API server itself says of an object's metadata."""
+    """Returns the API server's errors about an object's metadata."""
     errors, name = [], meta.get("name", "")
     if not name:
         errors.append("metadata.name: Required value: name or generateName is required")
@@ -48,12 +51,12 @@ def _schema() -> jsonschema.Draft202012Validator:
     document = yaml.load(CRD.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     version = next(version for version in document["spec"]["versions"] if version["name"] == "v1")
     schema = _without_more(version["schema"]["openAPIV3Schema"])
-    schema["properties"]["metadata"] = {"type": "object"}  # not for the schema of a resource to say
+    schema["properties"]["metadata"] = {"type": "object"}  # checked apart from the schema
     return jsonschema.Draft202012Validator(schema)
 
 
 def _without_more(schema: Any) -> Any:
-    """A structural schema that refuses unknown fields."""
+    """Returns a structural schema that refuses unknown fields."""
     if isinstance(schema, list):
         return [_without_more(part) for part in schema]
     if not isinstance(schema, dict):
@@ -67,7 +70,7 @@ def _without_more(schema: Any) -> Any:
 
 
 def schema_errors(job: Document) -> list[str]:
-    """What is wrong with a TFJob as its schema has it."""
+    """Returns the errors of a TFJob against its schema."""
     errors = []
     for error in sorted(_schema().iter_errors(job), key=lambda error: error.json_path):
         path = error.json_path.removeprefix("$").removeprefix(".")
@@ -84,7 +87,7 @@ def schema_errors(job: Document) -> list[str]:
 
 
 def webhook_errors(job: Document) -> list[str]:
-    """What the Training Operator's webhook says of a TFJob.
+    """Returns the errors of the Training Operator's webhook about a TFJob.
 
     Source: https://github.com/kubeflow/training-operator/blob/release-1.9/pkg/webhooks/tensorflow/tfjob_webhook.go
     """

@@ -1,7 +1,8 @@
-"""What Training Operator 1.9 makes of TFJobs, with a process on loopback for each pod.
+"""Runs TFJobs as Training Operator 1.9 does, with a process on loopback for each pod.
 
-Two parts, as in a cluster: `TrainingOperator` turns TFJobs into pods and pods into the status of TFJobs, and `_Node` turns
-pods into processes and processes into the status of pods. They meet in the API server alone.
+There are two parts, as in a cluster: `TrainingOperator` turns TFJobs into pods, and the
+status of pods into that of TFJobs. `_Node` turns pods into processes, and the end of
+processes into the status of pods. They only share the API server.
 
 Source: https://github.com/kubeflow/training-operator/tree/release-1.9/pkg/controller.v1
 """
@@ -26,29 +27,32 @@ from tfjob_admission import CONTAINER, REPLICA_TYPES, Document
 
 NODE = "loopback"
 POLL_SECONDS = 0.03
-LEAVE_SECONDS = 5.0  # what processes are given to end when the stand-in itself ends
+LEAVE_SECONDS = 5.0  # for processes to end when the fake itself ends
 LABEL = "training.kubeflow.org/"
 
 
 class TrainingOperator:
-    """Runs the TFJobs of an API server. A context manager; ends every process that it started.
+    """Runs the TFJobs of an API server. A context manager; ends all its processes.
 
-    Three things that one would not expect are as in the real one. A job is only looked at again when it or one of its pods
-    has changed, so that `activeDeadlineSeconds` does not end a job that hangs. `backoffLimit` counts restarts of
-    containers, and `ExitCode`, which makes new pods instead, goes on without end. And a pod that is deleted while it runs
+    Three unexpected things are as in the real operator. It looks at a job only when the
+    job or one of its pods has changed, so `activeDeadlineSeconds` does not end a job
+    that hangs. `backoffLimit` counts restarts of containers only; `ExitCode`, which
+    creates new pods instead, has no limit. And a pod that is deleted while it runs
     fails its job.
 
     Args:
-      api: Where the TFJobs are.
-      folder: For what pods print, and, in `claims`, for persistent volume claims: one folder each, of the claim's name.
-      environment: Variables of all processes, beside those of this process and below those of their pods.
+      api: API server with the TFJobs.
+      folder: Folder for the output of pods, and with a folder `claims` for persistent
+        volume claims, one folder each by the name of the claim.
+      environment: Environment variables of all processes. They override those of this
+        process; those of pods override them.
     """
 
     def __init__(self, api: ApiServer, folder: Path, environment: Mapping[str, str] | None = None):
         self._api = api
         self._node = _Node(api, folder, environment or {})
-        self._seen: dict[str, list[str]] = {}  # by a job's uid, versions of it and of its pods when it was last looked at
-        self._hosts: dict[str, dict[str, list[str]]] = {}  # by a job's uid, the addresses of its replicas
+        self._seen: dict[str, list[str]] = {}  # job's uid -> versions last seen
+        self._hosts: dict[str, dict[str, list[str]]] = {}  # job's uid -> addresses of its replicas
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -70,7 +74,7 @@ class TrainingOperator:
             while not self._ended.is_set():
                 self._node.look()
                 for job in self._api.objects("tfjobs"):
-                    # It may be deleted, by whoever asks the API server, in the meantime.
+                    # A client of the API server may delete it meanwhile.
                     with contextlib.suppress(ApiError):
                         self._look(job)
                 self._collect_garbage()
@@ -79,7 +83,7 @@ class TrainingOperator:
             self._error = error
 
     def _collect_garbage(self) -> None:
-        """Deletes pods that were made while their job was deleted."""
+        """Deletes pods that were created while their job was deleted."""
         jobs = {job["metadata"]["uid"] for job in self._api.objects("tfjobs")}
         for pod in self._api.objects("pods"):
             owners = [owner["uid"] for owner in pod["metadata"].get("ownerReferences", []) if owner["kind"] == "TFJob"]
@@ -111,7 +115,7 @@ class TrainingOperator:
             self._api.set_status(meta["namespace"], meta["name"], status)
 
     def _clean_up(self, policy: Document, status: Document, pods: list[Document]) -> None:
-        """What is done when a job has ended."""
+        """Cleans up after a job has ended."""
         kept = {"None": pods, "All": []}.get(policy.get("cleanPodPolicy") or "None")
         if kept is None:
             kept = [pod for pod in pods if _phase(pod) not in ("Pending", "Running")]
@@ -130,7 +134,7 @@ class TrainingOperator:
         _set_condition(status, "Suspended", f"TFJob {name} is suspended.")
 
     def _advance(self, job: Document, status: Document, pods: list[Document]) -> None:
-        """Makes the pods that are missing, and learns from those that are there."""
+        """Creates the pods that are missing, and looks at the others."""
         name, policy, replicas = job["metadata"]["name"], job["spec"].get("runPolicy") or {}, _replicas(job)
         if _is(status, "Suspended"):
             _set_condition(status, "Suspended", f"TFJob {name} is resumed.", "False", "TFJobResumed")
@@ -147,7 +151,8 @@ class TrainingOperator:
             return
         for kind, replica in replicas.items():
             self._look_at_replicas(job, kind, replica, status, pods)
-            # The service of each pod, named like it, is a DNS label; with a longer name the operator gets no further.
+            # The service of a pod has its name, which must be a DNS label. With a
+            # longer name the operator cannot continue.
             if any(len(_pod_name(job, kind, index)) > 63 for index in range(replica["replicas"])):
                 return
         _update_status(job, status, replicas, pods)
@@ -166,7 +171,7 @@ class TrainingOperator:
                     _set_condition(status, "Restarting", f"job {name} is restarting because {kind} replica(s) failed.")
                 else:
                     _set_condition(status, "Failed", f'job "{name}" is failing because "{kind}" replica(s) failed.')
-            # A pod that somebody deletes while it runs has failed, whatever its restart policy.
+            # A pod that is deleted while it runs has failed, under any restart policy.
             deleted = _phase(pod) == "Running" and "deletionTimestamp" in pod["metadata"]
             phases.append("Failed" if deleted else _phase(pod))
         counts = (phases.count(phase) for phase in ("Running", "Succeeded", "Failed"))
@@ -196,7 +201,7 @@ class TrainingOperator:
         pod["status"] = {"phase": "Pending"}
         with contextlib.suppress(ApiError):
             self._api.get(meta["namespace"], pod["metadata"]["name"], "pods")
-            self._seen.pop(meta["uid"])  # the pod of an earlier job of this name is still there: tried again
+            self._seen.pop(meta["uid"])  # an earlier job's pod has this name: try again
             return
         self._api.set_pod(meta["namespace"], pod)
 
@@ -221,7 +226,7 @@ class TrainingOperator:
 
 
 def _update_status(job: Document, status: Document, replicas: Document, pods: list[Document]) -> None:
-    """Concludes from the pods how the job is."""
+    """Derives the status of a job from its pods."""
     name = f"TFJob {job['metadata']['namespace']}/{job['metadata']['name']}"
     status.setdefault("startTime", now())
     restarting = _condition(status, "Restarting")
@@ -260,15 +265,16 @@ def _past_backoff_limit(policy: Document, replicas: Document, status: Document, 
         if pod["metadata"]["labels"][f"{LABEL}replica-type"] in counted and _phase(pod) == "Running"
         for container in pod["status"]["containerStatuses"]
     )
-    # The operator's queue does not count how often it retried, so a failed pod is only too much where none may fail.
+    # The operator's queue does not count its retries, so a failed pod exceeds the limit
+    # only if the limit is 0.
     return restarts >= max(limit, 1) or (failed > known and limit == 0)
 
 
 def _replicas(job: Document) -> Document:
-    """The replicas by type, with the operator's defaults."""
-    names, given = {kind.lower(): kind for kind in REPLICA_TYPES}, job["spec"]["tfReplicaSpecs"]
+    """Returns the replicas by type, with the operator's defaults."""
+    names, replicas = {kind.lower(): kind for kind in REPLICA_TYPES}, job["spec"]["tfReplicaSpecs"]
     defaults = {"replicas": 1, "restartPolicy": "Never"}
-    return {names.get(kind.lower(), kind): {**defaults, **replica} for kind, replica in given.items()}
+    return {names.get(kind.lower(), kind): {**defaults, **replica} for kind, replica in replicas.items()}
 
 
 def _pod_name(job: Document, kind: str, index: int) -> str:
@@ -302,7 +308,10 @@ def _finished(status: Document) -> bool:
 
 
 def _set_condition(status: Document, kind: str, message: str, value: str = "True", reason: str | None = None) -> None:
-    """Sets a condition as the operator does: last in the list, and none after that a job has failed."""
+    """Sets a condition as the operator does.
+
+    It becomes the last in the list. After a failure, no other is set.
+    """
     reason = reason or f"TFJob{kind}"
     old = _condition(status, kind)
     if _is(status, "Failed") or (old and (old["status"], old["reason"]) == (value, reason)):
@@ -317,14 +326,14 @@ def _set_condition(status: Document, kind: str, message: str, value: str = "True
 
 
 def _is_past(since: str | None, seconds: float | None) -> bool:
-    """Whether so many seconds have passed since a time; not where either is not given."""
+    """Returns True if some seconds have passed since a time; False without either."""
     if since is None or seconds is None:
         return False
     return (datetime.now(timezone.utc) - datetime.fromisoformat(since.replace("Z", "+00:00"))).total_seconds() >= seconds
 
 
 def _free_addresses(count: int) -> list[str]:
-    """Stands in for the names of services: addresses on loopback that nobody listens on."""
+    """Returns unused addresses on loopback, in place of names of services."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -333,17 +342,20 @@ def _free_addresses(count: int) -> list[str]:
 
 
 class _Node:
-    """Runs the pods that are bound to it: of each the container `tensorflow`, as a process with a session of its own.
+    """Runs the container `tensorflow` of each of its pods as a process.
 
-    Containers restart at once, and images, resources, init and side containers mean nothing. The one image that there is
-    has this process's files and Python first on its PATH. Processes see no mounts, so where a value of a pod's env, its
-    command or its args speaks of a path at or below a claim's mountPath, it is told the claim's folder instead. What
-    documents say of such paths is not changed: a test of these mounts a claim at its own folder.
+    Each process has its own session. Containers restart at once. Images, resources,
+    init and side containers have no effect. Each process finds the Python of this
+    process first on its PATH. Processes have no
+    mounts: if a value in a pod's env, command or args has a path at or below a claim's
+      mountPath, it gets the claim's folder instead. Paths inside documents stay, so a
+      test
+    with such documents mounts a claim at its own folder.
     """
 
     def __init__(self, api: ApiServer, folder: Path, environment: Mapping[str, str]):
         self._api, self._folder, self._environment = api, folder, environment
-        self._running: dict[str, _Process] = {}  # by a pod's uid
+        self._running: dict[str, _Process] = {}  # pod's uid -> its process
 
     def look(self) -> None:
         """Starts, restarts, ends and reports on processes."""
@@ -367,7 +379,8 @@ class _Node:
         code = process.poll() if process else None
         if "deletionTimestamp" in meta:
             if process and code is None:
-                # As the kubelet does: it asks the container's first process only, and kills all of them in the end.
+                # As the kubelet does: only the container's first process gets SIGTERM,
+                # and all of them are killed in the end.
                 process.end(pod["spec"].get("terminationGracePeriodSeconds", 30))
                 return
             self._running.pop(meta["uid"], None)
@@ -407,7 +420,7 @@ class _Node:
         container = {"name": CONTAINER, "image": image, "imageID": "", "ready": phase == "Running", "state": state}
         container |= {"started": phase == "Running", "restartCount": restarts, "lastState": last}
         status = {"phase": phase, "podIP": "127.0.0.1", "containerStatuses": [container]}
-        with contextlib.suppress(ApiError):  # it is gone
+        with contextlib.suppress(ApiError):  # the pod has been deleted
             self._api.set_status(pod["metadata"]["namespace"], pod["metadata"]["name"], status, "pods")
 
     def _process(self, pod: Document, log: Path) -> "_Process":
@@ -444,7 +457,7 @@ class _Node:
 
 
 class _Process:
-    """A container's process, and all that it starts in its session."""
+    """A container's process, with everything that it starts in its session."""
 
     def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path, folder: str):
         self._popen = subprocess.Popen(
@@ -459,10 +472,10 @@ class _Process:
         self._log = log
         self._writer = threading.Thread(target=self._write, daemon=True)
         self._writer.start()
-        self._deadline: float | None = None  # when it is killed, once it was asked to end
+        self._deadline: float | None = None  # when to kill it, after SIGTERM
 
     def _write(self) -> None:
-        """Writes what it prints, each line with its time, as container runtimes do."""
+        """Writes its output, each line with its time, as container runtimes do."""
         with self._popen.stdout as printed, self._log.open("ab", buffering=0) as log:  # type: ignore[union-attr]
             for line in printed:
                 seconds, rest = divmod(time.time_ns(), 10**9)
@@ -470,12 +483,13 @@ class _Process:
                 log.write(at.encode() + line.rstrip(b"\n") + b"\n")
 
     def poll(self) -> int | None:
-        """Its exit code, or 128 and the number of the signal that ended it; None while it runs."""
+        """Returns its exit code, or 128 plus its signal; None while it runs."""
         if self._popen.returncode is None:
             ended = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return None
-            # Nothing in a container outlives its first process. Until that is waited for, nobody else gets its number.
+            # Nothing in a container outlives its first process. The number of the
+            # session is not reused until that process has been waited for.
             os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.wait()
             self._writer.join(1.0)
@@ -483,7 +497,7 @@ class _Process:
         return code if code >= 0 else 128 - code
 
     def end(self, patience: float, everyone: bool = False) -> None:
-        """Asks it to end, when first called, and kills it when it has not in so many seconds after."""
+        """Sends SIGTERM on the first call, and kills it `patience` seconds later."""
         if self.poll() is not None:
             return
         deadline = time.monotonic() + patience
@@ -495,24 +509,24 @@ class _Process:
 
 
 def _value(variable: Document, pod: Document) -> str:
-    """The value of an environment variable, as far as the pod's own fields tell it."""
+    """Returns the value of an variable: constant, or a field of the pod."""
     if "valueFrom" not in variable:
         return str(variable.get("value", ""))
     path = variable["valueFrom"].get("fieldRef", {}).get("fieldPath")
     if path not in ("metadata.name", "metadata.namespace", "metadata.uid"):
-        raise ValueError(f"no stand-in for the value of {variable['name']}: {variable['valueFrom']}")
+        raise ValueError(f"the fake has no value for {variable['name']}: {variable['valueFrom']}")
     return str(pod["metadata"][path.removeprefix("metadata.")])
 
 
 def _expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replaces `$(NAME)` by a variable where there is one, and `$$` by `$`."""
+    """Replaces `$(NAME)` by an existing variable, and `$$` by `$`."""
     return re.sub(
         r"\$\$|\$\(([-._a-zA-Z0-9]+)\)", lambda match: variables.get(match[1], match[0]) if match[1] else "$", text
     )
 
 
 def _at(mounts: Mapping[str, str], text: str) -> str:
-    """A text with the claims' folders in place of where they are mounted."""
+    """Returns a text with the claims' folders in place of their mount paths."""
     if not mounts:
         return text
     paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))

@@ -1,8 +1,9 @@
-"""What Vertex AI says of a custom job, a pipeline job or a schedule before it takes it.
+"""Checks custom jobs, pipeline jobs and schedules as Vertex AI does.
 
-It is the documented contract: that of the SDK's types, and of https://cloud.google.com/vertex-ai/docs/training, pages
-distributed-training and configure-compute. It is stricter where those are silent: what the SDK's types do not know is
-refused, an accelerator's number too, and so are machines that the list does not have.
+Follows the documented contract: the SDK's types, and the pages distributed-training and
+configure-compute of https://cloud.google.com/vertex-ai/docs/training. It is stricter
+where those are silent: it refuses fields that the SDK's types do not have, accelerators
+given by number, and machines that are not in the list.
 """
 
 import json
@@ -15,7 +16,7 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 Document = dict[str, Any]
-Errors = Iterator[tuple[str, str]]  # field, and what is wrong with it
+Errors = Iterator[tuple[str, str]]  # field, error
 Message = TypeVar("Message")
 
 REDUCTION_SERVER = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
@@ -33,7 +34,7 @@ _BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9](/.*)?")
 _ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+")
 _CRON = re.compile(r"((CRON_)?TZ=[A-Za-z0-9_/+-]+ )?[\w*/,-]+( [\w*/,-]+){4}")
 _FAMILIES = re.compile(r"(e2|n1|n2d?|c2d?|c3|m[123]|a[234]|a4x|g[24])-[a-z]+-[0-9a-z]+|cloud-tpu|ct[0-9a-z]+-[a-z]+-\d+t")
-_MACHINES = {  # the accelerator's name: machines that have it
+_MACHINES = {  # accelerator -> machines that have it
     **dict.fromkeys(("NVIDIA_TESLA_P4", "NVIDIA_TESLA_P100", "NVIDIA_TESLA_V100", "NVIDIA_TESLA_T4"), ("n1-",)),
     "NVIDIA_L4": ("g2-",),
     "NVIDIA_TESLA_A100": ("a2-highgpu-", "a2-megagpu-"),
@@ -46,7 +47,7 @@ _MACHINES = {  # the accelerator's name: machines that have it
     "TPU_V2": ("cloud-tpu",),
     "TPU_V3": ("cloud-tpu",),
 }
-_BUILT_IN = re.compile(r"(a[234]|a4x|g[24])-.*|cloud-tpu")  # machines that are not had without their accelerator
+_BUILT_IN = re.compile(r"(a[234]|a4x|g[24])-.*|cloud-tpu")  # machines with a built-in accelerator
 _TYPES: dict[str, tuple[type, ...]] = {
     "NUMBER_INTEGER": (int, float),
     "NUMBER_DOUBLE": (int, float),
@@ -62,7 +63,7 @@ def parse(kind: type[Message], body: bytes) -> Message:
     """Reads a message.
 
     Raises:
-      ValueError: It is none of this kind, or has fields that the kind has not.
+      ValueError: The text is not a message of this type, or has unknown fields.
     """
     try:
         if not isinstance(json.loads(body), dict):
@@ -73,7 +74,7 @@ def parse(kind: type[Message], body: bytes) -> Message:
 
 
 def custom_job_errors(job: types.CustomJob, location: str) -> Errors:
-    """What is wrong with a custom job."""
+    """Yields the errors of a custom job."""
     if not job.display_name:
         yield "display_name", _REQUIRED
     yield from _resource_errors(job, location)
@@ -145,7 +146,7 @@ def _env_errors(env: Any, path: str) -> Errors:
 
 def _machine_errors(spec: types.MachineSpec, number: int, pools: int, path: str) -> Errors:
     machine, kind, count = spec.machine_type, spec.accelerator_type, spec.accelerator_count
-    known = isinstance(kind, types.AcceleratorType)  # a number that the SDK has no name for is left as it is
+    known = isinstance(kind, types.AcceleratorType)  # the SDK leaves numbers without a name unchanged
     if not machine:
         yield f"{path}.machine_type", _REQUIRED
     elif not _FAMILIES.fullmatch(machine):
@@ -168,10 +169,10 @@ def _machine_errors(spec: types.MachineSpec, number: int, pools: int, path: str)
     if spec.tpu_topology and (number or pools > 1):
         yield f"{path}.tpu_topology", "A TPU topology is only for the first worker pool, which is the only one then."
     affinity, of = spec.reservation_affinity, types.ReservationAffinity.Type
-    wanted = affinity.reservation_affinity_type if affinity else of.NO_RESERVATION
-    if not isinstance(wanted, of) or wanted == of.TYPE_UNSPECIFIED:
+    affinity_type = affinity.reservation_affinity_type if affinity else of.NO_RESERVATION
+    if not isinstance(affinity_type, of) or affinity_type == of.TYPE_UNSPECIFIED:
         yield f"{path}.reservation_affinity.reservation_affinity_type", _REQUIRED
-    elif wanted == of.SPECIFIC_RESERVATION:
+    elif affinity_type == of.SPECIFIC_RESERVATION:
         if affinity.key != "compute.googleapis.com/reservation-name":
             yield f"{path}.reservation_affinity.key", "Must be compute.googleapis.com/reservation-name."
         for name in list(affinity.values) or [""]:
@@ -200,7 +201,7 @@ def _scheduling_errors(scheduling: types.Scheduling, pools: list[types.WorkerPoo
 
 
 def _resource_errors(job: types.CustomJob | types.PipelineJob, location: str) -> Errors:
-    """What all jobs have."""
+    """Yields errors about fields that all jobs have."""
     if len(job.display_name) > 128:
         yield "display_name", "Must be no more than 128 characters long."
     valid = [key for key, value in job.labels.items() if _KEY.fullmatch(key) and _VALUE.fullmatch(value)]
@@ -223,7 +224,7 @@ def _account_errors(spec: types.CustomJobSpec | types.PipelineJob, path: str) ->
 
 
 def pipeline_job_errors(job: types.PipelineJob, location: str) -> Errors:
-    """What is wrong with a pipeline job."""
+    """Yields the errors of a pipeline job."""
     yield from _resource_errors(job, location)
     yield from _account_errors(job, "")
     if not _BUCKET.fullmatch(job.runtime_config.gcs_output_directory):
@@ -269,22 +270,22 @@ def _parameter_errors(spec: Document, config: Document) -> Errors:
     for name in sorted(set(values) - set(declared)):
         yield f"runtime_config.{field}[{name}]", "The pipeline has no such parameter."
     for name, parameter in declared.items():
-        wanted = parameter.get("type" if old else "parameterType", "")
+        parameter_type = parameter.get("type" if old else "parameterType", "")
         if name not in values:
             if "defaultValue" not in parameter and not parameter.get("isOptional"):
                 yield f"runtime_config.{field}[{name}]", f"The parameter {name} has no default value and is not given."
-        elif not (_PRIMITIVES.get(wanted) in values[name] if old else _is_of(values[name], wanted)):
-            yield f"runtime_config.{field}[{name}]", f"The parameter {name} is of type {wanted}."
+        elif not (_PRIMITIVES.get(parameter_type) in values[name] if old else _is_of(values[name], parameter_type)):
+            yield f"runtime_config.{field}[{name}]", f"The parameter {name} is of type {parameter_type}."
 
 
-def _is_of(value: Any, wanted: str) -> bool:
-    if not isinstance(value, _TYPES.get(wanted, ())) or (isinstance(value, bool) and wanted != "BOOLEAN"):
+def _is_of(value: Any, parameter_type: str) -> bool:
+    if not isinstance(value, _TYPES.get(parameter_type, ())) or (isinstance(value, bool) and parameter_type != "BOOLEAN"):
         return False
-    return wanted != "NUMBER_INTEGER" or float(value).is_integer()
+    return parameter_type != "NUMBER_INTEGER" or float(value).is_integer()
 
 
 def schedule_errors(schedule: types.Schedule, parents: tuple[str, ...], location: str) -> Errors:
-    """What is wrong with a schedule; its requests are for one of these parents."""
+    """Yields the errors of a schedule, whose requests need one of these parents."""
     if not schedule.display_name:
         yield "schedule.display_name", _REQUIRED
     if len(schedule.display_name) > 128:

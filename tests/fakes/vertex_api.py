@@ -1,8 +1,9 @@
-"""A stand-in for the Vertex AI service: custom jobs, pipeline jobs and schedules are created, followed and cancelled.
+"""Serves the parts of the Vertex AI API for custom jobs, pipeline jobs and schedules.
 
-It answers the SDK over REST, in the words of the real one. Custom jobs are run, pipeline jobs are not: their states follow
-what a test plans. Names in its answers have the project's number, whatever the request had. Where documents are silent it is
-strict: a job that has ended is not cancelled, and one that has not is not deleted.
+It answers the SDK over REST, in the real service's words. Custom jobs run; pipeline
+jobs do not, and go through the states that a test plans. Names in answers have the
+project's number, even if the request had its name. Where the documentation is silent,
+it is strict: it refuses to cancel a job that has ended, and to delete one that has not.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ QUOTA = "The following quota metrics exceed quota limits: aiplatform.googleapis.
 
 _MESSAGES = {"customJobs": types.CustomJob, "pipelineJobs": types.PipelineJob, "schedules": types.Schedule}
 _PATH = re.compile(rf"/v1/projects/([^/]+)/locations/([^/]+)/({'|'.join(_MESSAGES)})(?:/([^/:]+))?(?::(cancel))?")
-_VERBS = {  # method, whether one resource is named, action
+_VERBS = {  # (method, True for a single resource, action)
     ("POST", False, None): "create",
     ("GET", True, None): "get",
     ("GET", False, None): "list",
@@ -68,8 +69,8 @@ class ApiError(Exception):
 
     Args:
       code: HTTP status.
-      message: What went wrong, in the real service's words.
-      status: Name of the code of gRPC; default: the usual one of the HTTP status.
+      message: Error message, in the real service's words.
+      status: Name of the gRPC code. Default: the usual one for the HTTP status.
     """
 
     def __init__(self, code: int, message: str, status: str = ""):
@@ -80,14 +81,14 @@ class ApiError(Exception):
 
 @dataclass
 class Request:
-    """What was asked.
+    """A request to the service.
 
     Attributes:
-      verb: What for: `customJobs.create`, or empty where nothing is served.
+      verb: Resource and action, such as `customJobs.create`; empty for an unknown path.
       method: HTTP method.
       path: Path, without the query.
       query: The query.
-      message: What was to be created.
+      message: Resource to create.
     """
 
     verb: str
@@ -102,9 +103,9 @@ class Task:
     """A task of a pipeline job.
 
     Attributes:
-      name: Its name.
-      state: How it is: the name of a `PipelineTaskDetail.State`.
-      error: What went wrong.
+      name: Name of the task.
+      state: Name of its `PipelineTaskDetail.State`.
+      error: Error message.
       custom_job: Name of the custom job that it runs as.
     """
 
@@ -114,7 +115,7 @@ class Task:
     custom_job: str = ""
 
     def detail(self, number: int) -> types.PipelineTaskDetail:
-        """It as the service has it."""
+        """Returns the task as the service describes it."""
         detail = types.PipelineTaskDetail(task_id=number, task_name=self.name, task_unique_name=self.name, state=self.state)
         if self.error:
             detail.error = status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=self.error)
@@ -135,22 +136,22 @@ class _Fault:
     code: int  # 0: the connection is dropped
     message: str
     verb: str | None
-    after: bool = False  # whether what is asked is done first
+    after: bool = False  # True if the request is carried out first
 
 
 class VertexApi:
     """The service, on a free port of loopback. A context manager.
 
     Args:
-      folder: For what replicas print.
-      options: How custom jobs are run.
-      project: The one project that there is.
-      number: Its number, which is as good as its name.
-      location: The one location.
+      folder: Folder for the output of replicas.
+      options: How custom jobs run.
+      project: The only project.
+      number: Number of the project, valid in place of its name.
+      location: The only location.
 
     Attributes:
       requests: All requests.
-      pools: What runs custom jobs.
+      pools: Runs the custom jobs.
     """
 
     def __init__(
@@ -166,12 +167,12 @@ class VertexApi:
         self._lock = threading.RLock()
         self.pools = Pools(folder, self._lock, self._report, options or Options())
         self._folder = folder
-        self._resources: dict[str, Any] = {}  # by the name's last two parts
-        self._plans: list[list[_Change]] = []  # for jobs that are not created yet
+        self._resources: dict[str, Any] = {}  # last two parts of the name -> resource
+        self._plans: list[list[_Change]] = []  # of jobs that do not exist yet
         self._planned: dict[str, list[_Change]] = {}
         self._ids = itertools.count(5_000_000_000_000_000_001)
         self._faults: list[_Fault] = []
-        self._outage = (0.0, 0)  # until when all requests are answered with this code
+        self._outage = (0.0, 0)  # end of an outage, and the code of its answers
         self.reachable_at = 0.0
         self._answers_at = 0.0
         self._closed = threading.Event()
@@ -192,21 +193,22 @@ class VertexApi:
 
     @property
     def url(self) -> str:
-        """Where it listens: the `api_endpoint` of the SDK."""
+        """Returns the service's address: the `api_endpoint` of the SDK."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def parent(self) -> str:
-        """What all names begin with."""
+        """Returns the beginning of all names."""
         return f"projects/{self.number}/locations/{self.location}"
 
     @contextlib.contextmanager
     def connected(self, wait_seconds: float = 0.05) -> Iterator[None]:
-        """Leads the SDK of this process here, and back after.
+        """Connects the SDK of this process to the fake, within the block.
 
-        `aiplatform.init` without an endpoint, transport or credentials keeps those that this gives it. The SDK looks for a
-        pipeline's bucket before it submits the pipeline, which it does here too. Between two looks at a job it waits for so
-        many seconds, and not for five; nothing else of it is changed.
+        `aiplatform.init` without an endpoint, transport or credentials keeps these. The
+        SDK looks for a pipeline's bucket before it submits the pipeline, also here. It
+        polls a job every `wait_seconds` seconds instead of every five; nothing else in
+        the SDK is changed.
         """
         from google.cloud import aiplatform
 
@@ -227,54 +229,66 @@ class VertexApi:
             )
             yield
 
-    # What befalls the service.
+    # Faults of the service.
 
     def fail(self, code: int, times: int = 1, verb: str | None = None, message: str = "") -> None:
-        """Answers the next requests, or the next ones of a verb such as `customJobs.create`, with an error."""
+        """Answers the next requests with an error.
+
+        With a verb such as `customJobs.create`, affects only those requests.
+        """
         with self._lock:
             self._faults += [_Fault(code, message, verb)] * times
 
     def drop(self, times: int = 1, verb: str | None = None, after: bool = False) -> None:
-        """Ends the connections of the next requests without an answer; with `after` when what they ask has been done."""
+        """Ends the connections of the next requests without an answer.
+
+        With `after`, the requests are carried out first.
+        """
         with self._lock:
             self._faults += [_Fault(0, "", verb, after)] * times
 
     def outage(self, seconds: float, code: int = 503) -> None:
-        """Answers all requests with an error for a while."""
+        """Answers all requests with an error for a number of seconds."""
         with self._lock:
             self._outage = (time.monotonic() + seconds, code)
 
     def unreachable(self, seconds: float) -> None:
-        """Ends all connections without an answer for a while."""
+        """Ends all connections without an answer for a number of seconds."""
         self.reachable_at = time.monotonic() + seconds
 
     def silent(self, seconds: float) -> None:
-        """Takes requests for a while that are never answered. The SDK waits for ever where it is given no timeout."""
+        """Accepts requests for a while, and never answers them.
+
+        Without a timeout, the SDK waits for them forever.
+        """
         self._answers_at = time.monotonic() + seconds
 
-    # What is there; names are full, and messages are given as copies.
+    # Resources. Names are full names, and messages are copies.
 
     def plan(self, *states: str, error: str = "", tasks: Sequence[Task] = ()) -> None:
-        """Has the next job that is created go through states, one each time that it is asked for; the last one stays.
+        """Plans the states of the next job that is created.
+
+        The job takes the next state at each request for it, and stays in the last.
 
         Args:
-          *states: Names such as `JOB_STATE_RUNNING` or, for a pipeline job, `PIPELINE_STATE_RUNNING`.
-          error: What went wrong in the last.
-          tasks: Those of a pipeline job in the last.
+          *states: Names such as `JOB_STATE_RUNNING` or, for a pipeline job,
+            `PIPELINE_STATE_RUNNING`.
+          error: Error message in the last state.
+          tasks: Tasks of a pipeline job in the last state.
         """
         with self._lock:
             changes = [_Change(state) for state in states[:-1]]
             self._plans.append([*changes, _Change(states[-1], error, tuple(tasks))])
 
     def set_state(self, name: str, state: str, error: str = "", tasks: Sequence[Task] = ()) -> None:
-        """Says how a job is; what has been planned for it, and a custom job's processes, end."""
+        """Sets the state of a job, and ends its plan and its processes."""
         with self._lock:
             self.pools.remove(self._find(name).name)
             self._planned[_key(name)] = []
             self._change(name, _Change(state, error, tuple(tasks)))
 
     def get(self, name: str) -> Any:
-        """A resource.
+        """Returns a resource.
 
         Raises:
           ApiError: There is none of that name.
@@ -283,27 +297,27 @@ class VertexApi:
             return copy.deepcopy(self._find(name))
 
     def state(self, name: str) -> str:
-        """The name of a job's state."""
+        """Returns the name of a job's state."""
         return str(self.get(name).state.name)
 
     def all(self, kind: str) -> list[Any]:
-        """All `customJobs`, `pipelineJobs` or `schedules`, in the order of their creation."""
+        """Returns all `customJobs`, `pipelineJobs` or `schedules`, the oldest first."""
         with self._lock:
-            return [copy.deepcopy(found) for key, found in self._resources.items() if key.startswith(f"{kind}/")]
+            return [copy.deepcopy(resource) for key, resource in self._resources.items() if key.startswith(f"{kind}/")]
 
     def delete(self, name: str) -> None:
-        """Deletes a resource, whatever its state, and ends its processes."""
+        """Deletes a resource in any state, and ends its processes."""
         with self._lock:
             self.pools.remove(self._find(name).name)
             del self._resources[_key(name)]
 
     def pids(self, name: str) -> dict[str, int]:
-        """Replica -> process, of those of a custom job that run."""
+        """Returns replica -> process id, for the running replicas of a custom job."""
         with self._lock:
             return self.pools.pids(name)
 
     def printed(self, name: str, replica: str = "workerpool0-0") -> str:
-        """What a replica of a custom job has printed so far, all of its starts together."""
+        """Returns the output of a replica of a custom job, over all of its starts."""
         log = self._folder / name.rpartition("/")[2] / f"{replica}.log"
         return log.read_text() if log.exists() else ""
 
@@ -334,7 +348,7 @@ class VertexApi:
             job.error = status_pb2.Status(code=code, message=error)
         _stamp(job)
 
-    # What is asked of the service.
+    # Requests to the service.
 
     def answer(self, method: str, path: str, query: dict[str, str], body: bytes) -> Document:
         """Answers a request.
@@ -450,16 +464,16 @@ class VertexApi:
         self._change(name, _Change(f"{kind}_STATE_CANCELLING"))
 
     def _list(self, kind: str, query: dict[str, str]) -> Document:
-        """A page of what a filter leaves, the newest first."""
+        """Returns a page of the resources that match a filter, the latest first."""
         selects = _selector(query.get("filter", ""))
-        found = [each for each in reversed(self.all(kind)) if selects(each)]
+        matching = [resource for resource in reversed(self.all(kind)) if selects(resource)]
         start, size = int(query.get("pageToken") or 0), min(int(query.get("pageSize") or 100), 100)
-        page = found[start : start + size]
-        for each in page:
-            if kind == "pipelineJobs" and "job_detail" in each:
-                del each.job_detail  # not in lists, as its documents say
-        token = {"nextPageToken": str(start + size)} if len(found) > start + size else {}
-        return {kind: [_document(each, query) for each in page], **token} if page else {}
+        page = matching[start : start + size]
+        for resource in page:
+            if kind == "pipelineJobs" and "job_detail" in resource:
+                del resource.job_detail  # lists leave it out, as documented
+        token = {"nextPageToken": str(start + size)} if len(matching) > start + size else {}
+        return {kind: [_document(resource, query) for resource in page], **token} if page else {}
 
 
 def _key(name: str) -> str:
@@ -486,9 +500,9 @@ def _stamp(resource: Any) -> None:
 
 
 def _refuse(errors: Errors) -> None:
-    found = list(errors)
-    if found:
-        lines = [f"{number}.Field: {field}; Message: {message}\t" for number, (field, message) in enumerate(found, 1)]
+    listed = list(errors)
+    if listed:
+        lines = [f"{number}.Field: {field}; Message: {message}\t" for number, (field, message) in enumerate(listed, 1)]
         raise ApiError(400, "List of found errors:\t" + "".join(lines))
 
 
@@ -498,7 +512,10 @@ def _denied(request: Request) -> str:
 
 
 def _selector(text: str) -> Callable[[Any], bool]:
-    """What a filter leaves: terms on labels, state, display_name and schedule_name, joined by AND."""
+    """Returns a test for a filter.
+
+    A filter has terms on labels, state, display_name and schedule_name, joined by AND.
+    """
     terms = []
     for part in re.split(r"\s+AND\s+", text.strip()) if text.strip() else []:
         match = _TERM.fullmatch(part)
@@ -508,15 +525,15 @@ def _selector(text: str) -> Callable[[Any], bool]:
         terms.append((key or match[1], match[2], match[4] if match[3] is None else match[3]))
 
     def selects(resource: Any) -> bool:
-        for key, operator, wanted in terms:
+        for key, operator, operand in terms:
             if key.startswith("labels."):
                 value = resource.labels.get(key.removeprefix("labels."))
             else:
                 value = resource.state.name if key == "state" else getattr(resource, key, None)
             if operator == ":":
-                matches = value is not None and wanted in ("*", value)
+                matches = value is not None and operand in ("*", value)
             else:
-                matches = (value == wanted) == (operator == "=")
+                matches = (value == operand) == (operator == "=")
             if not matches:
                 return False
         return True
@@ -525,7 +542,7 @@ def _selector(text: str) -> Callable[[Any], bool]:
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = False  # they are waited for when the server is closed
+    daemon_threads = False  # closing the server waits for them
 
     def __init__(self, api: VertexApi):
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -535,12 +552,12 @@ class _Server(http.server.ThreadingHTTPServer):
         return time.monotonic() >= self.api.reachable_at
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # which is a client that has left
+        if not isinstance(sys.exc_info()[1], OSError):  # an OSError means that the client has left
             super().handle_error(request, client_address)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request a connection, so that no thread is left waiting for another."""
+    """Answers one request per connection, so that no thread keeps waiting."""
 
     timeout = 30
     server: _Server
@@ -558,7 +575,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except ApiError as error:
             answer, code = error.document, error.code
         except Exception as error:
-            self._send(500, ApiError(500, f"the stand-in failed: {error!r}").document)
+            self._send(500, ApiError(500, f"the fake failed: {error!r}").document)
             raise
         self._send(code, answer)
 

@@ -1,13 +1,17 @@
-"""A stand-in for Vertex AI Pipelines: takes a pipeline job, and runs the command of every task's container as a process.
+"""Runs pipeline jobs as Vertex AI Pipelines does, with a process for each task.
 
-It does what is documented of the service, and what TFX's entrypoint and its tests say of it, for schema 2.0.0: gives
-parameters their values, tells a task by ExecutorInput with names of artifacts as the managed metadata store has them, runs
-the driver that a container names in its lifecycle before it, tries a task again as its policy says (but at once), and hands
-on what a task says of its outputs. Containers are none: a task sees this machine, and addresses of buckets are replaced by
-others that can be reached from here.
+It does what is documented of the service, and what TFX's entrypoint and its tests
+expect, for schema 2.0.0. It gives parameters their values. It passes an ExecutorInput
+to each task, with artifact names like those of the managed metadata store. It runs the
+driver in a container's lifecycle first, retries tasks by their policies (but at once),
+and passes on the outputs of tasks. There are no containers: a task sees this machine,
+and addresses of buckets are replaced by others that this machine can reach.
 
-Sources: https://cloud.google.com/vertex-ai/docs/pipelines/build-pipeline, the protobufs of kfp-pipeline-spec, and in TFX
-`orchestration/kubeflow/v2`: container/kubeflow_v2_run_executor.py, container/testdata and file_based_example_gen/driver.py.
+Sources: https://cloud.google.com/vertex-ai/docs/pipelines/build-pipeline, the protobufs
+  of
+kfp-pipeline-spec, and in TFX's `orchestration/kubeflow/v2`:
+container/kubeflow_v2_run_executor.py, container/testdata and
+file_based_example_gen/driver.py.
 """
 
 import contextlib
@@ -38,8 +42,8 @@ class TaskError(Exception):
     """A task failed.
 
     Attributes:
-      task: Its name.
-      log: What it printed.
+      task: Name of the task.
+      log: Output of the task.
     """
 
     def __init__(self, task: str, log: str):
@@ -49,14 +53,15 @@ class TaskError(Exception):
 
 @dataclass
 class Run:
-    """A pipeline job, when it is done.
+    """A pipeline job that has ended.
 
     Attributes:
       tasks: Names of the tasks whose containers ran, in their order.
-      outputs: Task -> name -> its output artifact, a RuntimeArtifact; what a resolver has not found is not there.
-      parameters: Task -> name -> its output parameter, a Value.
+      outputs: Task -> name -> output artifact, a RuntimeArtifact. Models that a
+        resolver has not found are missing.
+      parameters: Task -> name -> output parameter, a Value.
       inputs: Task -> its ExecutorInput.
-      logs: Task -> what it printed, all of its tries together.
+      logs: Task -> output of all of its attempts.
     """
 
     tasks: list[str] = field(default_factory=list)
@@ -71,12 +76,13 @@ class VertexPipelines:
     """The service in one project and location.
 
     Attributes:
-      folder: For what tasks print.
-      places: Beginning of an address -> what stands there instead, in all of a job.
-      number: The project's number.
+      folder: Folder for the output of tasks.
+      places: Beginning of an address -> its replacement, everywhere in a job.
+      number: Number of the project.
       location: The location.
-      environment: Environment variables of every task: what its image holds.
-      connected: Words after `connected.py` for tasks that reach the service's API, by their names.
+      environment: Environment variables of every task, as of its image.
+      connected: Task -> arguments of `connected.py`, for tasks that use the service's
+        API.
       on_start: Called with the name of each task and its process.
     """
 
@@ -93,14 +99,14 @@ class VertexPipelines:
         """Runs a pipeline job.
 
         Args:
-          job: The PipelineJob, as it was compiled or as the API has it.
-          job_id: Its id.
-          earlier: A run whose outputs other tasks have, as if they were in the cache.
-          only: Tasks that run; empty for all.
+          job: The PipelineJob, as compiled or as the API returns it.
+          job_id: Id of the job.
+          earlier: Run whose outputs the other tasks have, as from the cache.
+          only: Tasks to run; empty for all.
 
         Raises:
           TaskError: A task failed.
-          ValueError: The job is not as the service takes it.
+          ValueError: The service does not accept the job.
         """
         text = json.dumps(job)
         for place, instead in self.places.items():
@@ -113,12 +119,12 @@ class VertexPipelines:
         return execution.result
 
     def new_name(self) -> str:
-        """The name of another artifact."""
+        """Returns the name of a new artifact."""
         return f"projects/{self.number}/locations/{self.location}/metadataStores/default/artifacts/{next(self._ids)}"
 
 
 def _pipeline_spec(document: Document) -> Document:
-    """A pipeline, read by its own types, which refuse what they do not know."""
+    """Reads a pipeline by its own types, which refuse unknown fields."""
     spec: Document = json_format.MessageToDict(json_format.ParseDict(document, pb.PipelineSpec()))
     if spec["schemaVersion"] != "2.0.0":
         raise ValueError(f"schema {spec['schemaVersion']} is not that of TFX's pipelines on Vertex AI")
@@ -128,7 +134,7 @@ def _pipeline_spec(document: Document) -> Document:
 
 @dataclass
 class _Execution:
-    """One run, while it goes on."""
+    """A run in progress."""
 
     service: VertexPipelines
     spec: Document
@@ -137,7 +143,7 @@ class _Execution:
     result: Run
 
     def run(self, earlier: Run | None, only: Collection[str]) -> None:
-        """Runs the tasks, in an order that goes with what they need."""
+        """Runs the tasks in the order of their dependencies."""
         waiting = dict(self.spec["root"]["dag"]["tasks"])
         if only:
             self.result.outputs.update(earlier.outputs if earlier else {})
@@ -153,7 +159,7 @@ class _Execution:
 
     def _task(self, name: str, task: Document) -> dict[str, Document]:
         if unknown := set(task) - _OF_TASKS:
-            raise ValueError(f"{name}: the stand-in knows nothing of {sorted(unknown)}")
+            raise ValueError(f"{name}: the fake does not support {sorted(unknown)}")
         component = self.spec["components"][task["componentRef"]["name"]]
         executor = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]
         if "resolver" in executor:
@@ -161,12 +167,12 @@ class _Execution:
         parameters, artifacts = self._parameters(name, task, component), self._artifacts(name, task, component)
         if "importer" in executor:
             return self._imported(executor["importer"], parameters, component)
-        tries = 1 + int(task.get("retryPolicy", {}).get("maxRetryCount", 0))
-        return self._container(name, component, executor["container"], parameters, artifacts, tries)
+        attempts = 1 + int(task.get("retryPolicy", {}).get("maxRetryCount", 0))
+        return self._container(name, component, executor["container"], parameters, artifacts, attempts)
 
     def _parameters(self, name: str, task: Document, component: Document) -> dict[str, Document]:
-        """Values of a task's parameters, each of the type that the component declares."""
-        given = {}
+        """Returns a task's parameters, each of the type that the component declares."""
+        values = {}
         for key, source in task.get("inputs", {}).get("parameters", {}).items():
             if "taskOutputParameter" in source:
                 output = source["taskOutputParameter"]
@@ -175,23 +181,23 @@ class _Execution:
                 value = self.parameters[source["componentInputParameter"]]
             else:
                 value = source["runtimeValue"]["constantValue"]
-            given[key] = value
+            values[key] = value
         declared = component.get("inputDefinitions", {}).get("parameters", {})
-        wanted = {key: {_KINDS[parameter["type"]]} for key, parameter in declared.items()}
-        if wanted != {key: set(value) for key, value in given.items()}:
-            raise ValueError(f"{name}: its parameters are {given}, and its component declares {declared}")
-        return given
+        kinds = {key: {_KINDS[parameter["type"]]} for key, parameter in declared.items()}
+        if kinds != {key: set(value) for key, value in values.items()}:
+            raise ValueError(f"{name}: its parameters are {values}, and its component declares {declared}")
+        return values
 
     def _artifacts(self, name: str, task: Document, component: Document) -> dict[str, Document]:
-        """What a task's inputs are; one that nobody has found has no artifact."""
-        given = {}
+        """Returns a task's input artifacts; an input that was not found has none."""
+        artifacts = {}
         for key, source in task.get("inputs", {}).get("artifacts", {}).items():
             output = source["taskOutputArtifact"]
-            given[key] = self.result.outputs[output["producerTask"]].get(output["outputArtifactKey"])
+            artifacts[key] = self.result.outputs[output["producerTask"]].get(output["outputArtifactKey"])
         declared = component.get("inputDefinitions", {}).get("artifacts", {})
-        if set(given) != set(declared):
-            raise ValueError(f"{name}: its artifacts are {sorted(given)}, and its component declares {sorted(declared)}")
-        return {key: artifact for key, artifact in given.items() if artifact}
+        if set(artifacts) != set(declared):
+            raise ValueError(f"{name}: its artifacts are {sorted(artifacts)}, and its component declares {sorted(declared)}")
+        return {key: artifact for key, artifact in artifacts.items() if artifact}
 
     def _imported(self, importer: Document, parameters: Mapping[str, Document], component: Document) -> dict[str, Document]:
         address = importer["artifactUri"]
@@ -200,13 +206,13 @@ class _Execution:
         else:
             uri = address["constantValue"]["stringValue"]
         (key,) = component["outputDefinitions"]["artifacts"]
-        given = {"metadata": importer["metadata"]} if "metadata" in importer else {}
-        return {key: {"name": self.service.new_name(), "uri": uri, "type": importer["typeSchema"], **given}}
+        metadata = {"metadata": importer["metadata"]} if "metadata" in importer else {}
+        return {key: {"name": self.service.new_name(), "uri": uri, "type": importer["typeSchema"], **metadata}}
 
     def _container(
-        self, name: str, component: Document, container: Document, parameters: Document, artifacts: Document, tries: int
+        self, name: str, component: Document, container: Document, parameters: Document, artifacts: Document, attempts: int
     ) -> dict[str, Document]:
-        # The id of a task is a signed number of 64 bits.
+        # A task's id is a signed 64-bit number.
         task_root = f"{self.root}/{name}_{int.from_bytes(os.urandom(8), 'big', signed=True)}"
         defined = component.get("outputDefinitions", {})
         outputs = {
@@ -214,7 +220,7 @@ class _Execution:
             for key, definition in defined.get("artifacts", {}).items()
         }
         output_file = f"{task_root}/executor_output.json"
-        # A bucket has no folders, so that none has to be made before it is written to.
+        # A bucket has no folders to create before a write.
         for artifact in outputs.values():
             _path(artifact["uri"]).mkdir(parents=True)
         driver = container.get("lifecycle", {}).get("preCacheCheck")
@@ -222,34 +228,35 @@ class _Execution:
 
         def executor_input() -> Document:
             places = {key: {"outputFile": f"{task_root}/{key}"} for key in defined.get("parameters", {})}
-            told = {"artifacts": {key: {"artifacts": [one]} for key, one in outputs.items()}, "parameters": places}
-            return {"inputs": inputs, "outputs": {**told, "outputFile": output_file}}
+            declared = {"artifacts": {key: {"artifacts": [one]} for key, one in outputs.items()}, "parameters": places}
+            return {"inputs": inputs, "outputs": {**declared, "outputFile": output_file}}
 
         self.result.tasks.append(name)
         self.result.logs[name] = ""
         if driver:
             self._process(name, [*driver["command"], *driver["args"]], container, executor_input())
-            # Its parameters are for whoever reads the file; the service updates artifacts before the executor starts.
-            outputs = _told(name, _path(output_file), outputs)[0]
+            # Its parameters are only for readers of the file. The service updates the
+            # artifacts before the executor starts.
+            outputs = _read_output(name, _path(output_file), outputs)[0]
         self.result.inputs[name] = executor_input()
-        for left in reversed(range(tries)):
+        for attempts_left in reversed(range(attempts)):
             try:
                 self._process(name, [*container["command"], *container["args"]], container, executor_input())
                 break
             except TaskError:
-                if not left:
+                if not attempts_left:
                     raise
-        outputs, self.result.parameters[name] = _told(name, _path(output_file), outputs)
+        outputs, self.result.parameters[name] = _read_output(name, _path(output_file), outputs)
         return outputs
 
-    def _process(self, name: str, words: list[str], container: Document, executor_input: Document) -> None:
-        """Runs a task's container, to its end."""
+    def _process(self, name: str, command: list[str], container: Document, executor_input: Document) -> None:
+        """Runs a task's container until it ends."""
         message = json_format.ParseDict(executor_input, pb.ExecutorInput())
-        words = [word.replace("{{$}}", json_format.MessageToJson(message, indent=None)) for word in words]
-        if unknown := [word for word in words if re.search(r"\{\{\$\.", word)]:
-            raise ValueError(f"{name}: the stand-in has no such placeholders: {unknown}")
-        if words[0] == "python":
-            words[:1] = [
+        command = [argument.replace("{{$}}", json_format.MessageToJson(message, indent=None)) for argument in command]
+        if unknown := [argument for argument in command if re.search(r"\{\{\$\.", argument)]:
+            raise ValueError(f"{name}: the fake has no such placeholders: {unknown}")
+        if command[0] == "python":
+            command[:1] = [
                 sys.executable,
                 str(Path(__file__).with_name("connected.py")),
                 *self.service.connected.get(name, ()),
@@ -259,7 +266,7 @@ class _Execution:
         log = self.service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log"
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                words,
+                command,
                 env=environment,
                 cwd=self.service.folder,
                 stdin=subprocess.DEVNULL,
@@ -282,7 +289,7 @@ class _Execution:
 
 
 def _needs(task: Document) -> set[str]:
-    """Tasks that come before one."""
+    """Returns the tasks that a task depends on."""
     inputs = task.get("inputs", {})
     needed = set(task.get("dependentTasks", ()))
     needed |= {one["taskOutputArtifact"]["producerTask"] for one in inputs.get("artifacts", {}).values()}
@@ -290,23 +297,23 @@ def _needs(task: Document) -> set[str]:
     return needed | {one["taskOutputParameter"]["producerTask"] for one in parameters if "taskOutputParameter" in one}
 
 
-def _told(name: str, file: Path, outputs: Mapping[str, Document]) -> tuple[dict[str, Document], dict[str, Document]]:
-    """What a task says in its ExecutorOutput: its artifacts with what is new of them, and its parameters."""
+def _read_output(name: str, file: Path, outputs: Mapping[str, Document]) -> tuple[dict[str, Document], dict[str, Document]]:
+    """Reads a task's ExecutorOutput: its changed artifacts, and its parameters."""
     output: Document = json_format.MessageToDict(json_format.Parse(file.read_text(), pb.ExecutorOutput()))
     artifacts = dict(outputs)
     for key, listed in output.get("artifacts", {}).items():
-        (told,) = listed["artifacts"]
-        if key not in outputs or told.get("name") not in (None, outputs[key]["name"]):
-            raise ValueError(f"{name}: it has no output {key} of the name {told.get('name')}")
-        if len(json.dumps(told.get("metadata", {}))) > METADATA_BYTES:
+        (reported,) = listed["artifacts"]
+        if key not in outputs or reported.get("name") not in (None, outputs[key]["name"]):
+            raise ValueError(f"{name}: it has no output {key} of the name {reported.get('name')}")
+        if len(json.dumps(reported.get("metadata", {}))) > METADATA_BYTES:
             raise ValueError(f"{name}: the metadata of {key} are more than an artifact can have")
-        artifacts[key] = {**outputs[key], **told}
+        artifacts[key] = {**outputs[key], **reported}
     values = {key: _value(value) for key, value in output.get("parameterValues", {}).items()}
     return artifacts, {**values, **output.get("parameters", {})}
 
 
 def _value(value: Any) -> Document:
-    """A plain value as a Value of schema 2.0.0."""
+    """Returns a plain value as a Value of schema 2.0.0."""
     if isinstance(value, str):
         return {"stringValue": value}
     return {"intValue": str(int(value))} if float(value).is_integer() else {"doubleValue": value}

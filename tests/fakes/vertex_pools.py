@@ -1,6 +1,7 @@
-"""What Vertex AI makes of a custom job: a process on loopback for each replica of its worker pools.
+"""Runs custom jobs as Vertex AI does, with a process on loopback for each replica.
 
-Sources: https://cloud.google.com/vertex-ai/docs/training, pages understanding-training-service and distributed-training.
+Sources: https://cloud.google.com/vertex-ai/docs/training, pages
+understanding-training-service and distributed-training.
 """
 
 import contextlib
@@ -27,25 +28,30 @@ State = types.JobState
 Report = Callable[[str, State, status_pb2.Status | None], None]
 
 POLL_SECONDS = 0.03
-LEAVE_SECONDS = 5.0  # what processes are given to end when the stand-in itself ends
+LEAVE_SECONDS = 5.0  # for processes to end when the fake itself ends
 ROLES = ("chief", "worker", "ps", "evaluator")  # of the worker pools, in TF_CONFIG
 
 
 @dataclass(frozen=True)
 class Options:
-    """How custom jobs are run.
+    """How custom jobs run.
 
-    The service calls the exception of a user's code permanent, which ends the job at once, and others not, which are tried
-    again. It does not tell them apart by exit codes alone, nor do documents and logs agree in all. So a test says which are.
+    The service counts exceptions of user code as permanent, which ends the job at once,
+    and retries other failures. It does not decide by exit codes alone, and its
+    documentation and its logs do not fully agree. So a test chooses which exit codes
+    are permanent.
 
     Attributes:
-      worker_restarts: How often a replica that fails is started again at its place.
-      job_restarts: How often the whole job is started again after that.
-      permanent: Exit codes that are not tried again.
+      worker_restarts: How many times a failed replica is started again.
+      job_restarts: How many times the whole job is started again after that.
+      permanent: Exit codes after which there is no restart.
       grace: Seconds from SIGTERM to SIGKILL.
-      environment: Variables of all processes, beside those of this process and below those of their containers.
-      lone_tf_config: Whether a job of one replica has a TF_CONFIG: logs of the service have it, its documents have it not.
-      evaluator_in_cluster: Whether TF_CONFIG has evaluators in its cluster, which the documents deny. CLUSTER_SPEC has them.
+      environment: Environment variables of all processes. They override those of this
+        process; those of containers override them.
+      lone_tf_config: True if a job with one replica has a TF_CONFIG, as in logs of the
+        service, but not in its documentation.
+      evaluator_in_cluster: True if the cluster in TF_CONFIG has evaluators, which the
+        documentation denies. CLUSTER_SPEC has them.
     """
 
     worker_restarts: int = 5
@@ -60,16 +66,17 @@ class Options:
 class Pools:
     """Runs custom jobs. A context manager; ends every process that it started.
 
-    A state that is final is only reported when no process is left.
+    A final state is reported only after all processes have ended.
 
     Args:
-      folder: For what replicas print: a folder for each job, in it a file for each replica.
-      lock: Held while it reports, and by whoever calls it.
-      report: Told of each new state of a job, and of what went wrong.
-      options: How jobs are run.
+      folder: Folder for the output of replicas: a folder per job, with a file per
+        replica.
+      lock: Held while it reports; callers have to hold it too.
+      report: Called with each new state of a job, and its error.
+      options: How jobs run.
 
     Attributes:
-      held: Whether jobs that are queued stay so, as without quota.
+      held: True if jobs stay in the queue, as without quota.
     """
 
     def __init__(self, folder: Path, lock: threading.RLock, report: Report, options: Options):
@@ -102,16 +109,16 @@ class Pools:
         self._jobs[name].leave(State.JOB_STATE_CANCELLED, status)
 
     def remove(self, name: str) -> None:
-        """Ends a job without a word, and waits for that."""
+        """Ends a job without a report, and waits for its end."""
         if name in self._jobs:
             self._jobs.pop(name).end(0.0, wait=True)
 
     def restart(self, name: str, replica: str) -> None:
-        """Ends a replica and starts it again at its place, as for the maintenance of its machine."""
+        """Ends a replica and starts it again, as for the maintenance of its machine."""
         self._jobs[name].replicas[replica].moves = True
 
     def pids(self, name: str) -> dict[str, int]:
-        """Replica -> process, of those that run."""
+        """Returns replica -> process id, for those that run."""
         replicas = self._jobs[name].replicas if name in self._jobs else {}
         return {key: replica.process.pid for key, replica in replicas.items() if replica.process and replica.poll() is None}
 
@@ -120,9 +127,9 @@ class Pools:
             while not self._ended.wait(POLL_SECONDS):
                 with self._lock:
                     for name, job in list(self._jobs.items()):
-                        told = job.look(self.held)
-                        if told:
-                            self._report(name, told, job.status)
+                        state = job.look(self.held)
+                        if state:
+                            self._report(name, state, job.status)
                         if job.final:
                             del self._jobs[name]
         except BaseException as error:
@@ -133,11 +140,11 @@ class _Job:
     """A custom job that has not ended."""
 
     def __init__(self, name: str, job: types.CustomJob, folder: Path, options: Options):
-        self.status: status_pb2.Status | None = None  # what went wrong
+        self.status: status_pb2.Status | None = None  # the error
         self.final = False
         self._name, self._spec, self._options = name, job.job_spec, options
         self._state = State.JOB_STATE_QUEUED
-        self._next: State | None = None  # while all replicas are ended: what comes then
+        self._next: State | None = None  # the state after the end of all replicas
         self._restarts = 0
         self._started: float | None = None
         counts = [pool.replica_count for pool in self._spec.worker_pool_specs]
@@ -157,12 +164,12 @@ class _Job:
         }
 
     def leave(self, then: State, status: status_pb2.Status | None = None) -> None:
-        """Begins to end all replicas."""
+        """Starts to end all replicas."""
         if self._next in (None, State.JOB_STATE_PENDING):
             self._next, self.status = then, status
 
     def end(self, grace: float, wait: bool = False) -> bool:
-        """Ends all replicas; returns whether they have ended, for which it can wait."""
+        """Ends all replicas; returns True if they have ended."""
         while running := [replica for replica in self.replicas.values() if replica.poll() is None and replica.process]:
             for replica in running:
                 replica.end(grace)
@@ -172,10 +179,10 @@ class _Job:
         return True
 
     def look(self, held: bool) -> State | None:
-        """Does what is to be done now.
+        """Advances the job.
 
         Returns:
-          The new state, where there is one.
+          The new state; None if it is unchanged.
         """
         before = self._state
         if self._next:
@@ -232,7 +239,7 @@ class _Job:
             self.leave(State.JOB_STATE_FAILED, status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=message))
 
     def _variables(self, pool: int, index: int) -> dict[str, str]:
-        """What the service tells a replica."""
+        """Returns the environment variables that the service sets."""
         document = json_format.MessageToDict(types.CustomJobSpec.pb(self._spec), preserving_proto_field_name=True)
         of_all = {"environment": "cloud", "job": json.dumps(document, separators=(",", ":"))}
         hosts = {f"workerpool{number}": addresses for number, addresses in self._cluster.items()}
@@ -253,21 +260,22 @@ class _Job:
 
 
 class _Replica:
-    """A replica: its container as a process with a session of its own, in the folder of what it prints.
+    """A replica: its container's process, in the folder of its output.
 
-    The image has this process's files and Python first on its PATH, and machines mean nothing. There is no Reduction Server
-    here: a replica of it runs without a process.
+    The process has its own session, and finds the Python of this process first on its
+    PATH, and the type of machine has no effect. There is no Reduction Server here: its
+    replicas run without a process.
     """
 
     def __init__(self, container: types.ContainerSpec, variables: Mapping[str, str], log: Path):
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = 0
-        self.moves = False  # whether it is to be ended and started again
+        self.moves = False  # True if it has to be restarted
         self.broken = ""  # why it could not be started
         self.log = log
-        self.printed_before = 0  # size of the log when it was started last
+        self.printed_before = 0  # size of the log at the last start
         self._container, self._variables = container, variables
-        self._deadline: float | None = None  # when it is killed, once it was asked to end
+        self._deadline: float | None = None  # when to kill it, after SIGTERM
 
     def start(self) -> None:
         """Starts it, for the first time or again."""
@@ -299,20 +307,24 @@ class _Replica:
             self.broken = str(error)
 
     def poll(self) -> int | None:
-        """Its exit code, or 128 and the number of the signal that ended it; None while it runs or was not started."""
+        """Returns its exit code, or 128 plus the signal that ended it.
+
+        Returns None while it runs, or before it was started.
+        """
         if self.process is None:
             return 128 if self.broken else None
         if self.process.returncode is None:
             if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 return None
-            # Nothing in a container outlives its first process. Until that is waited for, nobody else gets its number.
+            # Nothing in a container outlives its first process. The number of the
+            # session is not reused until that process has been waited for.
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         code = self.process.returncode
         return code if code >= 0 else 128 - code
 
     def end(self, grace: float) -> None:
-        """Asks it to end, when first called, and kills it when it has not in so many seconds after."""
+        """Sends SIGTERM on the first call, and kills it after a number of seconds."""
         if self.process is None or self.poll() is not None:
             return
         if self._deadline is None:
@@ -323,7 +335,7 @@ class _Replica:
 
 
 def _message(job: str, name: str, code: int, replica: _Replica) -> str:
-    """What the service says of a replica that failed: with the end of what it printed, and where all of it is."""
+    """Describes a failed replica, with its last lines and the address of its logs."""
     if replica.broken:
         reason = f"StartError. \n Termination log message: failed to create containerd task: {replica.broken}"
     else:
@@ -339,7 +351,7 @@ def _message(job: str, name: str, code: int, replica: _Replica) -> str:
 
 
 def _free_addresses(count: int) -> list[str]:
-    """Stands in for the names of machines and their port 2222: addresses on loopback that nobody listens on."""
+    """Returns unused loopback addresses, in place of machines and their port 2222."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -348,7 +360,7 @@ def _free_addresses(count: int) -> list[str]:
 
 
 def _expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replaces `$(NAME)` by a variable where there is one, and `$$` by `$`."""
+    """Replaces `$(NAME)` by an existing variable, and `$$` by `$`."""
     return re.sub(
         r"\$\$|\$\(([-._a-zA-Z0-9]+)\)", lambda match: variables.get(match[1], match[0]) if match[1] else "$", text
     )

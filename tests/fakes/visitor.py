@@ -1,8 +1,12 @@
-"""Visits servers as another user: a fork for each request, a line of JSON on standard input, another as its answer.
+"""Sends requests to servers as another user.
+
+Reads a line of JSON from standard input for each request, and writes one with the
+answer:
 
     {"user": 65534, "what": "tcp", "arguments": [PORT]}
 
-Imports all it needs first, since another user may be unable to read it.
+Each request runs in a fork. All imports come first, since another user may be unable to
+read the modules.
 """
 
 import json
@@ -25,7 +29,7 @@ def tcp(port: int) -> str:
 
 
 def beam(address: str, path: str) -> str:
-    """Returns a file that Beam's server is asked for, or the status of its refusal."""
+    """Requests a file from Beam's server; returns it, or the status of the refusal."""
     file = beam_runner_api_pb2.ArtifactFilePayload(path=path).SerializeToString()
     information = beam_runner_api_pb2.ArtifactInformation(type_urn="beam:artifact:type:file:v1", type_payload=file)
     with grpc.insecure_channel(address) as channel:
@@ -38,7 +42,7 @@ def beam(address: str, path: str) -> str:
 
 
 def tensorflow(port: int, path: str) -> str:
-    """Returns a file that a TensorFlow server is asked for."""
+    """Requests a file from a TensorFlow server, and returns it."""
     with tf.Graph().as_default():
         content = tf.io.read_file(path)
         config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=3_000)

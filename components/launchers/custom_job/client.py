@@ -1,4 +1,8 @@
-"""Requests about CustomJobs to Vertex AI: patient ones, whose refusals say what to do."""
+"""Sends requests about CustomJobs to Vertex AI.
+
+Requests are repeated while the service does not answer, and a refusal becomes an error
+that names the remedy.
+"""
 
 import contextlib
 from typing import Any
@@ -8,34 +12,31 @@ from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud import aiplatform
 from google.cloud.aiplatform.utils import JobClientWithOverride
-from google.cloud.aiplatform_v1.types import CustomJob, JobState
+from google.cloud.aiplatform_v1.types import CustomJob
 from google.protobuf import json_format
 
-from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.custom_job import service_errors
-from tfx_distribute.components.launchers.custom_job.service_errors import CONSOLE, REQUEST_SECONDS
+from tfx_distribute.components.launchers.custom_job import status as custom_job_status
+from tfx_distribute.components.launchers.custom_job.service_errors import (
+    CONSOLE,
+    REQUEST_SECONDS,
+    UNAVAILABLE,
+    call_vertex_ai,
+)
 from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
-CANCEL_SECONDS = 10.0  # for the last requests, of whoever is told to end
-ENDED = (
-    JobState.JOB_STATE_SUCCEEDED,
-    JobState.JOB_STATE_PARTIALLY_SUCCEEDED,
-    JobState.JOB_STATE_FAILED,
-    JobState.JOB_STATE_CANCELLED,
-    JobState.JOB_STATE_EXPIRED,
-)
+CANCEL_SECONDS = 10.0  # for the last requests of a launcher that has to end
 
 
 class CustomJobClient:
-    """Requests about CustomJobs.
+    """Sends requests about the CustomJobs of one region of a project.
 
     Args:
       project: Google Cloud project.
-      location: Its region.
+      location: Region of the jobs.
 
     Raises:
-      ConfigurationError: There are no credentials.
+      ConfigurationError: There are no credentials, or there is no such region.
     """
 
     def __init__(self, project: str, location: str):
@@ -49,79 +50,87 @@ class CustomJobClient:
         except ValueError as error:  # a region that the SDK does not know
             raise ConfigurationError(f"targets.vertex.region: {location}: {error}") from error
 
-    def create(self, request: dict[str, Any]) -> CustomJob:
-        """Creates one; one only, also where an answer is lost."""
+    def create(self, spec: dict[str, Any]) -> CustomJob:
+        """Creates a job, and only one even if an answer is lost.
+
+        Raises:
+          ConfigurationError: The service refuses it, or the SDK is too old for it.
+        """
         message = CustomJob()
         try:
-            json_format.ParseDict(request, CustomJob.pb(message))
+            json_format.ParseDict(spec, CustomJob.pb(message))
         except json_format.ParseError as error:
             raise ConfigurationError(
-                f"the google-cloud-aiplatform of this image does not know all that is asked for ({error}); install a "
-                "newer one"
+                f"the google-cloud-aiplatform of this image does not support all settings of this CustomJob ({error}); "
+                "install a newer one"
             ) from error
-        training = request["labels"][TRAINING_LABEL]
-        before = {job.name for job in self.of(training)}
-        tries = 0
+        training = spec["labels"][TRAINING_LABEL]
+        names_before = {job.name for job in self.list_jobs(training)}
+        is_repeated = False
 
-        def create() -> CustomJob:
-            nonlocal tries
-            tries += 1
-            made = [job for job in self.of(training) if job.name not in before] if tries > 1 else []
-            if made:  # by a try that was not answered
-                return made[0]
+        def create_once() -> CustomJob:
+            nonlocal is_repeated
+            if is_repeated:  # the request before, without an answer, may have created a job
+                created = [job for job in self.list_jobs(training) if job.name not in names_before]
+                if created:
+                    return created[0]
+            is_repeated = True
             return self._client.create_custom_job(parent=self._parent, custom_job=message, timeout=REQUEST_SECONDS)
 
         try:
-            # A quota that is used up is an answer too.
-            return retry.call_with_retries(create, "Vertex AI", lambda error: isinstance(error, service_errors.UNAVAILABLE))
+            # Without TooManyRequests: a quota that is used up does not pass soon.
+            return call_vertex_ai(create_once, transient=UNAVAILABLE)
         except exceptions.GoogleAPICallError as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
     def get(self, name: str) -> CustomJob:
-        """What the service knows of it."""
+        """Returns a job with its current status.
+
+        Raises:
+          TrainingError: It does not exist.
+        """
         try:
-            return service_errors.call_with_retries(lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS))
+            return call_vertex_ai(lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS))
         except exceptions.NotFound as error:
             raise TrainingError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
         except exceptions.GoogleAPICallError as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
-    def of(self, training: str) -> list[CustomJob]:
-        """Those of a training, the latest first."""
-        request = self._of(training)
+    def list_jobs(self, training: str) -> list[CustomJob]:
+        """Returns the jobs of a training, the latest first."""
+        request = self._list_request(training)
         try:
-            found = service_errors.call_with_retries(
-                lambda: list(self._client.list_custom_jobs(request=request, timeout=REQUEST_SECONDS))
-            )
+            jobs = call_vertex_ai(lambda: list(self._client.list_custom_jobs(request=request, timeout=REQUEST_SECONDS)))
         except exceptions.GoogleAPICallError as error:
-            raise self._explained(error) from error
-        return sorted(found, key=lambda job: job.create_time, reverse=True)
-
-    def _of(self, training: str) -> dict[str, str]:
-        return {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
+            raise self._explain(error) from error
+        return sorted(jobs, key=lambda job: job.create_time, reverse=True)
 
     def cancel(self, training: str) -> None:
-        """Cancels those of a training that go on."""
-        # One try: whoever is told to end has no time. The chief notices by itself that nobody follows.
-        request = self._of(training)
-        with contextlib.suppress(exceptions.GoogleAPICallError, *service_errors.UNAVAILABLE):
+        """Cancels the unfinished jobs of a training, if the service answers."""
+        # One request only: a launcher that has to end has no time for more. The chief
+        # notices by itself that no launcher follows it.
+        request = self._list_request(training)
+        with contextlib.suppress(exceptions.GoogleAPICallError, *UNAVAILABLE):
             for job in self._client.list_custom_jobs(request=request, timeout=CANCEL_SECONDS):
-                if job.state not in ENDED:
+                if not custom_job_status.has_ended(job):
                     logging.info("cancelling CustomJob %s", job.name)
                     self._client.cancel_custom_job(name=job.name, timeout=CANCEL_SECONDS)
 
-    def console(self, job: CustomJob) -> str:
-        """Where a person sees it."""
+    def console_url(self, job: CustomJob) -> str:
+        """Returns the address of a job's page in the Google Cloud console."""
         number = job.name.rpartition("/")[2]
         return f"{CONSOLE}/vertex-ai/locations/{self._location}/training/{number}?project={self._project}"
 
-    def logs(self, job: CustomJob) -> str:
-        """Where a person reads what its processes print."""
+    def log_url(self, job: CustomJob) -> str:
+        """Returns the address of the page that shows what a job's processes print."""
         number = job.name.rpartition("/")[2]
         return f"{CONSOLE}/logs/viewer?project={self._project}&resource=ml_job%2Fjob_id%2F{number}"
 
-    def _explained(self, error: exceptions.GoogleAPICallError) -> ConfigurationError:
-        """What an answer means to a person."""
+    def _list_request(self, training: str) -> dict[str, str]:
+        return {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
+
+    def _explain(self, error: exceptions.GoogleAPICallError) -> ConfigurationError:
+        """Returns an error that explains a refusal and names the remedy."""
         where = f"{self._location} of project {self._project}"
         if isinstance(error, exceptions.Forbidden):
             return ConfigurationError(

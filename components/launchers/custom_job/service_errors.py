@@ -1,4 +1,8 @@
-"""Requests to Vertex AI: what their errors are, over gRPC and over REST."""
+"""Sends requests to Vertex AI, and knows which of its errors pass.
+
+Covers errors over gRPC and over REST. Also used by the runner of pipelines on Vertex
+AI.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,6 +18,7 @@ CONSOLE = "https://console.cloud.google.com"
 
 T = TypeVar("T")
 
+# The service cannot be reached, or cannot answer.
 UNAVAILABLE = (
     exceptions.ServerError,
     exceptions.RetryError,
@@ -21,10 +26,21 @@ UNAVAILABLE = (
     requests.exceptions.Timeout,
     auth_exceptions.TransportError,
 )
+TRANSIENT = (*UNAVAILABLE, exceptions.TooManyRequests)
 
 
-def call_with_retries(request: Callable[[], T]) -> T:
-    """Sends a request until there is an answer; see `patience.patiently`."""
-    return retry.call_with_retries(
-        request, "Vertex AI", lambda error: isinstance(error, (*UNAVAILABLE, exceptions.TooManyRequests))
-    )
+def call_vertex_ai(request: Callable[[], T], transient: tuple[type[Exception], ...] = TRANSIENT) -> T:
+    """Sends a request, repeatedly while Vertex AI does not answer.
+
+    Args:
+      request: Sends the request once.
+      transient: Errors after which another request may succeed.
+
+    Returns:
+      The answer.
+
+    Raises:
+      TrainingError: There was no answer for `retry.TIMEOUT_SECONDS`.
+      Exception: The first error that is not transient, as `request` raised it.
+    """
+    return retry.call_with_retries(request, "Vertex AI", lambda error: isinstance(error, transient))

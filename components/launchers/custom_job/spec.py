@@ -1,7 +1,8 @@
-"""A training cluster as a CustomJob of Vertex AI: what the service is told. Pure.
+"""Makes the spec of a CustomJob that runs a training cluster.
 
-The roles of machines follow from their place in the list of worker pools: chief, workers, parameter servers or reduction
-servers, evaluator; a place that is not needed is left empty. Source:
+Pure functions, without requests to Vertex AI. A machine's role follows from the
+position of its worker pool in the list: chief, workers, parameter servers or reduction
+servers, evaluator. A pool that is not needed is left empty. Source:
 https://cloud.google.com/vertex-ai/docs/training/distributed-training
 """
 
@@ -21,34 +22,42 @@ from tfx_distribute.trainer_module.job.cluster import (
 )
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
-# https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server. It has its own command.
+# It has a command of its own. Source:
+# https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
 REDUCTION_SERVER_IMAGE = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
 POOLS = (CHIEF, WORKER, PARAMETER_SERVER, EVALUATOR)
-TRAINING_LABEL = "tfx-distribute-training"  # by which another try of a step finds its job
+TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step finds its job
 
 
 @dataclass(frozen=True)
 class CustomJobSettings:
-    """Where a training runs on Vertex AI. Documents are those of its API, version 1.
+    """Where a training runs on Vertex AI.
+
+    MachineSpec, DiskSpec, Scheduling and EncryptionSpec are messages of version 1 of
+    its API, as JSON values.
 
     Attributes:
-      name: What CustomJobs are called after: the name of the pipeline.
+      name: First part of the names of CustomJobs: the name of the pipeline.
       project: Google Cloud project.
-      location: Its region.
+      location: Region of the project.
       image: Container image of training processes.
       worker: MachineSpec of each training process and of the evaluator.
-      parameter_server: MachineSpec of parameter servers and of the chief that coordinates.
+      parameter_server: MachineSpec of each parameter server, and of a chief that only
+        coordinates.
       reduction_server: MachineSpec of reduction servers.
-      reduction_server_replica_count: How many of them, where `all_reduce` asks for them.
-      training: `custom_job`, `step` for processes in the Trainer's own step, or `auto`: in the step if it is one process.
-      disk_spec: DiskSpec of each machine.
-      scheduling: Scheduling of the job.
-      service_account: Service account that processes act as.
-      network: Network that machines are peered with.
-      tensorboard: Vertex AI TensorBoard instance that logs go to as well.
-      encryption_spec: EncryptionSpec of the job.
+      reduction_server_replica_count: Number of reduction servers, if `all_reduce` asks
+        for them.
+      training: `custom_job`; `step` for processes in the Trainer's own step; or `auto`:
+        in the step if it is a single process.
+      disk_spec: DiskSpec of each machine; empty for the service's default.
+      scheduling: Scheduling of the job; empty for the service's default.
+      service_account: Service account of the processes; None for the service's default.
+      network: Network that the machines are peered with; None for none.
+      tensorboard: Vertex AI TensorBoard instance that also gets the logs; None for
+        none.
+      encryption_spec: EncryptionSpec of the job; empty for none.
       labels: Labels of the job.
-      kind: Tells these settings from others.
+      kind: Tells the kinds of settings apart in their JSON document.
     """
 
     name: str
@@ -70,47 +79,55 @@ class CustomJobSettings:
     kind: Literal["custom_job"] = "custom_job"
 
 
-def request(
+def make_spec(
     name: str, job_address: str, distribution: Distribution, environment: Mapping[str, str], settings: CustomJobSettings
 ) -> dict[str, Any]:
-    """Makes the CustomJob.
+    """Makes the spec of a CustomJob.
 
     Args:
-      name: Name of the training, which a person reads and another try of the step looks for.
-      job_address: Where the processes find the `TrainingJob` document.
-      distribution: Who takes part.
+      name: Name of the training, for people to read and for another attempt of the step
+        to find.
+      job_address: Path or address of the `TrainingJob` document.
+      distribution: Strategy and number of processes.
       environment: Environment variables of each process.
-      settings: What the machines are.
+      settings: Machines, and how they are scheduled.
+
+    Returns:
+      A CustomJob of the API, version 1, as JSON values.
     """
-    spec: dict[str, Any] = {"worker_pool_specs": worker_pools(job_address, distribution, environment, settings)}
-    given = {
+    job_spec: dict[str, Any] = {"worker_pool_specs": worker_pools(job_address, distribution, environment, settings)}
+    optional_fields = {
         "scheduling": dict(settings.scheduling),
         "service_account": settings.service_account,
         "network": settings.network,
         "tensorboard": settings.tensorboard,
     }
-    spec |= {setting: value for setting, value in given.items() if value}
-    if settings.tensorboard:  # which reads logs from a folder below
-        spec["base_output_directory"] = {"output_uri_prefix": job_address.rpartition("/")[0]}
-    document = {"display_name": name, "labels": {**settings.labels, TRAINING_LABEL: name}, "job_spec": spec}
+    job_spec |= {key: value for key, value in optional_fields.items() if value}
+    if settings.tensorboard:  # it reads the logs from a folder below
+        job_spec["base_output_directory"] = {"output_uri_prefix": job_address.rpartition("/")[0]}
+    labels = {**settings.labels, TRAINING_LABEL: name}
+    spec: dict[str, Any] = {"display_name": name, "labels": labels, "job_spec": job_spec}
     if settings.encryption_spec:
-        document["encryption_spec"] = dict(settings.encryption_spec)
-    return document
+        spec["encryption_spec"] = dict(settings.encryption_spec)
+    return spec
 
 
 def worker_pools(
     job_address: str, distribution: Distribution, environment: Mapping[str, str], settings: CustomJobSettings
 ) -> list[dict[str, Any]]:
-    """The worker pools that a strategy needs, each in its place.
+    """Makes the worker pools that a strategy needs, each at its position.
 
     Args:
-      job_address: As in `request`.
-      distribution: As in `request`.
-      environment: As in `request`.
-      settings: As in `request`.
+      job_address: As in `make_spec`.
+      distribution: As in `make_spec`.
+      environment: As in `make_spec`.
+      settings: As in `make_spec`.
+
+    Returns:
+      WorkerPoolSpecs of the API, as JSON values; empty ones for roles without machines.
     """
 
-    def process() -> dict[str, Any]:
+    def training_container() -> dict[str, Any]:
         return {
             "image_uri": settings.image,
             "command": ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address],
@@ -123,10 +140,10 @@ def worker_pools(
 
     pools = {}
     for role, count in replicas_of_roles(distribution).items():
-        computes = uses_accelerators(distribution, ClusterTask(role, 0))
-        pools[role] = pool(settings.worker if computes else settings.parameter_server, count, process())
+        machine = settings.worker if uses_accelerators(distribution, ClusterTask(role, 0)) else settings.parameter_server
+        pools[role] = pool(machine, count, training_container())
     if distribution.all_reduce == strategy_table.REDUCTION_SERVER:
-        servers = {"image_uri": REDUCTION_SERVER_IMAGE}
-        pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, servers)
+        container = {"image_uri": REDUCTION_SERVER_IMAGE}
+        pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, container)
     last = max(POOLS.index(role) for role in pools)
     return [pools.get(role, {}) for role in POOLS[: last + 1]]

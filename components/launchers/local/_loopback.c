@@ -1,10 +1,11 @@
-/* Loaded before all else into local training processes (LD_PRELOAD). Keeps their servers for their owner: TensorFlow's take
- * orders from whoever reaches them, and can neither be told where to listen nor whom to trust:
+/* Keeps other users from connecting to local training processes, into which it is loaded first (LD_PRELOAD).
+ *
+ * TensorFlow's servers run what anybody who reaches them asks for, and have no settings for where to listen or whom to trust:
  * https://github.com/tensorflow/tensorflow/blob/v2.16.2/tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc
  *
  * - A TCP socket that would listen on every interface of the machine listens on loopback only.
- * - A connection is accepted only if the socket at its other end belongs to this user, on this machine, as the kernel says
- *   (sock_diag(7)). Any other is closed before a byte of it is read, also where the kernel gives no answer. */
+ * - A connection is accepted only if, according to the kernel (sock_diag(7)), the socket at its other end belongs to this user
+ *   on this machine. All others are closed before a byte is read, even if the kernel does not answer. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -95,7 +96,7 @@ static int find_socket(const struct end *local, const struct end *remote, struct
   return result;
 }
 
-/* The end that a socket the kernel found has in its answer. */
+/* Reads one end of a socket from the kernel's answer. */
 static struct end answered_end(const struct inet_diag_msg *found, const __be32 *host, __be16 port) {
   struct end end;
   if (found->idiag_family == AF_INET) {
@@ -112,9 +113,9 @@ static int same(struct end one, struct end other) {
   return one.port == other.port && !memcmp(one.host, other.host, sizeof one.host);
 }
 
-/* Tells whether user ids mean the same to the kernel as to this process. In a user namespace, the kernel gives one id
- * (/proc/sys/kernel/overflowuid) for all users that the namespace does not know: to a process that has that id itself, they
- * would look like its owner. */
+/* Returns 1 if a user id from the kernel is certainly that of this process. In a user namespace, the kernel reports all users
+ * that the namespace does not know by one id (/proc/sys/kernel/overflowuid): a process with that id itself could not tell
+ * them from its owner. */
 static int is_own_id(uid_t uid) {
   char text[64] = "";
   unsigned long overflow = 65534;
@@ -136,8 +137,8 @@ static int is_own_id(uid_t uid) {
   return strtoul(next, &next, 10) == 0 && strtoul(next, &next, 10) == 0 && strtoul(next, &next, 10) == 4294967295UL;
 }
 
-/* 0 where the kernel answers no questions about sockets at all: then nobody could be let in, and the Python side warns that
- * users are not told apart. Asked once, before any server listens. */
+/* 0 if the kernel answers no questions about sockets. Every connection is accepted then, as otherwise none could be, and the
+ * Python side warns that other users can connect. Asked once, before any server listens. */
 static int kernel_answers;
 
 __attribute__((constructor)) static void ask_kernel_once(void) {
@@ -155,16 +156,16 @@ static int is_welcome(int fd) {
 
   if (!kernel_answers) return 1;
   if (getsockname(fd, (struct sockaddr *)&name, &size)) return 0;
-  if (!is_inet(&name)) return 1; /* a Unix socket: its folder says who may come */
+  if (!is_inet(&name)) return 1; /* a Unix socket: the permissions of its folder decide */
   here = as_end(&name);
   size = sizeof name;
   if (getpeername(fd, (struct sockaddr *)&name, &size) || !is_inet(&name)) return 0;
   there = as_end(&name);
   if (find_socket(&there, &here, &found)) return 0;
-  /* Without a connected socket the kernel answers with one that listens at `there`, which is somebody else's. */
+  /* If no socket is connected, the kernel answers with one that listens at `there`, which may belong to another user. */
   if (!same(answered_end(&found, found.id.idiag_src, found.id.idiag_sport), there)) return 0;
   if (!same(answered_end(&found, found.id.idiag_dst, found.id.idiag_dport), here)) return 0;
-  /* A socket that its process has closed has no inode, and root's id. */
+  /* A socket that its process has closed has no inode, and the user id of root. */
   return found.idiag_inode != 0 && is_own_id(found.idiag_uid);
 }
 
@@ -176,7 +177,7 @@ int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags) {
   for (;;) {
     int accepted = real_accept4(fd, address, length, flags);
     if (accepted < 0 || is_welcome(accepted)) return accepted;
-    close(accepted); /* and on to the next, as if nobody had come */
+    close(accepted); /* wait for the next, as if there had been no connection */
     if (length) *length = room;
   }
 }
@@ -221,7 +222,7 @@ int listen(int fd, int backlog) {
   socklen_t size = sizeof name;
 
   if (!real_listen) *(void **)&real_listen = dlsym(RTLD_NEXT, "listen");
-  /* One that was never bound would get a port on every interface. */
+  /* A socket that was never bound would get a port on every interface. */
   if (!getsockname(fd, (struct sockaddr *)&name, &size) && is_inet(&name) && as_end(&name).port == 0 &&
       bind(fd, (struct sockaddr *)&name, size))
     return -1;

@@ -1,4 +1,8 @@
-"""The launcher's end of `trainer_module.fork_server`: starts it, tells it what to start, hears what ended."""
+"""Starts the fork server and sends it requests about training processes.
+
+The server is `trainer_module.fork_server`. It answers when a process has started or
+ended.
+"""
 
 import contextlib
 import json
@@ -18,19 +22,24 @@ from tfx_distribute.trainer_module.job.training_job import keras_environment
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
 
-START_TIMEOUT = 300.0  # seconds to import TensorFlow in, on a machine that does much else
-PING_SECONDS = 5.0  # between two questions whether the server is there
-ANSWER_TIMEOUT = 120.0  # seconds without an answer after which it is given up
+START_TIMEOUT = 300.0  # seconds to import TensorFlow, on a machine with much other load
+PING_SECONDS = 5.0  # between two pings
+ANSWER_TIMEOUT = 120.0  # seconds without an answer, after which the server is killed
 
 
 class ForkServer:
-    """A process that has TensorFlow imported and forks training processes.
+    """A process that has imported TensorFlow, and forks training processes.
 
-    It is best started before it is needed: importing takes seconds, in which this process can do something else.
+    Start it before you need it: the import takes seconds, in which the caller can do
+    something else.
 
     Args:
-      log: File for what the server itself prints.
-      keras_version: Generation of Keras that its training processes use.
+      log: File for the output of the server itself.
+      keras_version: Version of Keras that its training processes use, 2 or 3.
+
+    Example:
+      >>> with ForkServer("server.log") as server:
+      ...     server.wait_ready()
     """
 
     def __init__(self, log: str | Path, keras_version: int = 2):
@@ -43,15 +52,15 @@ class ForkServer:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env={**os.environ, **keras_environment(keras_version), **loopback.environment(os.environ)},
-                start_new_session=True,  # a Ctrl-C at the terminal is for the launcher
+                start_new_session=True,  # so that Ctrl-C at the terminal reaches only the launcher
             )
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True, name="fork-server-answers").start()
         self._ready = False
         self._exposure = Exposure.NETWORK
         self._clock = RunningClock()
-        self._pinged = 0.0
-        self._waits_since: float | None = None  # when the first question was asked that has no answer yet
+        self._pinged_at = 0.0
+        self._waiting_since: float | None = None  # when the first unanswered ping was sent
 
     @property
     def pid(self) -> int:
@@ -62,65 +71,81 @@ class ForkServer:
         """Waits until TensorFlow is imported.
 
         Returns:
-          Who can connect to a server of a training process.
+          Who can connect to the servers of training processes.
 
         Raises:
-          TrainingError: It is not, within `START_TIMEOUT`.
+          TrainingError: The import took longer than `START_TIMEOUT`, or failed.
         """
         if not self._ready:
-            began = self._clock.seconds()
+            started_at = self._clock.seconds()
             while not self._ready:
                 with contextlib.suppress(queue.Empty):
                     self._exposure = Exposure(self._take(timeout=1.0)["exposure"])
                     self._ready = True
-                if not self._ready and self._clock.seconds() - began > START_TIMEOUT:
+                if not self._ready and self._clock.seconds() - started_at > START_TIMEOUT:
                     raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}")
         return self._exposure
 
     def start(self, task: str, job: Path, log: Path, environment: dict[str, str]) -> None:
-        """Forks a training process; the answer tells its id. It imports from where this process does."""
+        """Forks a training process with the import path of this process.
+
+        The server answers with its process id.
+
+        Args:
+          task: Name of the process, for later requests and answers.
+          job: File of the `TrainingJob` document.
+          log: File for the output of the process.
+          environment: Environment variables that are added.
+        """
         path = [os.path.abspath(entry) for entry in sys.path]
         self._send({"start": task, "job": str(job), "log": str(log), "environment": environment, "import_path": path})
 
     def signal(self, task: str, number: int) -> None:
-        """Sends a signal to a training process, SIGKILL to all that it started too; none if it has ended."""
+        """Sends a signal to a training process; does nothing if it has ended.
+
+        SIGKILL also goes to every process that it has started.
+        """
         self._send({"signal": task, "number": int(number)})
 
     def next_answer(self, timeout: float) -> dict[str, Any]:
-        """The server's next answer, waited for at most `timeout` seconds.
+        """Returns the server's next answer.
 
-        To be called again and again, as it also notices a server that no longer answers.
+        Call this repeatedly: it also notices a server that no longer answers.
+
+        Args:
+          timeout: Seconds to wait for an answer.
 
         Raises:
-          queue.Empty: None came.
-          TrainingError: The server is gone, or has not answered for `ANSWER_TIMEOUT`.
+          queue.Empty: No answer came in time.
+          TrainingError: The server has ended, or has not answered for `ANSWER_TIMEOUT`.
         """
         now = self._clock.seconds()
-        if now - self._pinged >= PING_SECONDS:
-            self._pinged = now
-            self._waits_since = now if self._waits_since is None else self._waits_since
+        if now - self._pinged_at >= PING_SECONDS:
+            self._pinged_at = now
+            self._waiting_since = now if self._waiting_since is None else self._waiting_since
             self._send({"ping": True})
         try:
             answer = self._take(timeout)
         except queue.Empty:
-            if self._waits_since is not None and self._clock.seconds() - self._waits_since > ANSWER_TIMEOUT:
-                raise self._given_up() from None
+            if self._waiting_since is not None and self._clock.seconds() - self._waiting_since > ANSWER_TIMEOUT:
+                raise self._kill_unresponsive() from None
             raise
-        self._waits_since = None
+        self._waiting_since = None
         return answer
 
     def _take(self, timeout: float) -> dict[str, Any]:
+        """Returns the next answer; raises an error if the server has ended."""
         answer = self._answers.get(timeout=timeout)
         if answer is None:
             self._answers.put(None)
-            end = self.log.read_text(errors="replace").strip().splitlines()[-20:]
-            raise TrainingError("\n".join(["the process that starts training processes ended:", *end]))
+            last_lines = self.log.read_text(errors="replace").strip().splitlines()[-20:]
+            raise TrainingError("\n".join(["the process that starts training processes ended:", *last_lines]))
         return answer
 
     def close(self) -> None:
-        """Kills every training process that is left, and ends the server."""
+        """Kills all remaining training processes and ends the server."""
         if not self._ready:
-            self._process.kill()  # it has started nothing yet, and would finish its import first
+            self._process.kill()  # without processes; otherwise it would finish its import first
         if self._process.stdin and not self._process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -128,7 +153,7 @@ class ForkServer:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel does not let it go yet
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel cannot end it yet
                 self._process.wait(timeout=10)
 
     def __enter__(self) -> "ForkServer":
@@ -138,20 +163,21 @@ class ForkServer:
         self.close()
 
     def _send(self, request: dict[str, Any]) -> None:
+        """Writes a request to the server, and kills a server that does not read it."""
         assert self._process.stdin is not None
         pipe = self._process.stdin.fileno()
-        os.set_blocking(pipe, False)  # a server that is stopped leaves the pipe full
-        left = json.dumps(request).encode() + b"\n"
-        began = self._clock.seconds()
-        with contextlib.suppress(BrokenPipeError):  # the next answer says so
-            while left:
+        os.set_blocking(pipe, False)  # the pipe stays full if the server is stopped
+        unsent = json.dumps(request).encode() + b"\n"
+        started_at = self._clock.seconds()
+        with contextlib.suppress(BrokenPipeError):  # the server has ended: `_take` raises for that
+            while unsent:
                 if select.select([], [pipe], [], 1.0)[1]:
-                    left = left[os.write(pipe, left) :]
-                elif self._clock.seconds() - began > ANSWER_TIMEOUT:
-                    raise self._given_up()
+                    unsent = unsent[os.write(pipe, unsent) :]
+                elif self._clock.seconds() - started_at > ANSWER_TIMEOUT:
+                    raise self._kill_unresponsive()
 
-    def _given_up(self) -> TrainingError:
-        """Kills the server, and with it the training processes."""
+    def _kill_unresponsive(self) -> TrainingError:
+        """Kills the server with its training processes; returns the error to raise."""
         self._process.kill()
         return TrainingError(
             f"the process that starts and ends training processes (pid {self.pid}) did not answer for {ANSWER_TIMEOUT:g} s "
@@ -159,6 +185,7 @@ class ForkServer:
         )
 
     def _listen(self) -> None:
+        """Queues the server's answers, and None when it has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._answers.put(json.loads(line))

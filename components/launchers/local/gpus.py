@@ -1,4 +1,4 @@
-"""Which GPUs of this machine each of several training processes gets."""
+"""Divides the GPUs of this machine among training processes."""
 
 import os
 from pathlib import Path
@@ -7,39 +7,39 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
-def visible() -> list[str]:
-    """The GPUs of this machine that this process was allotted, as CUDA_VISIBLE_DEVICES names them."""
-    allotted = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allotted is not None:
-        return [gpu.strip() for gpu in allotted.split(",") if gpu.strip() and gpu.strip() != "-1"]
+def list_visible() -> list[str]:
+    """Returns this process's GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [gpu.strip() for gpu in visible.split(",") if gpu.strip() and gpu.strip() != "-1"]
     return [str(index) for index in range(len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))]
 
 
-def share(distribution: Distribution, index: int, processes: int, gpus: list[str]) -> list[str] | None:
-    """The GPUs of one of several processes on this machine: processes do not share them.
+def assign(distribution: Distribution, index: int, processes: int, gpus: list[str]) -> list[str] | None:
+    """Returns the GPUs of one of several processes, none of which share a GPU.
 
     Args:
-      distribution: What is asked for.
-      index: Number of the process.
-      processes: How many there are.
-      gpus: The GPUs of this machine.
+      distribution: Strategy, with the accelerators that it asks for.
+      index: Index of the process among those that use accelerators, from 0.
+      processes: Number of processes that use accelerators.
+      gpus: GPUs to divide, as CUDA_VISIBLE_DEVICES names them.
 
     Returns:
-      Names for CUDA_VISIBLE_DEVICES; None to leave it as it is.
+      Names for CUDA_VISIBLE_DEVICES; None to leave the variable unchanged.
 
     Raises:
-      ConfigurationError: There are not enough for all.
+      ConfigurationError: There are not enough GPUs for all processes.
     """
     if distribution.accelerator_type == "cpu":
         return []
     if processes == 1 or (not gpus and distribution.accelerator_type == "auto"):
         return gpus or None
-    each = distribution.accelerator_count
-    if not each or each * processes > len(gpus):
-        most = len(gpus) // processes
-        instead = f"write accelerator_count={most}" if most else "write accelerator_type=cpu, or fewer workers"
+    per_process = distribution.accelerator_count
+    if not per_process or per_process * processes > len(gpus):
+        max_count = len(gpus) // processes
+        instead = f"write accelerator_count={max_count}" if max_count else "write accelerator_type=cpu, or fewer workers"
         raise ConfigurationError(
-            f"accelerator_count: {processes} processes with {each or 'all'} GPUs each, of this machine's "
+            f"accelerator_count: {processes} processes with {per_process or 'all'} GPUs each, of this machine's "
             f"{len(gpus)}; {instead}"
         )
-    return gpus[index * each : (index + 1) * each]
+    return gpus[index * per_process : (index + 1) * per_process]

@@ -1,4 +1,8 @@
-"""The local launcher: a training cluster as processes on this machine's loopback."""
+"""Launches a training cluster as processes on this machine.
+
+Starts the processes, follows them until they end, and ends them if they must not
+continue. They connect over loopback only.
+"""
 
 import contextlib
 import os
@@ -32,8 +36,9 @@ from tfx_distribute.trainer_module.job.cluster import (
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, Progress
 
-# Heartbeats that a process may miss, while others give them, before it is ended. Where all miss them, the machine may have
-# been paused: that is waited for until TensorFlow, too, gives up.
+# How many heartbeats a process may miss before it is ended, while others give theirs.
+# If all miss them, the machine may have been paused: the launcher waits until
+# TensorFlow gives up too.
 MISSED_HEARTBEATS = 3
 
 
@@ -43,14 +48,20 @@ def _log_progress(task: ClusterTask, progress: Progress) -> None:
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """How training runs on this machine; no matter of the pipeline's result, so no part of its parameters.
+    """How training runs on this machine.
+
+    These settings do not affect the pipeline's result, so they are not parameters of
+    it.
 
     Attributes:
-      log_dir: Folder for what each training process prints; None for a new temporary one.
-      base_port: First of the consecutive ports that the cluster listens on; 0 for any free ones.
+      log_dir: Folder for the output of training processes; None for a new temporary
+        one.
+      base_port: First of the consecutive ports that the cluster listens on; 0 for any
+        free ports.
       on_progress: Called with each report of each training process.
-      server: A fork server that is started already; None to start one for each training.
-      gpus: The GPUs to train on, as CUDA_VISIBLE_DEVICES names them; None for those that this process sees.
+      server: Fork server that is already running; None to start one for each training.
+      gpus: GPUs to train on, as CUDA_VISIBLE_DEVICES names them; None for those that
+        this process can see.
     """
 
     log_dir: Path | None = None
@@ -65,29 +76,40 @@ _settings = LocalSettings()
 
 @contextlib.contextmanager
 def settings(new: LocalSettings) -> Iterator[None]:
-    """Has trainings within the block run with other settings. TFX makes the executor, so they cannot be passed to it."""
+    """Temporarily replaces the settings, within the block.
+
+    They cannot be passed to the executor, because TFX creates it.
+
+    Example:
+      >>> with settings(LocalSettings(base_port=20000)):
+      ...     launch(job, work_dir)
+    """
     global _settings
-    before, _settings = _settings, new
+    previous, _settings = _settings, new
     try:
         yield
     finally:
-        _settings = before
+        _settings = previous
 
 
 def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
-    """Trains a job on this machine; again and again from the last save, where processes die of themselves.
+    """Trains in processes of this machine, and returns when they have succeeded.
+
+    If processes die, training starts again from the last save, as `job.recovery`
+    allows.
 
     Args:
-      job: What to train.
-      work_dir: A folder that only its owner can read, for the job document and the processes' reports.
+      job: The training job.
+      work_dir: Folder for the job document and the processes' reports; only its owner
+        may be able to read it.
 
     Returns:
-      What the chief reports.
+      The chief's result.
 
     Raises:
-      ConfigurationError: A port of the cluster is taken, or it is none for this machine, or its processes cannot reach each
-        other.
-      TrainingError: A training process failed; the message holds the end of what it printed.
+      ConfigurationError: A port of the cluster is in use, this machine cannot run the
+        cluster, or its processes cannot connect to each other.
+      TrainingError: A training process failed; the message has its last lines.
     """
     strategy_table.check_all_reduce(job.distribution, "this machine")
     log_dir = _settings.log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
@@ -99,28 +121,57 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         if server is None or server.keras_version != job.schedule.keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.schedule.keras_version))
         exposure = server.wait_ready()
-        if sum(replicas_of_roles(job.distribution).values()) > 1:  # one process alone has no server
-            _warn(loopback.describe(exposure, server.log))
+        if sum(replicas_of_roles(job.distribution).values()) > 1:  # a single process has no server
+            _warn_if(loopback.describe(exposure, server.log))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
         restarts = RestartPolicy(job.recovery.max_restarts, _settings.on_progress)
         while True:
             try:
-                _train(job, job_file, log_dir, temporary, server, restarts)
-                return _result(job, log_dir)
+                _run_attempt(job, job_file, log_dir, temporary, server, restarts)
+                return _read_result(job, log_dir)
             except LostError as lost:
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.describe(lost.failure)) from lost
 
 
-def _warn(message: str) -> None:
+def local_cluster(roles: dict[str, int]) -> Cluster:
+    """Assigns each process of a cluster an address on loopback.
+
+    Args:
+      roles: Role -> number of its processes.
+
+    Raises:
+      ConfigurationError: A port from `base_port` on is in use.
+    """
+    tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
+    ports: list[int] = []
+    with contextlib.ExitStack() as stack:
+        for offset, task in enumerate(tasks):
+            probe = stack.enter_context(socket.socket())
+            port = _settings.base_port and _settings.base_port + offset
+            # As servers do: a port counts as free while its last connections close.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise ConfigurationError(
+                    f"base_port: port {port}, for {task}, cannot be listened on ({error.strerror}); "
+                    f"write another base_port, or leave it out for any {len(tasks)} free ports"
+                ) from error
+            ports.append(probe.getsockname()[1])
+    return Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))
+
+
+def _warn_if(message: str) -> None:
+    """Logs and reports a warning, unless it is empty."""
     if message:
         logging.warning(message)
         _settings.on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Writes a file that its owner alone can read."""
+    """Writes a file that only its owner can read."""
     try:
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
@@ -131,8 +182,8 @@ def _write_private(path: Path, text: str) -> None:
         ) from error
 
 
-def _result(job: TrainingJob, log_dir: Path) -> TrainingResult:
-    """Returns the chief's report of a training whose processes have all ended with exit code 0."""
+def _read_result(job: TrainingJob, log_dir: Path) -> TrainingResult:
+    """Returns the chief's result, after all processes have ended with exit code 0."""
     try:
         return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -142,18 +193,19 @@ def _result(job: TrainingJob, log_dir: Path) -> TrainingResult:
         ) from error
 
 
-def _train(
+def _run_attempt(
     job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: RestartPolicy
 ) -> None:
-    """One try."""
+    """Runs all processes of the cluster once, until they end."""
     cluster = local_cluster(replicas_of_roles(job.distribution))
-    name = uuid.uuid4().hex
-    each = [
+    attempt = uuid.uuid4().hex
+    cluster_processes = [
         Process(
             task,
             job_file,
-            # Whatever a process that is killed leaves in its temporary folder is removed with it.
-            {**_environment(job, cluster, task), "TMPDIR": temporary, TRY: name},
+            # A killed process leaves temporary files, which are removed with this
+            # folder.
+            {**_environment(job, cluster, task), "TMPDIR": temporary, TRY: attempt},
             job_file.parent,
             log_dir,
             is_server(job.distribution, task),
@@ -162,7 +214,7 @@ def _train(
     ]
     heartbeat = job.recovery.heartbeat_timeout_secs
     silence = SilenceMonitor(MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat, job.recovery.progress_timeout_secs)
-    processes = Processes(server, each, restarts.listen, silence)
+    processes = Processes(server, cluster_processes, restarts.listen, silence)
     try:
         processes.start()
         processes.follow(restarts.allow)
@@ -177,41 +229,16 @@ def _train(
 
 
 def _environment(job: TrainingJob, cluster: Cluster, task: ClusterTask) -> dict[str, str]:
-    """What a process is told beside its job: who it is, and which GPUs it has."""
-    available = gpus.visible() if _settings.gpus is None else list(_settings.gpus)
-    # Always set: one that this process has is of another cluster.
+    """Returns the environment variables for a process: its task and its GPUs."""
+    available = gpus.list_visible() if _settings.gpus is None else list(_settings.gpus)
+    # Set in any case: this process may have one of another cluster.
     environment = {TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}"}
-    # NCCL would listen on an address of this machine's network, which all its GPUs have no use for.
+    # NCCL would listen on the machine's network, which GPUs of one machine do not need.
     environment["NCCL_SOCKET_IFNAME"] = os.environ.get("NCCL_SOCKET_IFNAME", "lo")
-    users = [user for user in cluster.tasks if uses_accelerators(job.distribution, user)]
-    share: list[str] | None = []
-    if task in users:
-        share = gpus.share(job.distribution, users.index(task), len(users), available)
-    if share is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(share)
+    gpu_tasks = [other for other in cluster.tasks if uses_accelerators(job.distribution, other)]
+    assigned: list[str] | None = []
+    if task in gpu_tasks:
+        assigned = gpus.assign(job.distribution, gpu_tasks.index(task), len(gpu_tasks), available)
+    if assigned is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(assigned)
     return environment
-
-
-def local_cluster(roles: dict[str, int]) -> Cluster:
-    """Gives each process of a cluster an address on loopback.
-
-    Raises:
-      ConfigurationError: A port is asked for that is taken.
-    """
-    names = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
-    ports: list[int] = []
-    with contextlib.ExitStack() as stack:
-        for offset, task in enumerate(names):
-            probe = stack.enter_context(socket.socket())
-            port = _settings.base_port and _settings.base_port + offset
-            # As servers do: a port whose connections are just closing counts as free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                raise ConfigurationError(
-                    f"base_port: port {port}, for {task}, cannot be listened on ({error.strerror}); "
-                    f"write another base_port, or leave it out for any {len(names)} free ports"
-                ) from error
-            ports.append(probe.getsockname()[1])
-    return Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))

@@ -1,4 +1,7 @@
-"""Keeps the servers of local training processes for this user: see `_loopback.c`."""
+"""Keeps other users from connecting to local training processes.
+
+Loads the library built from `_loopback.c` into them.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,31 +9,38 @@ from pathlib import Path
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
 
-_SEPARATORS = " :"  # of LD_PRELOAD, which knows no quoting
+_SEPARATORS = " :"  # of paths in LD_PRELOAD, which has no way to quote them
 _STRANGERS = {
-    Exposure.NETWORK: "Whoever reaches this machine over the network",
+    Exposure.NETWORK: "Anyone who can reach this machine over the network",
     Exposure.MACHINE: "Every user of this machine",
 }
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that load the library into a process, given its other variables; none without a library."""
+    """Returns the environment variables that load the library into a process.
+
+    Args:
+      environ: The other variables of the process.
+
+    Returns:
+      No variables if there is no library, or LD_PRELOAD cannot hold its path.
+    """
     library = _library()
     if library is None or _has_separator(library):
         return {}
-    before = environ.get("LD_PRELOAD")
-    return {"LD_PRELOAD": f"{library}:{before}" if before else str(library)}
+    preloaded = environ.get("LD_PRELOAD")
+    return {"LD_PRELOAD": f"{library}:{preloaded}" if preloaded else str(library)}
 
 
 def describe(exposure: Exposure, log: Path) -> str:
     """Describes who can connect to training processes; empty if only their owner can.
 
     Args:
-      exposure: As found in a process that was started with `environment`.
-      log: File of what that process printed.
+      exposure: Exposure of a process that was started with `environment`.
+      log: File with the output of that process.
 
     Raises:
-      ConfigurationError: Not even their owner can, so that they cannot work together.
+      ConfigurationError: Not even their owner can, so they cannot work together.
     """
     if exposure is Exposure.OWNER:
         return ""
@@ -46,8 +56,9 @@ def describe(exposure: Exposure, log: Path) -> str:
 
 
 def _reason(exposure: Exposure, log: Path) -> str:
+    """Describes why other users can connect."""
     if exposure is Exposure.MACHINE:
-        return "this kernel does not tell which user a connection comes from (sock_diag)"
+        return "this kernel cannot tell which user a connection comes from (sock_diag)"
     library = _library()
     if library is None:
         return (

@@ -1,4 +1,7 @@
-"""Finds out if the kernel killed a process for want of memory; its exit status is that of any kill."""
+"""Finds out if the kernel killed a process because it ran out of memory.
+
+The exit status cannot tell: it is the same for every SIGKILL.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +12,15 @@ _MACHINE = Path("/proc/vmstat")
 
 @dataclass(frozen=True)
 class OomKills:
-    """The kernel's count of such kills, where a process runs.
+    """The kernel's count of processes that it killed for lack of memory.
 
     Attributes:
-      file: File of the count: that of the process's cgroup, or else of the machine.
-      before: The count when the process started.
+      file: File with the count of the process's cgroup, or else of the machine.
+      count_at_start: The count when the process started.
     """
 
     file: Path
-    before: int
+    count_at_start: int
 
     @staticmethod
     def of(pid: int) -> "OomKills":
@@ -26,12 +29,12 @@ class OomKills:
         return OomKills(file, _read(file) or 0)
 
     def any_since(self) -> bool:
-        """Returns True if there were kills since then."""
-        return (_read(self.file) or 0) > self.before
+        """Returns True if the kernel has killed a process since the start."""
+        return (_read(self.file) or 0) > self.count_at_start
 
 
 def _files(pid: int) -> list[Path]:
-    """Returns the files that may have the count of a process's cgroup, of version 2 and of version 1."""
+    """Returns possible files with the count of a process's cgroup (version 1 or 2)."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -46,6 +49,7 @@ def _files(pid: int) -> list[Path]:
 
 
 def _read(file: Path) -> int | None:
+    """Returns the count in a file; None if it has none."""
     try:
         words = file.read_text(encoding="utf-8").split()
     except OSError:

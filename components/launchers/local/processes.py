@@ -1,4 +1,4 @@
-"""The processes of a local training cluster, as their launcher sees them: starts, follows and ends them."""
+"""Starts, follows and ends the processes of a local training cluster."""
 
 import contextlib
 import queue
@@ -20,10 +20,11 @@ from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
-TERM_SECONDS = 3.0  # what processes are given to end when asked to
-KILL_SECONDS = 30.0  # what the kernel is given to end a killed process, which may have much memory to free
-SAVE_SECONDS = 25.0  # what they are given to save and leave when nothing failed
-# How long to wait for others after a process ended in a way that only follows from what happened to another.
+TERM_SECONDS = 3.0  # for processes to end after SIGTERM
+KILL_SECONDS = 30.0  # for the kernel to end a killed process, which may have much memory to free
+SAVE_SECONDS = 25.0  # for processes to save and end if none has failed
+# Exit codes usually caused by another process's failure, and for how many seconds to
+# wait for the end of that one.
 SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
 LAST_LINES = 20
 MIN_FREE_BYTES = 65536  # with less, a folder counts as full
@@ -36,10 +37,10 @@ class ClusterFailure:
     """Why a cluster failed.
 
     Attributes:
-      message: The words that a person needs.
-      final: Whether another try would fail too.
-      out_of_memory: Whether it was for want of memory.
-      stuck: Whether a process was ended since it made no progress.
+      message: Error message for people.
+      final: True if another attempt would fail too.
+      out_of_memory: True if a process ran out of memory.
+      stuck: True if a process was ended because it made no progress.
     """
 
     message: str
@@ -49,10 +50,10 @@ class ClusterFailure:
 
 
 class LostError(TrainingError):
-    """A cluster failed, and another try may do better.
+    """A cluster failed, and another attempt may succeed.
 
     Attributes:
-      failure: Why.
+      failure: Why it failed.
     """
 
     def __init__(self, failure: ClusterFailure):
@@ -65,18 +66,21 @@ class Process:
     """One process of the cluster.
 
     Attributes:
-      task: Who it is in the cluster.
-      job_file: What it is to do.
-      environment: What it is told beside.
-      work_dir: Where it reports.
-      log_dir: Where it prints.
-      serves: Whether it goes on for as long as the coordinator does, and is ended then.
-      pid: Its process id, once it has started.
-      status: Exit code, or minus the number of the signal that ended it; None while it runs.
-      silence: How long it had given no sign of life when it was killed for that; None if it was not.
-      killed_at: When it was first killed for that, in seconds of the launcher's `RunningClock`.
+      task: Role and index in the cluster.
+      job_file: File of the `TrainingJob` document.
+      environment: Its environment variables.
+      work_dir: Folder that it writes its reports to.
+      log_dir: Folder of the log with its output.
+      is_server: True if it runs for as long as the coordinator does, and is ended then.
+      pid: Process id; 0 until it has started.
+      status: Exit code, or minus the number of the signal that ended it; None while it
+        runs.
+      silence: How long it was silent when it was killed for that; None if it was not.
+      killed_at: When it was first killed for its silence, in seconds of the launcher's
+        `RunningClock`.
       progress: Its last report; None before the first.
-      oom_kills: The kernel's count of processes killed for want of memory, once it has started.
+      oom_kills: The kernel's count of processes that it killed for lack of memory; None
+        until it has started.
     """
 
     task: ClusterTask
@@ -84,44 +88,44 @@ class Process:
     environment: Mapping[str, str]
     work_dir: Path
     log_dir: Path
-    serves: bool = False
+    is_server: bool = False
     pid: int = 0
     status: int | None = None
     silence: Silence | None = None
     killed_at: float = 0.0
     progress: Progress | None = None
     oom_kills: OomKills | None = None
-    _read: int = field(default=0)
+    _bytes_read: int = field(default=0)  # of its reports
 
     @property
     def log(self) -> Path:
-        """File of what it prints."""
+        """Returns the file with its output."""
         return self.log_dir / f"{self.task.file_name}.log"
 
     @property
-    def _progress(self) -> Path:
+    def _progress_file(self) -> Path:
         return self.work_dir / f"{self.task.file_name}.progress"
 
     @property
-    def _error(self) -> Path:
+    def _error_file(self) -> Path:
         return self.work_dir / f"{self.task.file_name}.error"
 
     def start(self, server: ForkServer) -> None:
-        """Starts it; for the first time, or again."""
-        self._error.unlink(missing_ok=True)
-        self._progress.write_bytes(b"")  # it is there from now on, however full the disk gets
-        self.pid, self.status, self.silence, self.progress, self._read = 0, None, None, None, 0
-        told = {**self.environment, PROGRESS_FILE: str(self._progress), failure_report.ERROR_FILE: str(self._error)}
-        server.start(self.task.file_name, self.job_file, self.log, told)
+        """Starts it, for the first time or again."""
+        self._error_file.unlink(missing_ok=True)
+        self._progress_file.write_bytes(b"")  # creates it before the disk can be full
+        self.pid, self.status, self.silence, self.progress, self._bytes_read = 0, None, None, None, 0
+        files = {PROGRESS_FILE: str(self._progress_file), failure_report.ERROR_FILE: str(self._error_file)}
+        server.start(self.task.file_name, self.job_file, self.log, {**self.environment, **files})
 
     def new_progress(self) -> list[Progress]:
-        """The reports since the last call."""
-        with self._progress.open("rb") as file:
-            file.seek(self._read)
+        """Returns the reports since the last call."""
+        with self._progress_file.open("rb") as file:
+            file.seek(self._bytes_read)
             complete, _, _ = file.read().rpartition(b"\n")
         if not complete:
             return []
-        self._read += len(complete) + 1
+        self._bytes_read += len(complete) + 1
         reports = []
         for line in complete.splitlines():
             with contextlib.suppress(ValueError, TypeError):  # cut short by a full disk
@@ -130,23 +134,23 @@ class Process:
         return reports
 
     def signs_of_life(self) -> Signs:
-        """Returns when the file of its reports was last touched, and the CPU time that it has used."""
+        """Returns when it last touched its file of reports, and its CPU time."""
         touched = 0
         with contextlib.suppress(FileNotFoundError):
-            touched = self._progress.stat().st_mtime_ns
+            touched = self._progress_file.stat().st_mtime_ns
         return Signs(touched, cpu_time.seconds(self.pid))
 
     def failure(self) -> ClusterFailure:
-        """Why it failed, with the end of what it printed where it died."""
+        """Describes why it failed, with its last lines if it reported no reason."""
         assert self.status is not None
         final = exit_codes.is_final(self.status)
         killed_for_memory = (
             self.status == -signal.SIGKILL and not self.silence and self.oom_kills is not None and self.oom_kills.any_since()
         )
         out_of_memory = self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory
-        told = failure_report.Failure.read(str(self._error))
-        if told and told.expected:
-            return ClusterFailure(told.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
+        report = failure_report.Failure.read(str(self._error_file))
+        if report and report.expected:
+            return ClusterFailure(report.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
         if self.silence:
             how = self.silence.message
@@ -156,25 +160,28 @@ class Process:
         message = "\n".join(
             [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
             + [f"  {line}" for line in lines[-LAST_LINES:]]
-            + _want_of_space(self.work_dir, self.log_dir)
+            + _disk_full_lines(self.work_dir, self.log_dir)
         )
         return ClusterFailure(message, final, out_of_memory, self.silence is not None and self.silence.busy)
 
 
-def _want_of_space(*folders: Path) -> list[str]:
-    """Returns a line that names a folder on a full disk, where a process could not write why it failed; else none."""
+def _disk_full_lines(*folders: Path) -> list[str]:
+    """Returns a line that names a folder on a full disk; no line if there is none.
+
+    On a full disk, a process could not write why it failed.
+    """
     full = [folder for folder in folders if shutil.disk_usage(folder).free < MIN_FREE_BYTES]
     return [f"no space is left in {full[0]}; free some, or set TMPDIR to another folder"] if full else []
 
 
 class Processes:
-    """All processes of one try.
+    """All processes of one attempt.
 
     Args:
-      server: What starts them.
-      processes: The processes.
-      on_progress: Called with each report of each of them.
-      silence: Finds those that give no sign of life.
+      server: Fork server that starts them.
+      processes: The processes, not yet started.
+      on_progress: Called with each report of each process.
+      silence: Finds processes that give no sign of life.
     """
 
     def __init__(self, server: ForkServer, processes: list[Process], on_progress: ProgressListener, silence: SilenceMonitor):
@@ -190,25 +197,28 @@ class Processes:
             process.start(self._server)
 
     def follow(self, may_restart: Callable[[ClusterFailure], bool]) -> None:
-        """Passes on progress until all that train have ended well.
+        """Passes on progress until all processes have succeeded that are not servers.
 
         Args:
-          may_restart: Asked, when a worker that only serves a coordinator has died, whether to start it again.
+          may_restart: Called when a worker that is a server has died; returns True to
+            start it again.
 
         Raises:
-          LostError: One has not, and another try may do better.
-          TrainingError: One has not, and another would not either; or the kernel does not end one that was killed.
+          LostError: A process failed, and another attempt may succeed.
+          TrainingError: A process failed, and another attempt would fail too; or the
+            kernel does not end a process that was killed.
         """
         deadline: float | None = None
-        while any(process.status is None for process in self._all if not process.serves):
-            self._hear()
+        while any(process.status is None for process in self._all if not process.is_server):
+            self._receive_answer()
             self._pass_on()
             self._check_killed()
             failed = [process for process in self._all if process.status]
             for process in failed:
-                # Training goes on without it, and has its share read again once it is back.
-                lone = process.serves and process.task.role == WORKER and len(failed) == 1 and deadline is None
-                if lone and not process.failure().final and may_restart(process.failure()):
+                # The coordinator continues without it, and gives it work again once it
+                # is back.
+                is_replaceable = process.is_server and process.task.role == WORKER and len(failed) == 1 and deadline is None
+                if is_replaceable and not process.failure().final and may_restart(process.failure()):
                     process.start(self._server)
                 elif deadline is None or process.status not in SECONDARY_EXIT_GRACE:
                     deadline = time.monotonic() + SECONDARY_EXIT_GRACE.get(process.status or 0, 0.0)
@@ -217,42 +227,44 @@ class Processes:
         failures = [(process.status, process.failure()) for process in self._all if process.status]
         if not failures:
             return
-        # Those that only lost the one that died are not the ones to name, if there is another.
-        _, told = min(failures, key=lambda of: (not of[1].final, of[0] in SECONDARY_EXIT_GRACE))
-        if told.final:
-            raise TrainingError(told.message)
-        raise LostError(told)
+        # Name the process that failed first, not those that only lost it.
+        _, cause = min(failures, key=lambda item: (not item[1].final, item[0] in SECONDARY_EXIT_GRACE))
+        if cause.final:
+            raise TrainingError(cause.message)
+        raise LostError(cause)
 
     def save_and_end(self) -> None:
-        """Has them save what they have, and ends them."""
-        training = [process for process in self._all if not process.serves]
+        """Ends all processes, after they have had time to save."""
+        training = [process for process in self._all if not process.is_server]
         try:
             self._signal(training, signal.SIGTERM, SAVE_SECONDS)
-        finally:  # a second Ctrl-C does not wait
+        finally:  # also after a second Ctrl-C, which ends the wait
             self.end()
 
     def end(self) -> None:
-        """Ends what still runs, first asking."""
+        """Ends what still runs: first with SIGTERM, then with SIGKILL."""
         self._signal(self._all, signal.SIGTERM, TERM_SECONDS)
         self.kill()
 
     def kill(self) -> None:
-        """Ends what still runs without asking: of a cluster that lost a process, nobody can save any more."""
+        """Kills what still runs: a cluster that lost a process cannot save any more."""
         self._signal(self._all, signal.SIGKILL, TERM_SECONDS)
 
-    def _signal(self, processes: list[Process], number: int, patience: float) -> None:
+    def _signal(self, processes: list[Process], number: int, timeout: float) -> None:
+        """Sends a signal to processes, and waits for their end until time is up."""
         running = [process for process in processes if process.status is None]
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         try:
             for process in running:
                 self._server.signal(process.task.file_name, number)
             while any(process.status is None for process in running) and time.monotonic() < deadline:
-                self._hear()
+                self._receive_answer()
                 self._pass_on()
         except TrainingError:
-            pass  # the server is gone, and took its processes along
+            pass  # the server has ended, and its processes with it
 
     def _pass_on(self) -> None:
+        """Passes on new reports, and kills processes that hang."""
         for process in self._all:
             for progress in process.new_progress():
                 if progress.stalled_secs:
@@ -261,7 +273,7 @@ class Processes:
                     self._on_progress(process.task, progress)
         running = {p.task.file_name: p.signs_of_life() for p in self._all if p.pid and p.status is None}
         now = self._clock.seconds()
-        hung = self._silence.hung(now, running)
+        hung = self._silence.find_hung(now, running)
         for process in self._all:
             if process.task.file_name in hung:
                 if not process.silence:
@@ -269,7 +281,7 @@ class Processes:
                 self._server.signal(process.task.file_name, signal.SIGKILL)
 
     def _check_killed(self) -> None:
-        """Raises a `TrainingError` if a process still runs long after it was killed because it hung."""
+        """Raises an error if a process still runs long after it was killed."""
         for process in self._all:
             if process.silence and process.status is None and self._clock.seconds() - process.killed_at >= KILL_SECONDS:
                 raise TrainingError(
@@ -280,22 +292,25 @@ class Processes:
                 )
 
     def _report_stall(self, process: Process) -> None:
-        """Says who is waited for: those that are stalled outside TensorFlow hold up those inside."""
+        """Reports which processes hold up training.
+
+        If any are stalled outside TensorFlow, those inside only wait for them.
+        """
         stalled = [p for p in self._all if p.progress and p.progress.stalled_secs and p.status is None]
         culprits = [p for p in stalled if p.progress and not p.progress.in_tensorflow] or stalled
         if process is not culprits[0]:
             return
-        who = " and ".join(
+        names = " and ".join(
             f"{p.task}, which has been in {p.progress.activity} for {p.progress.stalled_secs:.0f} s"
             for p in culprits
             if p.progress
         )
         chief = next((p.progress for p in self._all if p.task == CHIEF_TASK and p.progress), Progress("start"))
-        plain = replace(chief, activity="", stalled_secs=0.0, in_tensorflow=False)
-        self._on_progress(CHIEF_TASK, replace(plain, message=f"waiting for {who}"))
+        report = replace(chief, activity="", stalled_secs=0.0, in_tensorflow=False)
+        self._on_progress(CHIEF_TASK, replace(report, message=f"waiting for {names}"))
 
-    def _hear(self) -> None:
-        """Takes in the server's next answer, if one comes in time."""
+    def _receive_answer(self) -> None:
+        """Handles the server's next answer, if one comes in time."""
         with contextlib.suppress(queue.Empty):
             answer = self._server.next_answer(POLL_SECONDS)
             for process in self._all:

@@ -1,4 +1,4 @@
-"""How often, and how soon, a cluster that lost a process is started again."""
+"""Decides if, and how soon, a cluster that lost a process is started again."""
 
 import time
 
@@ -8,59 +8,60 @@ from tfx_distribute.components.launchers.local.processes import ClusterFailure, 
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
-MAX_SECONDS = 30.0  # between two tries
+MAX_SECONDS = 30.0  # between two attempts
 
 
 class RestartPolicy:
-    """The budget of one training.
+    """Decides on the restarts of one training.
 
     Args:
-      most: Restarts in all.
-      on_progress: Told of each restart, as of each report of a training process.
+      max_restarts: How many restarts are allowed in all.
+      on_progress: Called for each restart, and for each report of a training process.
     """
 
-    def __init__(self, most: int, on_progress: ProgressListener):
-        self._most = most
+    def __init__(self, max_restarts: int, on_progress: ProgressListener):
+        self._max_restarts = max_restarts
         self._on_progress = on_progress
-        self._done = 0
-        self._in_vain = 0  # restarts since training got further than before
-        self._step = self._furthest = 0
-        self._before: ClusterFailure | None = None
+        self._restarts = 0
+        self._vain_restarts = 0  # restarts since the last progress
+        self._step = self._step_at_restart = 0
+        self._last_failure: ClusterFailure | None = None
 
     def listen(self, task: ClusterTask, progress: Progress) -> None:
-        """Takes in a report, and passes it on."""
+        """Notes a report, and passes it on."""
         self._step = max(self._step, progress.step if task == CHIEF_TASK else 0)
         self._on_progress(task, progress)
 
     def allow(self, failure: ClusterFailure) -> bool:
-        """Whether there is another try; waits until it is time for it.
+        """Returns True if there is another attempt, after waiting until it may start.
 
-        The first comes at once, and so does each that follows after some progress. Those in vain wait 1, 2, 4 ... seconds.
+        The first attempt starts at once, and so does each after some progress. Attempts
+        without progress in between wait 1, 2, 4 ... seconds, `MAX_SECONDS` at most.
         """
-        further = self._step > self._furthest
-        if self._done >= self._most or (_again(failure, self._before) and not further):
+        has_progressed = self._step > self._step_at_restart
+        if self._restarts >= self._max_restarts or (_is_repeated(failure, self._last_failure) and not has_progressed):
             return False
-        self._in_vain = 0 if further else self._in_vain + 1
-        self._furthest, self._before = self._step, failure
-        self._done += 1
-        message = f"{failure.message.splitlines()[0]}; restart {self._done} of {self._most}"
+        self._vain_restarts = 0 if has_progressed else self._vain_restarts + 1
+        self._step_at_restart, self._last_failure = self._step, failure
+        self._restarts += 1
+        message = f"{failure.message.splitlines()[0]}; restart {self._restarts} of {self._max_restarts}"
         logging.warning("%s", message)
         self._on_progress(CHIEF_TASK, Progress("start", message=message))
-        if self._in_vain > 1:
-            time.sleep(min(MAX_SECONDS, 2.0 ** (self._in_vain - 2)))
+        if self._vain_restarts > 1:
+            time.sleep(min(MAX_SECONDS, 2.0 ** (self._vain_restarts - 2)))
         return True
 
     def describe(self, failure: ClusterFailure) -> str:
-        """The last failure, with what was tried against it."""
-        if _again(failure, self._before):
+        """Describes the last failure, and why there is no other attempt."""
+        if _is_repeated(failure, self._last_failure):
             if failure.out_of_memory:
                 return f"{failure.message}\nIt ran out of memory at the same training step again; write a smaller batch"
             return f"{failure.message}\nIt made no progress at the same training step again"
-        if not self._most:
+        if not self._max_restarts:
             return failure.message
-        return f"{failure.message}\nAll {self._most} restarts (max_restarts) are used up"
+        return f"{failure.message}\nAll {self._max_restarts} restarts (max_restarts) are used up"
 
 
-def _again(failure: ClusterFailure, before: ClusterFailure | None) -> bool:
-    """Returns True for a failure that gets one more try only, and has had it."""
-    return before is not None and ((failure.out_of_memory and before.out_of_memory) or (failure.stuck and before.stuck))
+def _is_repeated(failure: ClusterFailure, last: ClusterFailure | None) -> bool:
+    """Returns True for a second failure of a kind that is retried only once."""
+    return last is not None and ((failure.out_of_memory and last.out_of_memory) or (failure.stuck and last.stuck))

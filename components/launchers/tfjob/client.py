@@ -1,142 +1,121 @@
-"""Requests about a TFJob to the Kubernetes API: patient ones, whose refusals say what to do."""
+"""Sends requests about a TFJob to the Kubernetes API.
+
+Requests are repeated while the API does not answer, and a refusal becomes an error that
+names the remedy.
+"""
 
 import contextlib
 import json
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import urllib3
-from absl import logging
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
-from tfx_distribute.components.launchers.tfjob import status as tfjob_status
 from tfx_distribute.components.launchers.tfjob.pod_log import LAST_LINES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
-POLL_SECONDS = 2.0
 REQUEST_SECONDS = 30.0  # for one answer
-DELETE_SECONDS = 5.0  # for the last one, of whoever is told to end
+DELETE_SECONDS = 5.0  # for the last request of a launcher that has to end
 JOB_LABEL = "training.kubeflow.org/job-name"
 
 T = TypeVar("T")
 
 
 class TFJobClient:
-    """Requests about one TFJob.
+    """Sends requests about one TFJob.
 
     Attributes:
-      name: Its name.
+      name: Name of the TFJob.
       namespace: Its namespace.
     """
 
     def __init__(self, name: str, namespace: str):
         self.name, self.namespace = name, namespace
         self._custom, self._core = client.CustomObjectsApi(), client.CoreV1Api()
-        self._which = {
+        self._resource = {
             "group": tfjob_manifest.GROUP,
             "version": tfjob_manifest.VERSION,
             "plural": tfjob_manifest.PLURAL,
             "namespace": namespace,
         }
 
-    def create(self, manifest: dict[str, Any], anew: bool = False) -> bool:
-        """Creates it, unless an earlier try of the step has left one that goes on or has succeeded.
-
-        Args:
-          manifest: What to make it from.
-          anew: Whether one that has succeeded is to be made again.
+    def create(self, manifest: dict[str, Any]) -> bool:
+        """Creates the TFJob.
 
         Returns:
-          Whether it is still to be followed.
+          True if it was created, False if one of this name exists already.
+
+        Raises:
+          ConfigurationError: The cluster refuses it.
         """
         try:
-            _patiently(
+            _call_kubernetes(
                 lambda: self._custom.create_namespaced_custom_object(
-                    body=manifest, _request_timeout=REQUEST_SECONDS, **self._which
+                    body=manifest, _request_timeout=REQUEST_SECONDS, **self._resource
                 )
             )
-            logging.info("created TFJob %s in namespace %s", self.name, self.namespace)
         except ApiException as error:
-            if error.status != 409:
-                raise _explained(error, self.name, self.namespace) from error
-            return self._take_over(manifest, anew)
+            if error.status == 409:
+                return False
+            raise self._explain(error) from error
         return True
-
-    def _take_over(self, manifest: dict[str, Any], anew: bool) -> bool:
-        """Does with one that is there already what `create` says."""
-        found = self.get()
-        condition = tfjob_status.condition(found)
-        if condition == "Succeeded" and not anew:
-            logging.info("TFJob %s of an earlier try has succeeded", self.name)
-            return False
-        if "deletionTimestamp" in found["metadata"] or condition in ("Failed", "Succeeded"):
-            logging.info("TFJob %s of an earlier try is over; creating it anew", self.name)
-            self.replace(manifest)
-            return True
-        # It belongs to the pod of the earlier try, and would go with that.
-        owners = {"ownerReferences": manifest["metadata"].get("ownerReferences", [])}
-        self._of_it(
-            lambda: self._custom.patch_namespaced_custom_object(
-                name=self.name, body={"metadata": owners}, _request_timeout=REQUEST_SECONDS, **self._which
-            )
-        )
-        logging.info("TFJob %s goes on already; following it", self.name)
-        return True
-
-    def replace(self, manifest: dict[str, Any]) -> None:
-        """Removes it, and creates it anew when it is gone."""
-        self.delete()
-        deadline = time.monotonic() + retry.PATIENCE_SECONDS
-        with contextlib.suppress(TrainingError):  # it is gone
-            while time.monotonic() < deadline:
-                self.get()
-                time.sleep(POLL_SECONDS)
-        self.create(manifest)
 
     def get(self) -> dict[str, Any]:
-        """What the cluster knows of it."""
-        return self._of_it(
+        """Returns the TFJob with its current status.
+
+        Raises:
+          TrainingError: It does not exist.
+        """
+        return self._call_for_existing(
             lambda: self._custom.get_namespaced_custom_object(
-                name=self.name, _request_timeout=REQUEST_SECONDS, **self._which
+                name=self.name, _request_timeout=REQUEST_SECONDS, **self._resource
             )
         )
 
-    def _of_it(self, request: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Sends a request about the one that is there."""
-        try:
-            return _patiently(request)
-        except ApiException as error:
-            if error.status == 404:
-                raise TrainingError(f"TFJob {self.name} is gone: somebody has deleted it while it was training") from error
-            raise _explained(error, self.name, self.namespace) from error
+    def set_owners(self, owners: list[dict[str, Any]]) -> None:
+        """Replaces the owners of the TFJob.
+
+        Args:
+          owners: The new `ownerReferences`.
+
+        Raises:
+          TrainingError: The TFJob does not exist.
+        """
+        body = {"metadata": {"ownerReferences": owners}}
+        self._call_for_existing(
+            lambda: self._custom.patch_namespaced_custom_object(
+                name=self.name, body=body, _request_timeout=REQUEST_SECONDS, **self._resource
+            )
+        )
 
     def delete(self) -> None:
-        """Removes it and its pods."""
-        # One try: whoever is told to end has no time. The pod that owns it takes it along in any case.
+        """Deletes the TFJob and its pods, if the API answers."""
+        # One request only: a launcher that has to end has no time for more. Kubernetes
+        # deletes the TFJob with the pod that owns it in any case.
         with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
             self._custom.delete_namespaced_custom_object(
-                name=self.name, propagation_policy="Background", _request_timeout=DELETE_SECONDS, **self._which
+                name=self.name, propagation_policy="Background", _request_timeout=DELETE_SECONDS, **self._resource
             )
 
-    def pods(self) -> list[client.V1Pod]:
-        """Its pods."""
+    def list_pods(self) -> list[client.V1Pod]:
+        """Returns the pods of the TFJob."""
         selector = f"{JOB_LABEL}={self.name}"
         try:
-            found = _patiently(
+            pods = _call_kubernetes(
                 lambda: self._core.list_namespaced_pod(
                     self.namespace, label_selector=selector, _request_timeout=REQUEST_SECONDS
                 )
             )
-            return list(found.items)
         except ApiException as error:
-            raise _explained(error, self.name, self.namespace) from error
+            raise self._explain(error) from error
+        return list(pods.items)
 
     def last_lines(self, pod: str) -> list[str]:
-        """The last that a pod printed."""
+        """Returns the last lines that a pod printed; none if its log cannot be read."""
         try:
             answer = self._core.read_namespaced_pod_log(
                 pod,
@@ -151,34 +130,47 @@ class TFJobClient:
         lines: list[str] = answer.data.decode(errors="replace").rstrip().splitlines()
         return lines
 
+    def _call_for_existing(self, request: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Sends a request about a TFJob that has been created."""
+        try:
+            return _call_kubernetes(request)
+        except ApiException as error:
+            if error.status == 404:
+                raise TrainingError(f"TFJob {self.name} is gone: somebody has deleted it while it was training") from error
+            raise self._explain(error) from error
 
-def _patiently(request: Callable[[], T]) -> T:
-    return retry.call_with_retries(request, "the Kubernetes API server", _passes)
+    def _explain(self, error: ApiException) -> ConfigurationError:
+        """Returns an error that explains a refusal and names the remedy."""
+        message = _message(error)
+        # An admission webhook answers 403 too: with it the operator refuses manifests
+        # that it cannot run, which has nothing to do with permissions.
+        if error.status == 403 and "admission webhook" not in message:
+            return ConfigurationError(
+                f"the service account of this step may not run a TFJob in namespace {self.namespace} ({message}); apply "
+                "what `tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
+            )
+        if error.status == 404:
+            return ConfigurationError(
+                f"the cluster does not have TFJobs ({message}); install Kubeflow's Training Operator 1.9, or write "
+                "targets.kubeflow.training: step"
+            )
+        return ConfigurationError(f"the cluster refuses TFJob {self.name}: {message}")
 
 
-def _passes(error: Exception) -> bool:
+def _call_kubernetes(request: Callable[[], T]) -> T:
+    """Sends a request, repeatedly while the API server does not answer."""
+    return retry.call_with_retries(request, "the Kubernetes API server", _is_transient)
+
+
+def _is_transient(error: Exception) -> bool:
+    """Returns True for an error after which another request may succeed."""
     if isinstance(error, ApiException):
         return not error.status or error.status == 429 or error.status >= 500
     return isinstance(error, urllib3.exceptions.HTTPError)
 
 
-def _explained(error: ApiException, name: str, namespace: str) -> ConfigurationError:
-    """What an answer means to a person."""
-    told = _message(error)
-    if error.status == 403 and "admission webhook" not in told:  # by which the operator refuses what it is not made for
-        return ConfigurationError(
-            f"the service account of this step may not run a TFJob in namespace {namespace} ({told}); apply what "
-            "`tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
-        )
-    if error.status == 404:
-        return ConfigurationError(
-            f"the cluster knows no TFJob ({told}); install Kubeflow's Training Operator 1.9, or write "
-            "targets.kubeflow.training: step"
-        )
-    return ConfigurationError(f"the cluster refuses TFJob {name}: {told}")
-
-
 def _message(error: ApiException) -> str:
+    """Returns the API server's own words, where its answer has any."""
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):

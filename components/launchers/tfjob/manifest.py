@@ -1,6 +1,8 @@
-"""A training cluster as a TFJob: what the Training Operator is told. Pure.
+"""Makes the manifest of a TFJob that runs a training cluster.
 
-Source: https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/ and the operator's release 1.9.
+Pure functions, without requests to Kubernetes. Source: release 1.9 of the Training
+Operator and
+https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/
 """
 
 import copy
@@ -22,8 +24,8 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 
 API_VERSION, GROUP, VERSION, PLURAL = "kubeflow.org/v1", "kubeflow.org", "v1", "tfjobs"
 REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS", EVALUATOR: "Evaluator"}
-CONTAINER = "tensorflow"  # which the operator looks for
-KEPT_SECONDS = 24 * 3600  # a TFJob that has ended, for people to look at
+CONTAINER = "tensorflow"  # the operator looks for a container of this name
+KEPT_SECONDS = 24 * 3600  # how long a TFJob is kept after its end, for people to look at
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
@@ -32,16 +34,21 @@ class TFJobSettings:
     """Where a training runs on Kubernetes.
 
     Attributes:
-      name: What TFJobs are called after: the name of the pipeline.
-      worker: Pod of each training process and of the evaluator: a PodTemplateSpec with one container, `tensorflow`.
-      parameter_server: Pod of parameter servers and of the chief that coordinates.
-      training: `tfjob`, `step` for processes in the Trainer's own step, or `auto`: in the step if it is one process.
-      training_dir: Folder or gs:// address that all pods reach; None where the artifacts' addresses are such.
+      name: First part of the names of TFJobs: the name of the pipeline.
+      worker: Pod of each training process and of the evaluator: a PodTemplateSpec with
+        one container, `tensorflow`.
+      parameter_server: Pod of each parameter server, and of a chief that only
+        coordinates.
+      training: `tfjob`; `step` for processes in the Trainer's own step; or `auto`: in
+        the step if it is a single process.
+      training_dir: Folder or gs:// address that all pods can reach; None if they can
+        reach the artifacts' own addresses.
       labels: Labels of the TFJob.
-      queue: Local queue of Kueue.
-      scheduling_policy: The operator's schedulingPolicy: how all pods start together; None where each starts by itself.
-      active_deadline_seconds: Seconds after which the TFJob has failed.
-      kind: Tells these settings from others.
+      queue: Local queue of Kueue; None without Kueue.
+      scheduling_policy: The operator's schedulingPolicy, with which all pods start
+        together; None if each pod starts by itself.
+      active_deadline_seconds: Seconds after which the TFJob fails; None for no limit.
+      kind: Tells the kinds of settings apart in their JSON document.
     """
 
     name: str
@@ -58,18 +65,18 @@ class TFJobSettings:
 
 @dataclass(frozen=True)
 class Owner:
-    """The pod whose end is the end of the TFJob.
+    """The pod that owns a TFJob: Kubernetes deletes the TFJob together with it.
 
     Attributes:
-      name: Its name.
-      uid: Its uid.
+      name: Name of the pod.
+      uid: Uid of the pod.
     """
 
     name: str
     uid: str
 
 
-def manifest(
+def make_manifest(
     name: str,
     job_address: str,
     distribution: Distribution,
@@ -77,25 +84,28 @@ def manifest(
     settings: TFJobSettings,
     owner: Owner | None,
 ) -> dict[str, Any]:
-    """Makes the TFJob.
+    """Makes the manifest of a TFJob.
 
     Args:
       name: Name of the TFJob.
-      job_address: Where the pods find the `TrainingJob` document.
-      distribution: Who takes part.
+      job_address: Path or address of the `TrainingJob` document.
+      distribution: Strategy and number of processes.
       environment: Environment variables of each process.
-      settings: What the pods are, and how they are scheduled.
-      owner: The pod that it belongs to.
+      settings: Pods, and how they are scheduled.
+      owner: Pod that owns the TFJob; None for a TFJob that stays by itself.
+
+    Returns:
+      The manifest, as JSON values.
 
     Raises:
-      ConfigurationError: It is none that Kubernetes can run.
+      ConfigurationError: Kubernetes cannot run this distribution.
     """
     strategy_table.check_all_reduce(distribution, "Kubeflow")
     metadata: dict[str, Any] = {"name": name, "labels": dict(settings.labels)}
     if settings.queue:
         metadata["labels"][QUEUE_LABEL] = settings.queue
     if owner:
-        # When the pod is removed, with its run, the TFJob is too.
+        # When the pod is deleted with its run, Kubernetes deletes the TFJob too.
         metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid}]
     policy: dict[str, Any] = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_SECONDS}
     if settings.active_deadline_seconds:
@@ -110,7 +120,9 @@ def manifest(
         container["command"] = ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address]
         variables = [{"name": key, "value": value} for key, value in sorted(environment.items())]
         container["env"] = [*container.get("env", ()), *variables]
-        # Exit codes of 128 and more, which ours give where another try may do better, are tried again; others are final.
+        # The operator restarts a pod after exit codes from 128 on, and gives up after
+        # others. Training processes exit with such a code if another attempt may
+        # succeed.
         replicas[REPLICA_TYPES[role]] = {"replicas": count, "restartPolicy": "ExitCode", "template": template}
     return {
         "apiVersion": API_VERSION,
@@ -121,4 +133,5 @@ def manifest(
 
 
 def _template(role: str, distribution: Distribution, settings: TFJobSettings) -> Mapping[str, Any]:
+    """Returns the pod template of a role."""
     return settings.worker if uses_accelerators(distribution, ClusterTask(role, 0)) else settings.parameter_server

@@ -1,4 +1,4 @@
-"""What the chief's pod prints, passed on while it does."""
+"""Passes on what the chief's pod prints, while it runs."""
 
 import collections
 import contextlib
@@ -15,23 +15,23 @@ from kubernetes.client.exceptions import ApiException
 from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
-AGAIN_SECONDS = 2.0
+RETRY_SECONDS = 2.0  # between two connections
 LAST_LINES = 20
-SILENT_SECONDS = 120.0  # after which a connection is made anew: it may be none any more
-OVERLAP_SECONDS = 60  # by how much clocks may differ
-SHOWN_SECONDS = 10.0  # between two reports of how far training is
-LAST_SECONDS = 10.0  # to take in what is left when the pod has ended
+SILENT_SECONDS = 120.0  # after which to connect again: the connection may be lost
+OVERLAP_SECONDS = 60  # by which our clock and the cluster's may differ
+PROGRESS_SECONDS = 10.0  # between two reports of progress
+FINISH_SECONDS = 10.0  # to read the rest of the log when the pod has ended
 
 
 class PodLog:
-    """Follows the log of a pod in a thread of its own, and that of the pod that comes in its place.
+    """Follows the log of a pod, and then that of its replacement, in a separate thread.
 
     Args:
       namespace: Namespace of the pod.
-      selector: Labels of the pod; of several, the latest is followed.
+      selector: Label selector of the pod; of several pods, it follows the latest.
 
     Attributes:
-      last_lines: What was passed on last.
+      last_lines: The last lines that were passed on.
     """
 
     def __init__(self, namespace: str, selector: str):
@@ -39,9 +39,9 @@ class PodLog:
         self._core = client.CoreV1Api()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="pod-log")
-        self._last: dict[str, str] = {}  # pod's uid -> time of the last line that was passed on
-        self._passed: dict[str, float] = {}  # pod's uid -> when that was
-        self._shown = 0.0
+        self._last_times: dict[str, str] = {}  # pod's uid -> time of the last line passed on
+        self._passed_on_at: dict[str, float] = {}  # pod's uid -> when that was, by our clock
+        self._progress_shown_at = 0.0
         self.last_lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
     def __enter__(self) -> "PodLog":
@@ -52,21 +52,23 @@ class PodLog:
         self._ended.set()
 
     def finish(self) -> None:
-        """Takes in what is left. To be called when the pod has ended."""
+        """Passes on the rest of the log. Call this when the pod has ended."""
         self._ended.set()
-        self._thread.join(LAST_SECONDS)
+        self._thread.join(FINISH_SECONDS)
 
     def _run(self) -> None:
         while True:
-            last_time = self._ended.is_set()
-            # No such pod yet, or no connection: the other thread tells.
+            is_last_time = self._ended.is_set()
+            # The pod does not exist yet, or there is no connection. The launcher's
+            # thread reports either.
             with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
                 self._follow()
-            if last_time:
+            if is_last_time:
                 return
-            self._ended.wait(AGAIN_SECONDS)
+            self._ended.wait(RETRY_SECONDS)
 
     def _follow(self) -> None:
+        """Passes on the latest pod's log until the connection ends."""
         pods = self._core.list_namespaced_pod(
             self._namespace, label_selector=self._selector, _request_timeout=SILENT_SECONDS
         ).items
@@ -90,23 +92,26 @@ class PodLog:
             stream.release_conn()
 
     def _since(self, uid: str) -> int | None:
-        """How far back to look: not to the beginning, where a long log goes on."""
-        passed = self._passed.get(uid)
-        return None if passed is None else int(time.monotonic() - passed) + OVERLAP_SECONDS
+        """Returns how many seconds back to read a pod's log; None for all of it.
+
+        Reading a long log from its beginning again would take too long.
+        """
+        passed_on_at = self._passed_on_at.get(uid)
+        return None if passed_on_at is None else int(time.monotonic() - passed_on_at) + OVERLAP_SECONDS
 
     def _pass_on(self, uid: str, lines: Iterable[str]) -> None:
         for line in lines:
             at, _, text = line.partition(" ")
-            if at <= self._last.get(uid, ""):
-                continue  # before a connection was lost
-            self._last[uid], self._passed[uid] = at, time.monotonic()
-            told = self._as_text(text)
-            if told:
-                self.last_lines.append(told)
-                logging.info("chief: %s", told)
+            if at <= self._last_times.get(uid, ""):
+                continue  # passed on before the connection was lost
+            self._last_times[uid], self._passed_on_at[uid] = at, time.monotonic()
+            shown = self._as_text(text)
+            if shown:
+                self.last_lines.append(shown)
+                logging.info("chief: %s", shown)
 
     def _as_text(self, line: str) -> str:
-        """A line as people read it; reports of progress only now and then."""
+        """Returns a line for people to read; empty for most reports of progress."""
         if not line.startswith('{"phase"'):
             return line
         try:
@@ -114,16 +119,18 @@ class PodLog:
         except (ValueError, TypeError):
             return line
         now = time.monotonic()
+        is_early = now - self._progress_shown_at < PROGRESS_SECONDS
         stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
-        if progress.phase == "train" and not (progress.message or stall) and now - self._shown < SHOWN_SECONDS:
+        if progress.phase == "train" and is_early and not (progress.message or stall):
             return ""
-        self._shown = now
+        self._progress_shown_at = now
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in (progress.metrics or {}).items())
         where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
         return "; ".join(filter(None, (progress.phase, where, metrics, stall, progress.message)))
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterable[str]:
+    """Splits a stream of bytes into lines of text."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")

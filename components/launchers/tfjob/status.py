@@ -1,4 +1,7 @@
-"""What the cluster says of a TFJob and its pods, understood. Pure."""
+"""Interprets what Kubernetes reports about a TFJob and its pods.
+
+Pure functions, without requests to Kubernetes.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,42 +11,50 @@ from kubernetes import client
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 
 
-def latest(job: dict[str, Any]) -> dict[str, Any]:
-    """The condition that holds and came last; the operator leaves those before it."""
-    holding = [found for found in job.get("status", {}).get("conditions") or () if found["status"] == "True"]
-    # Both, where the chief was done just when another process failed: there is a model.
-    for last in ("Succeeded", "Failed"):
-        for found in holding:
-            if found["type"] == last:
-                return dict(found)
+def latest_condition(job: dict[str, Any]) -> dict[str, Any]:
+    """Returns the latest condition of a TFJob that holds.
+
+    The operator keeps earlier conditions too.
+    """
+    holding = [condition for condition in job.get("status", {}).get("conditions") or () if condition["status"] == "True"]
+    # Both hold if the chief ended just when another process failed. There is a model
+    # then, so success comes first.
+    for last_type in ("Succeeded", "Failed"):
+        for condition in holding:
+            if condition["type"] == last_type:
+                return dict(condition)
     return dict((holding or [{"type": "Created"}])[-1])
 
 
-def condition(job: dict[str, Any]) -> str:
-    """Its type: Created, Running, Restarting, Suspended, Succeeded or Failed."""
-    return str(latest(job)["type"])
+def condition_type(job: dict[str, Any]) -> str:
+    """Returns the type of the latest condition.
+
+    It is one of Created, Running, Restarting, Suspended, Succeeded and Failed.
+    """
+    return str(latest_condition(job)["type"])
 
 
-def state(job: dict[str, Any]) -> str:
-    """The state of a TFJob and of its replicas, in words."""
+def describe(job: dict[str, Any]) -> str:
+    """Describes the state of a TFJob and of its replicas."""
     replicas = []
     for kind, counts in sorted((job.get("status", {}).get("replicaStatuses") or {}).items()):
-        told = [f"{counts[name]} {name}" for name in ("active", "succeeded", "failed") if counts.get(name)]
-        if told:
-            replicas.append(f"{kind} {', '.join(told)}")
-    words = condition(job)
-    if words == "Suspended":
-        words = "Suspended: it waits to be admitted"
-    return "; ".join([words, *replicas])
+        states = [f"{counts[name]} {name}" for name in ("active", "succeeded", "failed") if counts.get(name)]
+        if states:
+            replicas.append(f"{kind} {', '.join(states)}")
+    state = condition_type(job)
+    if state == "Suspended":
+        state = "Suspended: it waits to be admitted"
+    return "; ".join([state, *replicas])
 
 
 @dataclass(frozen=True)
 class Start:
-    """When the operator last started a TFJob.
+    """The time when the operator last started a TFJob.
 
     Attributes:
-      uid: Uid of the TFJob; one that is made anew has another.
-      time: When, in the cluster's words; empty while it is suspended or waits to be started.
+      uid: Uid of the TFJob; one that was deleted and created again has another.
+      time: Time by the cluster's clock, as the cluster writes it; empty while the TFJob
+        is suspended or waits to be started.
     """
 
     uid: str = ""
@@ -51,21 +62,21 @@ class Start:
 
     @staticmethod
     def of(job: dict[str, Any]) -> "Start":
-        """Takes in a TFJob's status, which keeps the time of before while the job is suspended."""
-        suspended = condition(job) == "Suspended"
+        """Reads a TFJob's status, which has an old time while it is suspended."""
+        suspended = condition_type(job) == "Suspended"
         return Start(job["metadata"]["uid"], "" if suspended else job.get("status", {}).get("startTime") or "")
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A pod that may have failed.
+class PodEnd:
+    """How a pod has failed, if it has.
 
     Attributes:
-      name: Its name.
-      how: In which way; empty where it has not.
-      at: When, seconds since 1970.
-      is_final: Whether another try would fail too.
-      last_lines: What it printed last.
+      name: Name of the pod.
+      how: How it failed; empty if it has not failed.
+      at: When it failed, in seconds since 1970; 0 if that is unknown.
+      is_final: True if another attempt would fail too.
+      last_lines: Last lines that it printed.
     """
 
     name: str
@@ -75,30 +86,30 @@ class Ended:
     last_lines: tuple[str, ...] = ()
 
     @staticmethod
-    def of(pod: client.V1Pod) -> "Ended":
-        """Takes in a pod's status."""
+    def of(pod: client.V1Pod) -> "PodEnd":
+        """Reads a pod's status."""
         name = pod.metadata.name
         if pod.status.reason:  # such as Evicted
-            return Ended(name, f"failed ({pod.status.reason}: {pod.status.message or ''})", 0.0)
+            return PodEnd(name, f"failed ({pod.status.reason}: {pod.status.message or ''})", 0.0)
         for status in pod.status.container_statuses or ():
-            ended = (status.state and status.state.terminated) or (status.last_state and status.last_state.terminated)
-            if ended and ended.exit_code:
-                at = ended.finished_at.timestamp() if ended.finished_at else 0.0
-                how = f"ended with exit code {ended.exit_code} ({ended.reason or 'Error'})"
-                return Ended(name, how, at, exit_codes.is_final(ended.exit_code))
-        return Ended(name)
+            end = (status.state and status.state.terminated) or (status.last_state and status.last_state.terminated)
+            if end and end.exit_code:
+                at = end.finished_at.timestamp() if end.finished_at else 0.0
+                how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'})"
+                return PodEnd(name, how, at, exit_codes.is_final(end.exit_code))
+        return PodEnd(name)
 
 
-def waits_for(pod: client.V1Pod) -> str:
-    """Why a pod has found no node yet; empty where it has."""
-    for found in pod.status.conditions or ():
-        if found.type == "PodScheduled" and found.status == "False":
-            return f"waits for a node ({found.reason or 'Pending'}: {found.message or ''})"
+def waits_for_machine(pod: client.V1Pod) -> str:
+    """Describes why a pod has no machine yet; empty if it has one."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"waits for a node ({condition.reason or 'Pending'}: {condition.message or ''})"
     return ""
 
 
 def cannot_start(pod: client.V1Pod) -> str:
-    """Why a pod does not start that has found a node; empty where it does, or may yet."""
+    """Describes why a pod cannot start on its machine; empty if nothing prevents it."""
     for status in pod.status.container_statuses or ():
         waiting = status.state and status.state.waiting
         if waiting and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):

@@ -186,7 +186,7 @@ def run(
         base_port=spec.targets.local.base_port,
         on_progress=on_training,
         server=server,
-        gpus=tuple(launcher_gpus.visible()),
+        gpus=tuple(launcher_gpus.list_visible()),
     )
     with (
         locks.exclusive(str(places.root), "the run folder", "wait until it ends, or write another --root"),

@@ -172,7 +172,7 @@ class Pipelines:
         seen: dict[int, PipelineTaskDetail.State] = {}
         while True:
             with self._explained():
-                job = service_errors.call_with_retries(
+                job = service_errors.call_vertex_ai(
                     lambda: client.get_pipeline_job(name=name, timeout=service_errors.REQUEST_SECONDS)
                 )
             for task in job.job_detail.task_details:

@@ -1,3 +1,5 @@
+"""Tests which model is found as the latest blessed one."""
+
 import socket
 
 import pytest
@@ -32,7 +34,7 @@ def test_the_latest_blessed_model_of_the_pipeline(service):
     bless(service, "taxi", "s3://b/4", 1.0, 500)
     assert blessed_model.find(service.address, "digits", "s3://b") == "s3://b/2"
     assert blessed_model.find(service.address, "taxi", "s3://b/") == "s3://b/4"
-    assert blessed_model.find(service.address, "taxi", "s3://ours") is None, "another team's, of the same name"
+    assert blessed_model.find(service.address, "taxi", "s3://ours") is None, "another team's pipeline has the same name"
 
 
 def test_a_store_that_does_not_answer(monkeypatch):

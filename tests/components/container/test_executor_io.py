@@ -1,10 +1,12 @@
+"""Tests the documents that a step on Kubeflow reads and writes."""
+
 import json
 
 import pytest
 from tfx.components.util import examples_utils
 from tfx.types import artifact_utils, standard_artifacts
 
-from tfx_distribute.components.container import executor_io as execution_lib
+from tfx_distribute.components.container import executor_io
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 EXAMPLES = "title: tfx.Examples\ntype: object\n"
@@ -66,25 +68,25 @@ PATHS = {"inputs/examples": "/s3/bucket/run/examples", "outputs/model": "/s3/buc
 
 @pytest.fixture
 def execution():
-    return execution_lib.read(EXECUTOR_INPUT, COMPONENT, PATHS)
+    return executor_io.read(EXECUTOR_INPUT, COMPONENT, PATHS)
 
 
-def test_types_are_restored_and_what_is_added_is_dropped(execution):
+def test_types_are_restored_and_additions_of_kubeflow_are_dropped(execution):
     (examples,) = execution.inputs["examples"]
     assert isinstance(examples, standard_artifacts.Examples)
     assert (examples.id, examples.uri, examples.span) == (17, "/s3/bucket/run/examples", 3)
     assert artifact_utils.decode_split_names(examples.split_names) == ["train", "eval"]
     assert examples_utils.get_payload_format_string(examples) == "FORMAT_TF_EXAMPLE"
-    assert list(execution.inputs) == ["examples"], "none was given of the other"
+    assert list(execution.inputs) == ["examples"], "the other has no artifacts"
     assert list(execution.outputs) == ["model"]
 
 
 def test_metadata_are_unwrapped(execution):
     (examples,) = execution.inputs["examples"]
-    assert examples.get_int_custom_property("blessed") == 1, "a whole number is one, though JSON has no such"
+    assert examples.get_int_custom_property("blessed") == 1, "whole numbers can be read as such"
     assert examples.get_json_value_custom_property("shards") == [1.0, 2.0]
     assert examples.get_json_value_custom_property("by_split") == {"eval": 1.0}
-    assert examples.get_int_custom_property("span") == 4, "of its own, beside the property of that name"
+    assert examples.get_int_custom_property("span") == 4, "separate from the property of that name"
     assert not examples.has_custom_property("store_session_info")
 
 
@@ -93,15 +95,15 @@ def test_parameters_have_their_types(execution):
     assert [type(value) for value in execution.exec_properties.values()] == [int, float, str]
 
 
-def test_output_is_told_with_addresses(execution):
+def test_output_has_addresses(execution):
     (model,) = execution.outputs["model"]
     model.set_string_custom_property("strategy", "mirrored")
     model.set_int_custom_property("num_replicas", 2)
     model.set_string_custom_property("pushed", "/s3/bucket/run/model/1")
     model.set_json_value_custom_property("losses", [1.0])
     model.set_json_value_custom_property("nothing", None)
-    told = execution_lib.executor_output(execution, {"resolved": "x"})
-    assert json.loads(json.dumps(told)) == {
+    output = executor_io.make_executor_output(execution, {"resolved": "x"})
+    assert json.loads(json.dumps(output)) == {
         "artifacts": {
             "model": {
                 "artifacts": [
@@ -122,27 +124,28 @@ def test_output_is_told_with_addresses(execution):
     }
 
 
-def test_what_is_written_is_read_again(execution):
-    """As by the next step."""
+def test_the_next_step_reads_what_was_written(execution):
     (examples,) = execution.inputs["examples"]
-    outputs = execution_lib.Execution({}, {"examples": [examples]}, {}, execution.addresses)
-    told = execution_lib.executor_output(outputs)["artifacts"]["examples"]
-    again = execution_lib.read({"inputs": {"artifacts": {"examples": told}}}, COMPONENT, PATHS).inputs["examples"][0]
-    assert again.split_names == examples.split_names
-    assert again.span == 3
-    assert again.get_int_custom_property("span") == 4
-    assert again.get_json_value_custom_property("by_split") == {"eval": 1.0}
+    outputs = executor_io.Execution({}, {"examples": [examples]}, {}, execution.addresses)
+    written = executor_io.make_executor_output(outputs)["artifacts"]["examples"]
+    read = executor_io.read({"inputs": {"artifacts": {"examples": written}}}, COMPONENT, PATHS).inputs["examples"][0]
+    assert read.split_names == examples.split_names
+    assert read.span == 3
+    assert read.get_int_custom_property("span") == 4
+    assert read.get_json_value_custom_property("by_split") == {"eval": 1.0}
 
 
 def test_several_artifacts_are_refused():
-    told = json.loads(json.dumps(EXECUTOR_INPUT))
-    told["inputs"]["artifacts"]["examples"]["artifacts"] *= 2
+    executor_input = json.loads(json.dumps(EXECUTOR_INPUT))
+    executor_input["inputs"]["artifacts"]["examples"]["artifacts"] *= 2
     with pytest.raises(ConfigurationError, match="examples: 2 artifacts are given"):
-        execution_lib.read(told, COMPONENT, PATHS)
+        executor_io.read(executor_input, COMPONENT, PATHS)
 
 
 def test_gs_is_left_to_tfx():
-    told = json.loads(json.dumps(EXECUTOR_INPUT).replace("s3://", "gs://"))
-    execution = execution_lib.read(told, COMPONENT, {name: path.replace("/s3", "/gcs") for name, path in PATHS.items()})
+    executor_input = json.loads(json.dumps(EXECUTOR_INPUT).replace("s3://", "gs://"))
+    execution = executor_io.read(
+        executor_input, COMPONENT, {name: path.replace("/s3", "/gcs") for name, path in PATHS.items()}
+    )
     assert execution.inputs["examples"][0].uri == "gs://bucket/run/examples"
     assert execution.addresses == {}

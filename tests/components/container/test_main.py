@@ -1,4 +1,4 @@
-"""Exit codes of a pipeline's step in its container."""
+"""Tests the exit codes of a pipeline's step in its container."""
 
 import argparse
 import json
@@ -15,8 +15,8 @@ def run_on_kubeflow(name: str, executor_input: str) -> int:
 
 
 def run_on_vertex(name: str, executor_input: str) -> int:
-    given = {"executor_class_path": f"leaving.{name}", "json_serialized_invocation_args": executor_input}
-    return vertex.main((argparse.Namespace(**given, json_serialized_inputs_spec_args=None), []))
+    flags = {"executor_class_path": f"leaving.{name}", "json_serialized_invocation_args": executor_input}
+    return vertex.main((argparse.Namespace(**flags, json_serialized_inputs_spec_args=None), []))
 
 
 @pytest.mark.parametrize("run", [run_on_kubeflow, run_on_vertex])

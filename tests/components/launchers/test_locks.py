@@ -1,4 +1,4 @@
-"""A folder that a live run uses is refused to another, and free as soon as that one has ended, however it ended."""
+"""Tests that two live runs cannot use one folder, and that an ended run frees it."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ with locks.exclusive(sys.argv[1], "the run folder", "wait"):
 
 @pytest.fixture
 def hold():
-    """Starts a process that holds the lock of a folder."""
+    """Returns a function that starts a process that holds the lock of a folder."""
     processes = []
 
     def start(folder, *more):
@@ -58,13 +58,13 @@ def test_the_holder_is_named(tmp_path, hold):
     process = hold(tmp_path)
     with pytest.raises(ConfigurationError) as refusal:
         take(tmp_path)
-    words = (
+    parts = (
         f"the run folder {tmp_path} is in use by process {process.pid} on ",
         "running since 20",
         "-c",
         "wait until it ends",
     )
-    assert all(word in str(refusal.value) for word in words)
+    assert all(part in str(refusal.value) for part in parts)
 
 
 @pytest.mark.parametrize("more", [(), ("with a child",)])
@@ -91,7 +91,7 @@ def test_a_folder_that_its_holder_removed_is_free(tmp_path):
 
 
 @pytest.mark.parametrize("plant", [lambda path, victim: path.symlink_to(victim), lambda path, victim: path.mkdir()])
-def test_what_a_stranger_has_put_in_the_place_of_a_lock_is_not_opened(tmp_path, plant):
+def test_a_link_or_folder_in_place_of_the_lock_is_not_opened(tmp_path, plant):
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / "state").mkdir()
@@ -103,7 +103,7 @@ def test_what_a_stranger_has_put_in_the_place_of_a_lock_is_not_opened(tmp_path, 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_user_who_may_not_open_the_lock_is_refused(hold):
-    """And a user who could, could hold it."""
+    """Any user who can open the file could hold the lock."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chmod(folder, 0o777)  # noqa: S103
         hold(folder)
@@ -125,15 +125,15 @@ def test_saved_state_in_use_is_refused_and_removed_once_there_is_a_model(tmp_pat
     folder = tmp_path / "checkpoints"
     outputs = Outputs(str(tmp_path / "model"), str(tmp_path / "run"), str(tmp_path / "result"), str(folder))
     process = hold(folder)
-    taken = f"the saved training state .* is in use by process {process.pid}"
-    with pytest.raises(ConfigurationError, match=taken), saved_state.owned(outputs):
+    message = f"the saved training state .* is in use by process {process.pid}"
+    with pytest.raises(ConfigurationError, match=message), saved_state.owned(outputs):
         raise AssertionError("trains")
     process.kill()
     process.wait()
     (folder / "state.json").write_text("{}")
     with pytest.raises(KeyboardInterrupt), saved_state.owned(outputs):
         raise KeyboardInterrupt
-    assert (folder / "state.json").exists(), "for another try"
+    assert (folder / "state.json").exists(), "for another attempt"
     with saved_state.owned(outputs):
         (tmp_path / "model").mkdir()
     assert not folder.exists()

@@ -314,7 +314,7 @@ def test_training_says_when_strangers_could_take_it_over(isolated, tmp_path):
     """The dynamic linker only prints that it leaves a library out: the training process has to find out by itself."""
     found = isolated("unguarded")
     warning = found["messages"][0]
-    assert warning.startswith("WARNING: Whoever reaches this machine over the network can take over this training")
+    assert warning.startswith("WARNING: Anyone who can reach this machine over the network can take over this training")
     assert f"could not be loaded: see {tmp_path / 'log'}" in warning
     assert "cannot be preloaded" in (tmp_path / "log").read_text()
 

@@ -1,10 +1,9 @@
-"""The CustomJob launcher against a stand-in for Vertex AI, through the real SDK."""
+"""Tests the CustomJob launcher against a fake of Vertex AI, through the real SDK."""
 
 import os
 import signal
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 from running import wait_until
@@ -12,15 +11,9 @@ from vertex_api import VertexApi
 from vertex_pools import Options
 
 from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.custom_job import (
-    client as custom_job_client,
-)
-from tfx_distribute.components.launchers.custom_job import (
-    launcher as custom_job_launcher,
-)
-from tfx_distribute.components.launchers.custom_job import (
-    spec as custom_job_spec,
-)
+from tfx_distribute.components.launchers.custom_job import client as custom_job_client
+from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
+from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -35,15 +28,15 @@ SETTINGS = CustomJobSettings(
     worker={"machine_type": "n1-standard-4"},
     parameter_server={"machine_type": "n1-standard-4"},
 )
-OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # exit codes of ours end a job at once
+OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # our exit codes end a job at once
 
 
 @pytest.fixture
 def api(tmp_path, monkeypatch):
     for module, name, value in (
         (custom_job_launcher, "POLL_SECONDS", 0.1),
-        (retry, "AGAIN_SECONDS", 0.1),
-        (retry, "PATIENCE_SECONDS", 5.0),
+        (retry, "RETRY_SECONDS", 0.1),
+        (retry, "TIMEOUT_SECONDS", 5.0),
     ):
         monkeypatch.setattr(module, name, value)
     (tmp_path / "jobs").mkdir()
@@ -56,21 +49,21 @@ def error_file(tmp_path) -> str:
     return str(tmp_path / "error.json")
 
 
-def request(script: str = "pass", workers: int = 1) -> dict:
-    """A CustomJob whose processes run some Python."""
+def make_spec(script: str = "pass", workers: int = 1) -> dict:
+    """Returns a CustomJob whose processes run a Python script."""
     distribution = Distribution("multi_worker_mirrored", num_workers=workers)
-    made = custom_job_spec.request("digits-1", "gs://b/job.json", distribution, {}, SETTINGS)
-    for pool in made["job_spec"]["worker_pool_specs"]:
+    spec = custom_job_spec.make_spec("digits-1", "gs://b/job.json", distribution, {}, SETTINGS)
+    for pool in spec["job_spec"]["worker_pool_specs"]:
         pool["container_spec"] |= {"command": ["python", "-c", script]}
-    return made
+    return spec
 
 
-def run(error_file: str, script: str = "pass", workers: int = 1, max_restarts: int = 0, anew: bool = False) -> None:
-    custom_job_launcher.run(request(script, workers), SETTINGS, max_restarts, error_file, anew)
+def launch(error_file: str, script: str = "pass", workers: int = 1, max_restarts: int = 0, rerun: bool = False) -> None:
+    custom_job_launcher.launch(make_spec(script, workers), SETTINGS, max_restarts, error_file, rerun=rerun)
 
 
-class Following:
-    """The launcher in a thread of its own, and how it ended."""
+class Launch:
+    """The launcher in a separate thread, and how it ended."""
 
     def __init__(self, *arguments, **options):
         self.error: BaseException | None = None
@@ -79,13 +72,13 @@ class Following:
 
     def _run(self, arguments, options):
         try:
-            run(*arguments, **options)
+            launch(*arguments, **options)
         except BaseException as error:
             self.error = error
 
-    def ended(self) -> BaseException | None:
+    def wait(self) -> BaseException | None:
         self._thread.join(30)
-        assert not self._thread.is_alive(), "it follows without end"
+        assert not self._thread.is_alive(), "the launcher does not end"
         return self.error
 
 
@@ -94,18 +87,18 @@ def jobs(api: VertexApi) -> list:
 
 
 def plan(api: VertexApi, *states: str, error: str = "") -> None:
-    """States of the next job, instead of those that its processes give it."""
+    """Sets the states of the next job, which then do not follow its processes."""
     api.plan(*(f"JOB_STATE_{state}" for state in states), error=error)
 
 
-def created(api: VertexApi) -> str:
+def wait_for_job(api: VertexApi) -> str:
     wait_until(lambda: jobs(api))
     return jobs(api)[0].name
 
 
 def test_a_job_that_succeeds(api, error_file, caplog):
     caplog.set_level("INFO")
-    run(error_file, workers=2)
+    launch(error_file, workers=2)
     (job,) = jobs(api)
     assert job.labels[custom_job_spec.TRAINING_LABEL] == "digits-1"
     number = job.name.rpartition("/")[2]
@@ -114,12 +107,12 @@ def test_a_job_that_succeeds(api, error_file, caplog):
     assert f"CustomJob {job.name}: succeeded" in caplog.text
 
 
-def test_states_in_a_row(api, error_file, caplog):
+def test_each_new_state_is_logged(api, error_file, caplog):
     caplog.set_level("INFO")
     plan(api, "QUEUED", "PENDING", "RUNNING", "PENDING", "RUNNING", "SUCCEEDED")
-    run(error_file)
-    told = [line.rpartition(": ")[2] for line in caplog.text.splitlines() if "CustomJob projects/" in line]
-    assert told[-6:] == ["queued", "pending", "running", "pending", "running", "succeeded"]
+    launch(error_file)
+    states = [line.rpartition(": ")[2] for line in caplog.text.splitlines() if "CustomJob projects/" in line]
+    assert states[-6:] == ["queued", "pending", "running", "pending", "running", "succeeded"]
 
 
 @pytest.mark.parametrize(
@@ -133,13 +126,13 @@ def test_states_in_a_row(api, error_file, caplog):
         ("FAILED", "Internal error occurred.", "failed: Internal error occurred."),
         ("CANCELLED", "", "was cancelled: by somebody"),
         ("CANCELLED", "It has run for longer than its timeout.", "was cancelled: It has run for longer than its timeout."),
-        ("EXPIRED", "", "has waited, or run, longer than it may"),
+        ("EXPIRED", "", "has waited, or run, for longer than allowed"),
     ],
 )
 def test_a_job_that_ends_badly(api, error_file, state, error, message):
     plan(api, "RUNNING", state, error=error)
     with pytest.raises(TrainingError) as raised:
-        run(error_file, max_restarts=3)
+        launch(error_file, max_restarts=3)
     assert message in str(raised.value)
     assert "its logs: https://console.cloud.google.com/logs/viewer?project=project&resource=ml_job%2Fjob_id%2F" in str(
         raised.value
@@ -147,12 +140,12 @@ def test_a_job_that_ends_badly(api, error_file, state, error, message):
     assert len(jobs(api)) == 1
 
 
-def test_a_job_whose_process_asks_for_another_try_is_made_anew(api, error_file, tmp_path):
+def test_a_job_that_may_succeed_the_next_time_is_created_again(api, error_file, tmp_path):
     marker = tmp_path / "tried"
-    # 138 is what a process ends with that has lost a peer.
+    # A process that has lost a peer exits with 138.
     path = f"pathlib.Path({str(marker)!r})"
-    script = f"import pathlib, sys; there = {path}.exists(); {path}.touch(); sys.exit(0 if there else 138)"
-    run(error_file, script, max_restarts=1)
+    script = f"import pathlib, sys; retried = {path}.exists(); {path}.touch(); sys.exit(0 if retried else 138)"
+    launch(error_file, script, max_restarts=1)
     assert [job.state.name for job in sorted(jobs(api), key=lambda job: job.create_time)] == [
         "JOB_STATE_FAILED",
         "JOB_STATE_SUCCEEDED",
@@ -161,74 +154,74 @@ def test_a_job_whose_process_asks_for_another_try_is_made_anew(api, error_file, 
 
 def test_restarts_are_counted(api, error_file):
     with pytest.raises(TrainingError, match=r"(?s)non-zero status of 138.*All restarts \(max_restarts\) are used up"):
-        run(error_file, "import sys; sys.exit(138)", max_restarts=1)
+        launch(error_file, "import sys; sys.exit(138)", max_restarts=1)
     assert len(jobs(api)) == 2
 
 
-def test_an_error_that_would_come_again_ends_the_job_at_once(api, error_file):
-    """The service would start the process again, several times."""
-    following = Following(error_file, "import time; time.sleep(60)", max_restarts=3)
+def test_a_final_failure_ends_the_job_at_once(api, error_file):
+    """Otherwise the service would restart the process several times."""
+    background = Launch(error_file, "import time; time.sleep(60)", max_restarts=3)
     wait_until(lambda: jobs(api) and jobs(api)[0].state.name == "JOB_STATE_RUNNING")
-    Failure("hidden_units: is missing", expected=True, final=False).write(error_file)  # a peer that lost it
+    Failure("hidden_units: is missing", expected=True, final=False).write(error_file)  # of a peer
     Failure("hidden_units: is not there", expected=True, final=True).write(error_file)
-    error = following.ended()
+    error = background.wait()
     assert isinstance(error, TrainingError)
     assert "failed: hidden_units: is not there\nits logs: https://" in str(error)
     wait_until(lambda: jobs(api)[0].state.name == "JOB_STATE_CANCELLED")
 
 
-def test_what_an_earlier_try_said_is_forgotten(api, error_file):
+def test_the_failure_of_an_earlier_attempt_is_removed(api, error_file):
     Failure("no such file", expected=True).write(error_file)
-    run(error_file)
+    launch(error_file)
     assert Failure.read(error_file) is None
 
 
 @pytest.mark.parametrize("status", ["138", "9(SIGKILL)"])
-def test_exit_codes_that_are_worth_another_try(api, error_file, status):
+def test_exit_codes_after_which_a_job_is_created_again(api, error_file, status):
     plan(api, "RUNNING", "FAILED", error=f"The replica workerpool1-0 exited with a non-zero status of {status}. To find out")
-    run(error_file, max_restarts=1)
+    launch(error_file, max_restarts=1)
     assert len(jobs(api)) == 2
 
 
-def test_another_try_follows_the_job_that_goes_on(api, error_file):
+def test_another_attempt_follows_a_running_job(api, error_file):
     script = "import time; time.sleep(3)"
-    first = Following(error_file, script)
+    first = Launch(error_file, script)
     wait_until(lambda: jobs(api))
-    second = Following(error_file, script)
-    assert first.ended() is None
-    assert second.ended() is None
+    second = Launch(error_file, script)
+    assert first.wait() is None
+    assert second.wait() is None
     assert len(jobs(api)) == 1
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_another_try_of_what_has_succeeded(api, error_file, anew):
-    run(error_file)
-    run(error_file, anew=anew)
-    assert len(jobs(api)) == (2 if anew else 1)
+@pytest.mark.parametrize("rerun", [False, True])
+def test_another_attempt_after_success(api, error_file, rerun):
+    launch(error_file)
+    launch(error_file, rerun=rerun)
+    assert len(jobs(api)) == (2 if rerun else 1)
 
 
-def test_another_try_of_what_has_failed(api, error_file):
+def test_another_attempt_after_a_failure(api, error_file):
     plan(api, "FAILED", error="The replica workerpool0-0 exited with a non-zero status of 1.")
     with pytest.raises(TrainingError):
-        run(error_file)
-    run(error_file)
+        launch(error_file)
+    launch(error_file)
     assert len(jobs(api)) == 2
 
 
 def test_a_job_of_another_training_is_not_followed(api, error_file):
-    following = Following(error_file, "import time; time.sleep(60)")
-    name = created(api)
-    other = request()
+    background = Launch(error_file, "import time; time.sleep(60)")
+    name = wait_for_job(api)
+    other = make_spec()
     other["labels"][custom_job_spec.TRAINING_LABEL] = "digits-2"
-    custom_job_launcher.run(other, SETTINGS, 0, error_file)
+    custom_job_launcher.launch(other, SETTINGS, 0, error_file)
     assert len(jobs(api)) == 2
     api.set_state(name, "JOB_STATE_CANCELLED")
-    assert isinstance(following.ended(), TrainingError)
+    assert isinstance(background.wait(), TrainingError)
 
 
 @pytest.mark.parametrize("fault", ["503", "429", "dropped", "unreachable"])
 def test_a_service_that_does_not_answer_for_a_while(api, error_file, fault, caplog):
-    following = Following(error_file, "import time; time.sleep(2)")
+    background = Launch(error_file, "import time; time.sleep(2)")
     wait_until(lambda: jobs(api))
     if fault == "dropped":
         api.drop(times=3)
@@ -236,118 +229,117 @@ def test_a_service_that_does_not_answer_for_a_while(api, error_file, fault, capl
         api.unreachable(1.0)
     else:
         api.fail(int(fault), times=3)
-    assert following.ended() is None
+    assert background.wait() is None
     assert caplog.text.count("Vertex AI does not answer, trying again") == 1
 
 
 def test_a_service_that_does_not_answer_any_more(api, error_file):
-    following = Following(error_file, "import time; time.sleep(60)")
-    name = created(api)
+    background = Launch(error_file, "import time; time.sleep(60)")
+    name = wait_for_job(api)
     api.outage(60)
-    error = following.ended()
+    error = background.wait()
     assert isinstance(error, TrainingError)
     assert "Vertex AI did not answer for 5 s; the last error: " in str(error)
     api.set_state(name, "JOB_STATE_CANCELLED")
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "told"),
+    ("code", "message", "details"),
     [
         (429, "us-central1 of project project has no room for this CustomJob", "quota metrics exceed quota limits"),
         (403, "the service account of this step may not run a CustomJob in us-central1 of project project", "denied"),
     ],
 )
-def test_a_job_that_is_refused(api, error_file, code, message, told):
+def test_a_job_that_is_refused(api, error_file, code, message, details):
     api.fail(code, verb="customJobs.create")
     with pytest.raises(ConfigurationError) as error:
-        run(error_file)
+        launch(error_file)
     assert message in str(error.value)
-    assert told in str(error.value)
+    assert details in str(error.value)
     assert not jobs(api)
 
 
-def test_a_job_that_the_service_does_not_take(api, error_file):
-    made = request()
-    made["labels"]["Team"] = "a"
+def test_a_job_that_the_service_does_not_accept(api, error_file):
+    spec = make_spec()
+    spec["labels"]["Team"] = "a"
     with pytest.raises(ConfigurationError, match="Vertex AI refuses a CustomJob in us-central1 of project project: "):
-        custom_job_launcher.run(made, SETTINGS, 0, error_file)
-    made["job_spec"]["worker_pool_specs"][0]["machine_spec"]["accelerator_type"] = "NVIDIA_OF_TOMORROW"
+        custom_job_launcher.launch(spec, SETTINGS, 0, error_file)
+    spec["job_spec"]["worker_pool_specs"][0]["machine_spec"]["accelerator_type"] = "NVIDIA_OF_TOMORROW"
     with pytest.raises(ConfigurationError, match="NVIDIA_OF_TOMORROW"):
-        custom_job_launcher.run(made, SETTINGS, 0, error_file)
+        custom_job_launcher.launch(spec, SETTINGS, 0, error_file)
 
 
-def test_an_answer_that_is_lost_makes_no_second_job(api, error_file):
+def test_a_lost_answer_does_not_lead_to_a_second_job(api, error_file):
     api.drop(verb="customJobs.create", after=True)
-    run(error_file)
+    launch(error_file)
     assert len(jobs(api)) == 1
 
 
 def test_a_service_that_does_not_answer_for_a_while_when_a_job_is_created(api, error_file):
-    run(error_file)  # of which there is one before
+    launch(error_file)  # so that a job exists before
     api.fail(503, times=2, verb="customJobs.create")
-    run(error_file, anew=True)
+    launch(error_file, rerun=True)
     assert len(jobs(api)) == 2
 
 
-def test_a_step_that_is_told_to_end_while_it_creates_the_job(api, error_file, monkeypatch):
-    jobs_of_ours = custom_job_client.CustomJobClient
-    create = jobs_of_ours.create
+def test_a_step_that_is_terminated_while_it_creates_the_job(api, error_file, monkeypatch):
+    create = custom_job_client.CustomJobClient.create
 
-    def created_and_told(self, request):
-        create(self, request)
-        raise TerminatedError  # before anybody has taken note of it
+    def create_and_terminate(self, spec):
+        create(self, spec)
+        raise TerminatedError  # before the launcher knows of the job
 
-    monkeypatch.setattr(jobs_of_ours, "create", created_and_told)
+    monkeypatch.setattr(custom_job_client.CustomJobClient, "create", create_and_terminate)
     with pytest.raises(TerminatedError):
-        run(error_file, "import time; time.sleep(60)")
+        launch(error_file, "import time; time.sleep(60)")
     wait_until(lambda: jobs(api)[0].state.name == "JOB_STATE_CANCELLED")
 
 
-def test_another_try_waits_for_a_job_that_is_being_cancelled(api, error_file):
-    following = Following(error_file, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None); time.sleep(60)")
-    name = created(api)
+def test_another_attempt_waits_for_a_job_that_is_being_cancelled(api, error_file):
+    background = Launch(error_file, "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None); time.sleep(60)")
+    name = wait_for_job(api)
     wait_until(lambda: api.state(name) == "JOB_STATE_RUNNING")
     api.set_state(name, "JOB_STATE_CANCELLING")
-    second = Following(error_file)
+    second = Launch(error_file)
     time.sleep(0.5)
     assert len(jobs(api)) == 1, "it waits"
     api.set_state(name, "JOB_STATE_CANCELLED")
-    assert isinstance(following.ended(), TrainingError)
-    assert second.ended() is None
+    assert isinstance(background.wait(), TrainingError)
+    assert second.wait() is None
     assert len(jobs(api)) == 2
 
 
-def test_another_try_does_not_follow_what_has_failed_for_good(api, error_file):
-    """Such as a training that nobody followed, whose job has not ended yet."""
-    first = Following(error_file, "import time; time.sleep(60)")
-    name = created(api)
+def test_another_attempt_does_not_follow_a_job_that_has_failed_for_good(api, error_file):
+    """For example, a training that nobody followed, whose job has not ended yet."""
+    first = Launch(error_file, "import time; time.sleep(60)")
+    name = wait_for_job(api)
     wait_until(lambda: api.state(name) == "JOB_STATE_RUNNING")
     Failure("nobody has followed this training", expected=True).write(error_file)
-    assert isinstance(first.ended(), TrainingError)
+    assert isinstance(first.wait(), TrainingError)
     Failure("nobody has followed this training", expected=True).write(error_file)
-    run(error_file)
+    launch(error_file)
     assert {job.state.name for job in jobs(api)} == {"JOB_STATE_CANCELLED", "JOB_STATE_SUCCEEDED"}
 
 
 def test_a_job_that_somebody_deletes(api, error_file):
-    following = Following(error_file, "import time; time.sleep(60)")
-    name = created(api)
+    background = Launch(error_file, "import time; time.sleep(60)")
+    name = wait_for_job(api)
     wait_until(lambda: api.state(name) == "JOB_STATE_RUNNING")
     api.delete(name)
-    error = following.ended()
+    error = background.wait()
     assert isinstance(error, TrainingError)
     assert str(error).endswith("is gone: somebody has deleted it while it was training")
 
 
-def test_a_step_that_is_told_to_end_cancels_the_job(api, error_file):
-    def tell() -> None:
+def test_a_terminated_step_cancels_the_job(api, error_file):
+    def terminate() -> None:
         wait_until(lambda: jobs(api) and jobs(api)[0].state.name == "JOB_STATE_RUNNING")
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=tell, daemon=True).start()
+    threading.Thread(target=terminate, daemon=True).start()
     with pytest.raises(TerminatedError):
-        run(error_file, "import time; time.sleep(60)")
+        launch(error_file, "import time; time.sleep(60)")
     wait_until(lambda: jobs(api)[0].state.name == "JOB_STATE_CANCELLED")
 
 
@@ -355,9 +347,9 @@ def test_without_credentials(api, error_file, monkeypatch):
     from google.auth import exceptions
     from google.cloud import aiplatform
 
-    def none(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise exceptions.DefaultCredentialsError("Your default credentials were not found.")
 
-    monkeypatch.setattr(aiplatform.initializer.global_config, "create_client", none)
+    monkeypatch.setattr(aiplatform.initializer.global_config, "create_client", fail)
     with pytest.raises(ConfigurationError, match="there are no credentials for Google Cloud: Your default credentials"):
-        custom_job_launcher.run(request(), replace(SETTINGS), 0, error_file)
+        custom_job_launcher.launch(make_spec(), SETTINGS, 0, error_file)

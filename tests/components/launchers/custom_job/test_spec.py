@@ -1,13 +1,13 @@
+"""Tests the specs of CustomJobs against expected documents and the API's messages."""
+
 from dataclasses import replace
 
 import pytest
 from google.cloud.aiplatform_v1.types import CustomJob
 from google.protobuf import json_format
 
-from tfx_distribute.components.launchers import settings
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
-from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 SETTINGS = CustomJobSettings(
@@ -64,52 +64,25 @@ CASES = {
 }
 
 
-def made(case: str) -> dict:
-    distribution, given = CASES[case]
+def make(case: str) -> dict:
+    distribution, settings = CASES[case]
     address = "gs://example-bucket/digits/digits-1/job.json"
-    return custom_job_spec.request("digits-1", address, distribution, {"TF_USE_LEGACY_KERAS": "1"}, given)
+    return custom_job_spec.make_spec("digits-1", address, distribution, {"TF_USE_LEGACY_KERAS": "1"}, settings)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_job_of_each_strategy(case, expected):
-    expected(f"custom_job/{case}", made(case))
-    # Strict: a field that the service does not know is an error.
-    json_format.ParseDict(made(case), CustomJob.pb(CustomJob()))
+    expected(f"custom_job/{case}", make(case))
+    # ParseDict is strict: it raises for a field that the API does not have.
+    json_format.ParseDict(make(case), CustomJob.pb(CustomJob()))
 
 
-def test_a_place_that_is_not_needed_is_empty():
-    pools = made("multi_worker_mirrored_evaluator")["job_spec"]["worker_pool_specs"]
+def test_a_pool_that_is_not_needed_is_empty():
+    pools = make("multi_worker_mirrored_evaluator")["job_spec"]["worker_pool_specs"]
     assert [pool.get("replica_count") for pool in pools] == [1, 2, None, 1]
 
 
 def test_reduction_servers_have_their_own_command():
-    pool = made("reduction_server")["job_spec"]["worker_pool_specs"][2]
+    pool = make("reduction_server")["job_spec"]["worker_pool_specs"][2]
     assert pool["container_spec"] == {"image_uri": custom_job_spec.REDUCTION_SERVER_IMAGE}
     assert (pool["replica_count"], pool["machine_spec"]) == (4, {"machine_type": "n1-highcpu-16"})
-
-
-POD = {"spec": {"containers": [{"name": "tensorflow"}]}}
-TFJOB = TFJobSettings("digits", POD, POD)
-
-
-@pytest.mark.parametrize("given", [SETTINGS, EVERYTHING, TFJOB])
-def test_settings_say_the_same_again(given):
-    assert settings.from_json(settings.to_json(given)) == given
-
-
-@pytest.mark.parametrize("given", [SETTINGS, TFJOB])
-@pytest.mark.parametrize(
-    ("training", "distribution", "wanted"),
-    [
-        ("auto", Distribution("mirrored", accelerator_count=8), False),
-        ("auto", Distribution("multi_worker_mirrored", num_workers=1), False),
-        ("auto", Distribution("multi_worker_mirrored", num_workers=2), True),
-        ("auto", Distribution("parameter_server"), True),
-        ("auto", Distribution("auto", num_workers=2), True),
-        ("always", Distribution(), True),
-        ("step", Distribution("multi_worker_mirrored", num_workers=2), False),
-    ],
-)
-def test_when_training_runs_elsewhere(given, training, distribution, wanted):
-    given = settings.force_remote(given) if training == "always" else replace(given, training=training)
-    assert settings.runs_remotely(given, distribution) is wanted

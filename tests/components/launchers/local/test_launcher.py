@@ -1,4 +1,4 @@
-"""What the local launcher does when things go wrong, with real processes."""
+"""Tests how the local launcher handles failures, with real processes."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def test_addresses_are_free_ports_on_loopback():
     assert len(set(hosts)) == 4
 
 
-def test_port_that_is_taken_is_named():
+def test_port_in_use_is_named():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -42,7 +42,7 @@ def test_port_that_is_taken_is_named():
 
 
 @pytest.mark.e2e
-def test_killed_worker_is_named_and_nobody_stays(cluster):
+def test_killed_worker_is_named_and_no_process_remains(cluster):
     def kill_worker(task, progress):
         if progress.step > 0 and task.role == "worker" and children(cluster.server.pid):
             os.kill(max(children(cluster.server.pid)), signal.SIGKILL)
@@ -81,21 +81,21 @@ def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("leave", "message"),
+    ("statement", "message"),
     [
         ("sys.exit(0)", r"^module: sys.exit\(0\) was called in .*leaver.py, line 3$"),
         ("os._exit(0)", r"^training process chief ended with exit code 0 before the model was trained; os._exit\(\)"),
     ],
 )
-def test_process_that_leaves_without_a_model_has_failed(cluster, tmp_path, leave, message):
-    (tmp_path / "leaver.py").write_text(f"import os, sys\ndef build_model(context):\n    {leave}\n")
+def test_process_that_exits_without_a_model_has_failed(cluster, tmp_path, statement, message):
+    (tmp_path / "leaver.py").write_text(f"import os, sys\ndef build_model(context):\n    {statement}\n")
     with pytest.raises(TrainingError, match=message):
         cluster.train(module=UserModule("leaver.build_model", (str(tmp_path),)))
 
 
 @pytest.mark.e2e
 def test_no_process_survives_a_launcher_that_is_killed(cluster, tmp_path):
-    """The launcher gets SIGKILL: it can do nothing any more, and yet all its processes end."""
+    """The launcher gets SIGKILL and can do nothing, and yet all its processes end."""
     (tmp_path / "job.json").write_text(cluster.job.to_json())
     launcher = subprocess.Popen(
         [
@@ -105,7 +105,7 @@ def test_no_process_survives_a_launcher_that_is_killed(cluster, tmp_path):
             "from tfx_distribute.components.launchers.local import launcher as local_launcher\n"
             "from tfx_distribute.trainer_module.job.training_job import *\n"
             "job = TrainingJob.from_json(Path(sys.argv[1], 'job.json').read_bytes())\n"
-            "job = replace(job, schedule=Schedule(32, train_steps=1_000_000),\n"
+            "job = replace(job, schedule=TrainingOptions(32, train_steps=1_000_000),\n"
             "    distribution=Distribution('multi_worker_mirrored', num_workers=2, accelerator_type='cpu'))\n"
             "local_launcher.launch(job, sys.argv[1])\n",
             str(tmp_path),
@@ -126,7 +126,7 @@ def test_no_process_survives_a_launcher_that_is_killed(cluster, tmp_path):
 
 @pytest.mark.e2e
 def test_interrupt_ends_all_processes(cluster):
-    """A Ctrl-C is a KeyboardInterrupt in the launcher."""
+    """Ctrl-C is a KeyboardInterrupt in the launcher."""
 
     def interrupt(task, progress):
         if progress.step > 0:
@@ -154,7 +154,8 @@ def test_cluster_listens_on_loopback_only(cluster, strategy):
 
     cluster.train(Distribution(strategy, num_workers=2, accelerator_type="cpu"), on_progress=look)
     assert len(seen) == {"multi_worker_mirrored": 2, "parameter_server": 4}[strategy]
-    loopback = ("0100007F", "0000000000000000FFFF00000100007F")  # 127.0.0.1, and the same mapped into IPv6
+    # 127.0.0.1, and the same mapped into IPv6.
+    loopback = ("0100007F", "0000000000000000FFFF00000100007F")
     assert {address.partition(":")[0] for address in seen} <= set(loopback)
 
 
@@ -180,8 +181,8 @@ def build_model(context):
 
 
 @pytest.mark.e2e
-def test_what_a_module_starts_ends_with_training(cluster, tmp_path):
-    """A thread that never ends, a pool, a child, and children in sessions of their own."""
+def test_processes_of_a_module_end_with_training(cluster, tmp_path):
+    """Covers an endless thread, a pool, a child, and children in other sessions."""
     (tmp_path / "own_leaves.py").write_text(LEAVES)
     module = UserModule("own_leaves.build_model", (str(tmp_path), *cluster.job.module.search_path))
     mark = f"{10**6}.{os.getpid()}"
@@ -198,19 +199,20 @@ def test_what_a_module_starts_ends_with_training(cluster, tmp_path):
         hparams={**cluster.job.hparams, "mark": mark},
         on_progress=look,
     )
-    assert seen, "it was there"
-    assert zombies == [], "what has ended is gone while training goes on"
+    assert seen, "the process was running"
+    assert zombies == [], "processes that have ended are gone while training continues"
     assert sleeping(mark) == []
     assert children(cluster.server.pid) == []
 
 
 def ended_children(pid):
-    """The names of the processes that a process has started and not asked about since they ended."""
+    """Returns the children that have ended and that their parent has not waited for."""
     out = subprocess.run(["ps", "-o", "stat=,comm=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout  # noqa: S607
     return [row for row in out.splitlines() if row.startswith("Z")]
 
 
 def sleeping(mark):
+    """Returns the processes that sleep for a marked number of seconds."""
     rows = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S607
     return [row for row in rows if row.endswith(f"sleep {mark}")]
 
@@ -226,13 +228,13 @@ def build_model(context):
 
 @pytest.fixture
 def small_memory(tmp_path):
-    """A function that moves a process, with what it starts, into a cgroup of 800 MiB."""
+    """Returns a function that moves a process into a cgroup of 800 MiB."""
     version_1, version_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-    is_1 = version_1.is_dir()
-    group = (version_1 if is_1 else version_2) / f"tfx-distribute-{os.getpid()}"
+    has_version_1 = version_1.is_dir()
+    group = (version_1 if has_version_1 else version_2) / f"tfx-distribute-{os.getpid()}"
     try:
         group.mkdir()
-        (group / ("memory.limit_in_bytes" if is_1 else "memory.max")).write_text(str(800 << 20))
+        (group / ("memory.limit_in_bytes" if has_version_1 else "memory.max")).write_text(str(800 << 20))
     except OSError as error:
         if group.is_dir():
             group.rmdir()
@@ -243,8 +245,8 @@ def small_memory(tmp_path):
 
 
 @pytest.mark.e2e
-def test_kill_for_want_of_memory_is_said(cluster, tmp_path, small_memory):
-    """Once more, and then no more, as where TensorFlow itself runs out of memory."""
+def test_kill_for_lack_of_memory_is_reported(cluster, tmp_path, small_memory):
+    """There is one more attempt, as when TensorFlow itself runs out of memory."""
     (tmp_path / "own_hogs.py").write_text(HOGS)
     module = UserModule("own_hogs.build_model", (str(tmp_path), *cluster.job.module.search_path))
     with ForkServer(tmp_path / "log") as server:
@@ -260,7 +262,7 @@ def test_kill_for_want_of_memory_is_said(cluster, tmp_path, small_memory):
 
 
 @pytest.mark.e2e
-def test_fork_server_that_is_stopped_is_given_up(tmp_path, cluster, monkeypatch):
+def test_fork_server_that_is_stopped_is_killed(tmp_path, cluster, monkeypatch):
     monkeypatch.setattr(fork_client, "ANSWER_TIMEOUT", 5.0)
     with ForkServer(tmp_path / "log") as server:
         server.wait_ready()
@@ -280,7 +282,7 @@ def test_fork_server_that_is_stopped_is_given_up(tmp_path, cluster, monkeypatch)
 
 
 @pytest.mark.e2e
-def test_fork_server_that_dies_is_said(tmp_path, cluster):
+def test_fork_server_that_dies_is_reported(tmp_path, cluster):
     with ForkServer(tmp_path / "log") as server:
         server.wait_ready()
         cluster.server = server

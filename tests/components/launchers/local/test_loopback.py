@@ -1,4 +1,4 @@
-"""The library that keeps servers of training processes for their owner, in real processes."""
+"""Tests the library that keeps other users out, in real processes."""
 
 import importlib.util
 import json
@@ -18,13 +18,13 @@ MODULES = Path(__file__).parents[3] / "fakes"
 FIND = "from tfx_distribute.trainer_module.lifecycle import exposure; print(exposure.find().value)"
 WELCOME = b"welcome".hex()
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to act as another user")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
 
-def output_of(*words: str, environment: dict[str, str] | None = None) -> str:
+def output_of(*command: str, environment: dict[str, str] | None = None) -> str:
     environment = loopback.environment({}) if environment is None else environment
     done = subprocess.run(
-        words,
+        command,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -35,14 +35,15 @@ def output_of(*words: str, environment: dict[str, str] | None = None) -> str:
     return done.stdout.strip()
 
 
-def guarded(what: str) -> object:
-    return json.loads(output_of(sys.executable, str(MODULES / "guarded.py"), what))
+def guarded(case: str) -> object:
+    """Runs a case of the fake `guarded.py` with the library."""
+    return json.loads(output_of(sys.executable, str(MODULES / "guarded.py"), case))
 
 
 def test_servers_are_on_loopback_and_let_their_owner_in():
-    found = guarded("users")
-    assert {server["owner"] for server in found.values()} == {WELCOME}
-    listens = {name: server["listens"] for name, server in found.items()}
+    servers = guarded("users")
+    assert {server["owner"] for server in servers.values()} == {WELCOME}
+    listens = {name: server["listens"] for name, server in servers.items()}
     v4, mapped = "127.0.0.1", "::ffff:127.0.0.1"
     assert listens == {
         "any IPv4": v4,
@@ -56,30 +57,30 @@ def test_servers_are_on_loopback_and_let_their_owner_in():
 
 
 @as_root
-def test_a_stranger_is_turned_away_before_anything_is_read_or_said():
+def test_another_user_is_refused_before_anything_is_read_or_written():
     assert {server["stranger"] for server in guarded("users").values()} == {"closed"}
 
 
-def test_a_server_that_does_not_wait_sees_nobody_where_a_stranger_was():
+def test_a_nonblocking_server_does_not_see_another_user():
     assert guarded("waiting") == "nobody"
 
 
 @as_root
-def test_a_client_of_another_network_that_borrows_a_port_of_ours():
+def test_a_client_of_another_network_with_a_port_of_ours():
     done = output_of("unshare", "--net", sys.executable, str(MODULES / "guarded.py"), "network")
     assert json.loads(done) == {"remote": "closed", "owner": WELCOME}
 
 
 @as_root
-def test_an_id_that_stands_for_all_unknown_users_is_nobodys():
+def test_the_id_of_all_unknown_users_is_refused():
     assert guarded("namespace") == ["owner", "none"]
 
 
-def test_programs_that_a_guarded_process_starts_are_guarded():
+def test_programs_that_a_guarded_process_starts_are_guarded_too():
     assert guarded("children") == "127.0.0.1"
 
 
-def test_the_process_itself_says_who_can_connect(tmp_path):
+def test_a_process_finds_who_can_connect(tmp_path):
     assert output_of(sys.executable, "-c", FIND) == "owner"
     assert output_of(sys.executable, "-c", FIND, environment={}) == "network"
     broken = tmp_path / "library.so"
@@ -87,14 +88,14 @@ def test_the_process_itself_says_who_can_connect(tmp_path):
     assert output_of(sys.executable, "-c", FIND, environment={"LD_PRELOAD": str(broken)}) == "network"
 
 
-def test_what_is_loaded_already_stays():
+def test_libraries_that_are_preloaded_already_stay():
     (ours,) = loopback.environment({}).values()
     assert loopback.environment({"LD_PRELOAD": "/lib/theirs.so"}) == {"LD_PRELOAD": f"{ours}:/lib/theirs.so"}
 
 
 @pytest.fixture
 def installed_at(tmp_path):
-    """Installs the module in another folder, with a library or without."""
+    """Returns a function that installs the module in another folder."""
 
     def install(folder: str, with_library: bool):
         target = tmp_path / folder
@@ -115,8 +116,8 @@ def installed_at(tmp_path):
 def test_a_path_that_ld_preload_cannot_hold_is_named(installed_at, folder, tmp_path):
     module = installed_at(folder, with_library=True)
     assert module.environment({}) == {}
-    said = module.describe(Exposure.NETWORK, Path("log"))
-    assert f"at a path that LD_PRELOAD cannot hold, with a space or a colon: {tmp_path / folder}" in said
+    message = module.describe(Exposure.NETWORK, Path("log"))
+    assert f"at a path that LD_PRELOAD cannot hold, with a space or a colon: {tmp_path / folder}" in message
 
 
 def test_a_library_that_was_not_built_is_named(installed_at):
@@ -125,12 +126,12 @@ def test_a_library_that_was_not_built_is_named(installed_at):
     assert "is missing: it is built on Linux, with a C compiler" in module.describe(Exposure.NETWORK, Path("log"))
 
 
-def test_what_is_said_of_each_exposure():
+def test_description_of_each_exposure():
     log = Path("fork-server.log")
     assert loopback.describe(Exposure.OWNER, log) == ""
-    said = loopback.describe(Exposure.NETWORK, log)
-    assert said.startswith("WARNING: Whoever reaches this machine over the network can take over this training")
-    assert "could not be loaded: see fork-server.log" in said
+    message = loopback.describe(Exposure.NETWORK, log)
+    assert message.startswith("WARNING: Anyone who can reach this machine over the network can take over this training")
+    assert "could not be loaded: see fork-server.log" in message
     assert loopback.describe(Exposure.MACHINE, log).startswith("WARNING: Every user of this machine can take over")
     with pytest.raises(ConfigurationError, match="cannot connect to each other"):
         loopback.describe(Exposure.NONE, log)

@@ -1,4 +1,4 @@
-"""The launcher follows processes that hang, with real processes and without TensorFlow."""
+"""Tests how hanging processes are handled, with real ones and without TensorFlow."""
 
 import os
 import queue
@@ -49,7 +49,7 @@ class Children:
 
 @pytest.fixture
 def freeze():
-    """Puts processes into a frozen cgroup of version 1, which SIGKILL does not end."""
+    """Freezes processes in a cgroup of version 1, where SIGKILL does not end them."""
     group = Path(f"/sys/fs/cgroup/freezer/tfx-distribute-{os.getpid()}")
     try:
         group.mkdir()
@@ -71,7 +71,10 @@ def freeze():
 
 @pytest.fixture
 def chief_of(tmp_path):
-    """Starts a program as the only process of a cluster; returns the cluster and the process id."""
+    """Starts a program as the only process of a cluster.
+
+    Returns the cluster and the process id.
+    """
     started = []
 
     def start(program, silence):
@@ -97,21 +100,21 @@ def test_process_that_the_kernel_does_not_end_is_named(monkeypatch, chief_of, fr
     assert time.monotonic() - began < 10
 
 
-# As a training process: a thread gives signs of life, ten times a second.
+# Like a training process: a thread gives signs of life, ten times a second.
 SIGNS = """
 import os, sys, threading, time
-def give():
+def give_signs():
     while True:
         os.utime(os.environ["TFX_DISTRIBUTE_PROGRESS"])
         time.sleep(0.1)
-threading.Thread(target=give, daemon=True).start()
+threading.Thread(target=give_signs, daemon=True).start()
 time.sleep(0.5)
 """
-HOLDS = "assert sum(range(10**8)) > 0\n"  # one call that keeps every other Python thread from running
+HOLDS = "assert sum(range(10**8)) > 0\n"  # one call, during which no other Python thread runs
 
 
 @pytest.mark.timeout(60)
-def test_process_whose_main_thread_holds_the_interpreter_is_not_ended(chief_of):
+def test_process_whose_main_thread_holds_the_interpreter_lock_is_not_ended(chief_of):
     cluster, _ = chief_of(SIGNS + HOLDS, SilenceMonitor(0.4, 0.4))
     cluster.follow(lambda failure: False)
 
@@ -136,7 +139,7 @@ def test_process_whose_main_thread_holds_the_interpreter_is_not_ended(chief_of):
             False,
         ),
     ],
-    ids=["busy for ever", "stopped"],
+    ids=["endless loop", "stopped"],
 )
 def test_process_that_hangs_is_ended(chief_of, program, stop, busy, message, stuck):
     cluster, pid = chief_of(program, SilenceMonitor(1.0, 1.0, busy))

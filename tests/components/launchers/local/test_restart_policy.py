@@ -1,3 +1,5 @@
+"""Tests how often and how soon a cluster is started again."""
+
 import pytest
 
 from tfx_distribute.components.launchers.local import restart_policy as restarts_lib
@@ -6,7 +8,7 @@ from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 DIED = ClusterFailure("training process worker 0 failed (killed by SIGKILL)\n  its last line", final=False)
-NO_MEMORY = ClusterFailure("training process chief failed (exit code 137)", final=False, out_of_memory=True)
+OUT_OF_MEMORY = ClusterFailure("training process chief failed (exit code 137)", final=False, out_of_memory=True)
 
 STUCK = ClusterFailure("worker 0 made no progress for 3600 s in build_model", final=False, stuck=True)
 
@@ -18,24 +20,24 @@ def waits(monkeypatch):
     return seconds
 
 
-def test_budget_and_what_is_told(waits):
-    told = []
-    restarts = restarts_lib.RestartPolicy(2, lambda task, progress: told.append(progress.message))
+def test_limit_and_reports(waits):
+    messages = []
+    restarts = restarts_lib.RestartPolicy(2, lambda task, progress: messages.append(progress.message))
     assert [restarts.allow(DIED) for _ in range(3)] == [True, True, False]
-    assert told == [
+    assert messages == [
         "training process worker 0 failed (killed by SIGKILL); restart 1 of 2",
         "training process worker 0 failed (killed by SIGKILL); restart 2 of 2",
     ]
     assert restarts.describe(DIED) == f"{DIED.message}\nAll 2 restarts (max_restarts) are used up"
 
 
-def test_no_budget_is_no_word_about_it():
+def test_without_restarts_the_message_does_not_mention_them():
     restarts = restarts_lib.RestartPolicy(0, lambda task, progress: None)
     assert not restarts.allow(DIED)
     assert restarts.describe(DIED) == DIED.message
 
 
-def test_waits_longer_and_longer_while_nothing_comes_of_it(waits):
+def test_waits_longer_and_longer_without_progress(waits):
     restarts = restarts_lib.RestartPolicy(20, lambda task, progress: None)
     restarts.listen(CHIEF_TASK, Progress("train", step=10))
     for _ in range(8):
@@ -43,24 +45,24 @@ def test_waits_longer_and_longer_while_nothing_comes_of_it(waits):
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
     restarts.listen(CHIEF_TASK, Progress("train", step=11))
     assert restarts.allow(DIED)
-    assert len(waits) == 6, "at once, after some progress"
+    assert len(waits) == 6, "restarts at once after some progress"
 
 
-def test_process_that_is_stuck_at_the_same_step_again(waits):
+def test_process_that_is_stuck_at_the_same_training_step_again(waits):
     restarts = restarts_lib.RestartPolicy(20, lambda task, progress: None)
     assert restarts.allow(STUCK)
     restarts.listen(CHIEF_TASK, Progress("train", step=10))
-    assert restarts.allow(STUCK), "another step"
+    assert restarts.allow(STUCK), "another training step"
     assert not restarts.allow(STUCK)
     assert restarts.describe(STUCK) == f"{STUCK.message}\nIt made no progress at the same training step again"
 
 
-def test_want_of_memory_is_tried_once_at_a_step(waits):
+def test_lack_of_memory_is_retried_once_at_a_training_step(waits):
     restarts = restarts_lib.RestartPolicy(20, lambda task, progress: None)
     restarts.listen(CHIEF_TASK, Progress("train", step=10))
-    assert restarts.allow(NO_MEMORY)
+    assert restarts.allow(OUT_OF_MEMORY)
     restarts.listen(CHIEF_TASK, Progress("train", step=12))
-    assert restarts.allow(NO_MEMORY), "another step"
+    assert restarts.allow(OUT_OF_MEMORY), "another training step"
     restarts.listen(ClusterTask("evaluator", 0), Progress("evaluate", step=100))
-    assert not restarts.allow(NO_MEMORY)
-    assert "ran out of memory at the same training step again" in restarts.describe(NO_MEMORY)
+    assert not restarts.allow(OUT_OF_MEMORY)
+    assert "ran out of memory at the same training step again" in restarts.describe(OUT_OF_MEMORY)

@@ -1,4 +1,4 @@
-"""Processes that hang are told from processes that were suspended together."""
+"""Tests that hanging processes are told apart from suspended ones."""
 
 from dataclasses import replace
 
@@ -8,28 +8,28 @@ from tfx_distribute.components.launchers.local.silence import Signs, SilenceMoni
 
 
 class Processes:
-    """Processes that give a sign of life each second for as long as they run, heard ten times a second."""
+    """Processes that give a sign of life each second, checked ten times a second."""
 
-    def __init__(self, *names, one=6.0, everybody=20.0, busy=0.0):
-        self._monitor = SilenceMonitor(one, everybody, busy)
+    def __init__(self, *names, limit=6.0, common_limit=20.0, busy_limit=0.0):
+        self._monitor = SilenceMonitor(limit, common_limit, busy_limit)
         self._signs = dict.fromkeys(names, Signs(0))
         self._now = 0.0
 
     def run(self, seconds, *running, awake_after=None, cpu=None):
-        """Lets some of them run, and use CPU time at the rates in `cpu`.
+        """Lets some processes run, and use CPU time at the rates in `cpu`.
 
-        Returns those that hang at the end, and the seconds until the first did.
+        Returns the processes that hang at the end, and the seconds until the first did.
         """
         first = None
         for tick in range(int(seconds * 10)):
             self._now += 0.1
             for name in running:
-                late = (awake_after or {}).get(name, 0.0)
-                if tick % 10 == 0 and tick / 10 >= late:
-                    self._signs[name] = replace(self._signs[name], given=self._signs[name].given + 1)
+                delay = (awake_after or {}).get(name, 0.0)
+                if tick % 10 == 0 and tick / 10 >= delay:
+                    self._signs[name] = replace(self._signs[name], last_sign=self._signs[name].last_sign + 1)
             for name, rate in (cpu or {}).items():
                 self._signs[name] = replace(self._signs[name], cpu_seconds=self._signs[name].cpu_seconds + 0.1 * rate)
-            hung = list(self._monitor.hung(self._now, self._signs))
+            hung = list(self._monitor.find_hung(self._now, self._signs))
             if hung and first is None:
                 first = (tick + 1) / 10
         return hung, first
@@ -46,8 +46,8 @@ def test_one_that_hangs_while_others_live():
     assert 5 <= after <= 7
 
 
-def test_all_that_were_suspended_go_on():
-    """Whichever wakes up first, the others are not silent for what they missed while suspended."""
+def test_suspended_processes_continue():
+    """The time while they were all suspended does not count as silence."""
     processes = Processes("chief-0", "worker-0")
     processes.run(5, "chief-0", "worker-0")
     assert processes.run(15) == ([], None)
@@ -84,9 +84,9 @@ def test_a_process_that_has_ended_is_not_silent():
     assert processes.run(10, "chief-0") == ([], None)
 
 
-@pytest.mark.parametrize("others", [(), ("worker-0",)], ids=["alone", "beside one that lives"])
+@pytest.mark.parametrize("others", [(), ("worker-0",)], ids=["alone", "with another process"])
 def test_cpu_time_counts_as_a_sign_of_life_for_a_limited_time(others):
-    processes = Processes("chief-0", *others, busy=60)
+    processes = Processes("chief-0", *others, busy_limit=60)
     processes.run(5, "chief-0", *others)
     assert processes.run(59, *others, cpu={"chief-0": 0.3}) == ([], None)
     hung, after = processes.run(30, *others, cpu={"chief-0": 0.3})
@@ -94,7 +94,7 @@ def test_cpu_time_counts_as_a_sign_of_life_for_a_limited_time(others):
     assert 5 <= after <= 24
 
 
-def test_cpu_time_of_idle_threads_is_no_sign_of_life():
+def test_cpu_time_of_idle_threads_does_not_count():
     processes = Processes("chief-0", "worker-0")
     processes.run(5, "chief-0", "worker-0")
     hung, after = processes.run(10, "worker-0", cpu={"chief-0": 0.02})

@@ -1,4 +1,7 @@
-"""The TFJob launcher against a stand-in for the Kubernetes API: what can happen to a TFJob, and what comes of it."""
+"""Tests the TFJob launcher against a fake of the Kubernetes API.
+
+Each test lets something happen to a TFJob, and checks how the launcher reacts.
+"""
 
 import base64
 import copy
@@ -16,10 +19,9 @@ from running import wait_until
 from training_operator import TrainingOperator
 
 from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.tfjob import client as tfjob_client
 from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
 from tfx_distribute.components.launchers.tfjob import pod_log
-from tfx_distribute.components.launchers.tfjob.manifest import KEPT_SECONDS, Owner, TFJobSettings, manifest
+from tfx_distribute.components.launchers.tfjob.manifest import KEPT_SECONDS, Owner, TFJobSettings, make_manifest
 from tfx_distribute.pipelines.runners.kubeflow.rbac import RULES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -38,14 +40,13 @@ NEEDED = {
 def api(tmp_path, monkeypatch):
     for module, name, value in (
         (tfjob_launcher, "POLL_SECONDS", 0.1),
-        (tfjob_client, "POLL_SECONDS", 0.1),
-        (retry, "AGAIN_SECONDS", 0.1),
-        (retry, "PATIENCE_SECONDS", 8.0),
+        (retry, "RETRY_SECONDS", 0.1),
+        (retry, "TIMEOUT_SECONDS", 8.0),
         (tfjob_launcher, "START_SECONDS", 0.5),
-        (pod_log, "AGAIN_SECONDS", 0.1),
+        (pod_log, "RETRY_SECONDS", 0.1),
     ):
         monkeypatch.setattr(module, name, value)
-    # No more is allowed than what `tfx-distribute manifests` prints.
+    # Allows only what `tfx-distribute manifests` prints.
     with ApiServer(allowed=NEEDED) as running:
         running.write_kubeconfig(tmp_path / "kubeconfig", namespace=NAMESPACE)
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
@@ -53,39 +54,39 @@ def api(tmp_path, monkeypatch):
 
 
 def tfjob(command="exit 0", workers=1, owner=None):
-    """A TFJob whose pods run a shell command."""
+    """Returns a TFJob whose pods run a shell command."""
     template = {"metadata": {"labels": {}}, "spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
     settings = TFJobSettings("digits", template, template)
     distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
-    made = manifest(NAME, "/job.json", distribution, {}, settings, owner)
-    for replica in made["spec"]["tfReplicaSpecs"].values():
+    manifest = make_manifest(NAME, "/job.json", distribution, {}, settings, owner)
+    for replica in manifest["spec"]["tfReplicaSpecs"].values():
         replica["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", command]
-    return made
+    return manifest
 
 
-class Following:
-    """The launcher in a thread of its own, and how it ended."""
+class Launch:
+    """The launcher in a separate thread, and how it ended."""
 
-    def __init__(self, max_restarts=3, deadline_seconds=None, made=None, anew=False):
+    def __init__(self, max_restarts=3, deadline_seconds=None, manifest=None, rerun=False):
         self.error = None
         self._thread = threading.Thread(
-            target=self._run, args=(made or tfjob(), max_restarts, deadline_seconds, anew), daemon=True
+            target=self._run, args=(manifest or tfjob(), max_restarts, deadline_seconds, rerun), daemon=True
         )
         self._thread.start()
 
-    def _run(self, made, max_restarts, deadline_seconds, anew):
+    def _run(self, manifest, max_restarts, deadline_seconds, rerun):
         try:
-            tfjob_launcher.run(made, max_restarts, deadline_seconds, anew=anew)
+            tfjob_launcher.launch(manifest, max_restarts, deadline_seconds, rerun=rerun)
         except BaseException as error:
             self.error = error
 
     @property
-    def goes_on(self):
+    def is_running(self):
         return self._thread.is_alive()
 
-    def ended(self):
+    def wait(self):
         self._thread.join(20)
-        assert not self.goes_on, "it follows without end"
+        assert not self.is_running, "the launcher does not end"
         return self.error
 
 
@@ -99,23 +100,23 @@ def status(*conditions, **replicas):
 
 
 def exists(api):
-    return NAME in [found["metadata"]["name"] for found in api.objects("tfjobs")]
+    return NAME in [job["metadata"]["name"] for job in api.objects("tfjobs")]
 
 
-def started(api, **arguments):
-    following = Following(**arguments)
+def start(api, **arguments):
+    launch = Launch(**arguments)
     wait_until(lambda: exists(api))
-    return following
+    return launch
 
 
-def looked_at(api):
-    """Waits until the launcher, which goes on, has seen the TFJob and its pods as they are now."""
+def wait_until_seen(api):
+    """Waits until the running launcher has seen the current TFJob and its pods."""
 
-    def asked():
+    def count_requests():
         return sum(verb == "get" and path.endswith(f"/tfjobs/{NAME}") for verb, path in api.requests)
 
-    before = asked()
-    wait_until(lambda: asked() >= before + 2)  # between the two it has asked for the pods
+    before = count_requests()
+    wait_until(lambda: count_requests() >= before + 2)  # it asks for the pods between two of them
 
 
 def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="chief"):
@@ -136,7 +137,7 @@ def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="
     }
     if exit_code is not None:
         terminated = {"exitCode": exit_code, "reason": reason or "Error", "finishedAt": "2026-01-01T00:00:01Z"}
-        own = {
+        container = {
             "name": "tensorflow",
             "ready": False,
             "restartCount": 0,
@@ -144,42 +145,42 @@ def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="
             "imageID": "",
             "state": {"terminated": terminated},
         }
-        document["status"] = {"phase": "Failed", "containerStatuses": [own]}
+        document["status"] = {"phase": "Failed", "containerStatuses": [container]}
     return document
 
 
 def test_created_running_succeeded(api):
-    following = started(api, made=tfjob(owner=Owner("step", "a-uid")))
+    launch = start(api, manifest=tfjob(owner=Owner("step", "a-uid")))
     (job,) = api.objects("tfjobs")
     assert job["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "a-uid"}]
     assert job["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == KEPT_SECONDS
     for conditions in ([], [condition("Created")], [condition("Created"), condition("Running")]):
         api.set_status(NAMESPACE, NAME, status(*conditions, Chief={"active": 1}))
         time.sleep(0.3)
-        assert following.goes_on
+        assert launch.is_running
     api.set_status(NAMESPACE, NAME, status(condition("Created"), condition("Succeeded"), Chief={"succeeded": 1}))
-    assert following.ended() is None
+    assert launch.wait() is None
     assert exists(api), "it stays for people to look at"
 
 
 def test_suspended_waits(api):
-    following = started(api)
+    launch = start(api)
     api.set_status(NAMESPACE, NAME, status(condition("Created"), condition("Suspended")))
     time.sleep(0.5)
-    assert following.goes_on
+    assert launch.is_running
     api.set_status(NAMESPACE, NAME, status(condition("Created"), condition("Succeeded")))
-    assert following.ended() is None
+    assert launch.wait() is None
 
 
 def test_succeeded_though_another_replica_failed_meanwhile(api):
-    following = started(api)
+    launch = start(api)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded"), condition("Failed")))
-    assert following.ended() is None
+    assert launch.wait() is None
 
 
-def test_failure_names_the_pod_and_what_it_said_last(api, tmp_path):
+def test_failure_names_the_pod_and_its_last_lines(api, tmp_path):
     with TrainingOperator(api, tmp_path / "pods"):
-        error = Following(made=tfjob("echo loss is nan; exit 3")).ended()
+        error = Launch(manifest=tfjob("echo loss is nan; exit 3")).wait()
     assert isinstance(error, TrainingError)
     lines = str(error).splitlines()
     assert lines[0].startswith(f"TFJob {NAME} failed: ")
@@ -188,147 +189,147 @@ def test_failure_names_the_pod_and_what_it_said_last(api, tmp_path):
 
 
 def test_restarts_until_it_succeeds(api, tmp_path):
-    tries = f"echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3 || exit 138"
+    command = f"echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3 || exit 138"
     with TrainingOperator(api, tmp_path / "pods"):
-        assert Following(made=tfjob(tries), max_restarts=2).ended() is None
+        assert Launch(manifest=tfjob(command), max_restarts=2).wait() is None
     assert (tmp_path / "tries").read_text() == "try\n" * 3
 
 
 def test_restarts_are_used_up(api, tmp_path):
     with TrainingOperator(api, tmp_path / "pods"):
-        error = Following(made=tfjob("echo lost worker 0; sleep 0.5; exit 138"), max_restarts=1).ended()
+        error = Launch(manifest=tfjob("echo lost worker 0; sleep 0.5; exit 138"), max_restarts=1).wait()
         wait_until(lambda: not exists(api))
     assert isinstance(error, TrainingError)
     assert str(error).endswith("All 1 restarts (max_restarts) are used up")
     assert "  lost worker 0\n" in str(error)
 
 
-def test_pods_that_are_taken_away_are_another_try(api):
-    """For which the operator gives up the whole job."""
-    following = started(api)
+def test_a_job_whose_pods_were_taken_away_is_created_again(api):
+    """The operator gives up the whole job in this case."""
+    launch = start(api)
     first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
     api.set_pod(NAMESPACE, pod(exit_code=143))
     api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert following.ended() is None
+    assert launch.wait() is None
 
 
 def test_deleted_by_somebody(api):
-    following = started(api)
+    launch = start(api)
     api.delete(NAMESPACE, NAME)
-    error = following.ended()
+    error = launch.wait()
     assert isinstance(error, TrainingError)
     assert str(error) == f"TFJob {NAME} is gone: somebody has deleted it while it was training"
 
 
 def test_api_server_gone_for_a_while(api):
-    following = started(api)
+    launch = start(api)
     api.unreachable(2.0)
     api.fail(503, times=3)
     time.sleep(0.3)
-    assert following.goes_on
+    assert launch.is_running
     time.sleep(2.5)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert following.ended() is None
+    assert launch.wait() is None
 
 
 def test_api_server_gone_for_good(api, monkeypatch):
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 1.0)
-    following = started(api)
+    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 1.0)
+    launch = start(api)
     api.unreachable(60)
-    error = following.ended()
+    error = launch.wait()
     assert isinstance(error, TrainingError)
     assert str(error).startswith("the Kubernetes API server did not answer for 1 s; the last error: ")
 
 
-def test_logs_go_on_where_the_connection_was_lost(api, tmp_path, caplog):
+def test_logs_continue_where_the_connection_was_lost(api, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    words = "for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.3; done"
+    command = "for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.3; done"
     with TrainingOperator(api, tmp_path / "pods"):
-        following = Following(made=tfjob(words))
+        launch = Launch(manifest=tfjob(command))
         wait_until(lambda: "line 2" in caplog.text)
         api.drop_watches()
-        assert following.ended() is None
-    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("chief: line")]
-    assert told == [f"chief: line {number}" for number in range(1, 9)]
+        assert launch.wait() is None
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("chief: line")]
+    assert lines == [f"chief: line {number}" for number in range(1, 9)]
 
 
 def test_a_retried_step_finds_its_job_again(api):
-    first = started(api)
+    first = start(api)
     uid = api.get(NAMESPACE, NAME)["metadata"]["uid"]
-    second = Following()
+    second = Launch()
     time.sleep(0.5)
     assert api.get(NAMESPACE, NAME)["metadata"]["uid"] == uid
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert (first.ended(), second.ended()) == (None, None)
+    assert (first.wait(), second.wait()) == (None, None)
 
 
 def test_a_retried_step_owns_the_job(api):
-    """Else it would go with the pod of the earlier try."""
-    first = started(api, made=tfjob(owner=Owner("step", "a-uid")))
-    made = api.get(NAMESPACE, NAME)
-    second = Following(made=tfjob(owner=Owner("step-again", "another-uid")))
+    """Otherwise Kubernetes would delete it with the pod of the earlier attempt."""
+    first = start(api, manifest=tfjob(owner=Owner("step", "a-uid")))
+    before = api.get(NAMESPACE, NAME)
+    second = Launch(manifest=tfjob(owner=Owner("step-again", "another-uid")))
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "step-again", "uid": "another-uid"}]
     wait_until(lambda: api.get(NAMESPACE, NAME)["metadata"]["ownerReferences"] == owners)
     api.delete_owner("a-uid")
     job = api.get(NAMESPACE, NAME)
-    assert (job["metadata"]["uid"], job["spec"]) == (made["metadata"]["uid"], made["spec"])
+    assert (job["metadata"]["uid"], job["spec"]) == (before["metadata"]["uid"], before["spec"])
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert (first.ended(), second.ended()) == (None, None)
+    assert (first.wait(), second.wait()) == (None, None)
     api.delete_owner("another-uid")
     assert not exists(api)
 
 
 def test_a_job_that_is_gone_before_a_retried_step_owns_it(api):
-    made = started(api)
+    first = start(api)
     api.fail(404, verb="patch")
-    error = Following().ended()
+    error = Launch().wait()
     assert isinstance(error, TrainingError)
     assert str(error).startswith(f"TFJob {NAME} is gone")
-    assert isinstance(made.ended(), TrainingError)
+    assert isinstance(first.wait(), TrainingError)
 
 
-def succeeded_before(api):
-    """Has a TFJob of an earlier try be there that has succeeded; returns its uid."""
-    first = started(api)
+def succeed_before(api):
+    """Leaves a TFJob of an earlier attempt that has succeeded, and returns its uid."""
+    first = start(api)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert first.ended() is None
+    assert first.wait() is None
     return api.get(NAMESPACE, NAME)["metadata"]["uid"]
 
 
-def test_a_job_of_an_earlier_try_that_succeeded_is_done(api, caplog):
+def test_a_job_of_an_earlier_attempt_that_succeeded_is_done(api, caplog):
     caplog.set_level("INFO", logger="absl")
-    uid = succeeded_before(api)
-    assert Following().ended() is None
+    uid = succeed_before(api)
+    assert Launch().wait() is None
     assert api.get(NAMESPACE, NAME)["metadata"]["uid"] == uid
-    assert f"TFJob {NAME} of an earlier try has succeeded" in caplog.text
+    assert f"TFJob {NAME} of an earlier attempt has succeeded" in caplog.text
 
 
-def test_a_job_of_an_earlier_try_that_succeeded_is_made_anew_where_that_is_wanted(api):
-    uid = succeeded_before(api)
-    second = Following(anew=True)
+def test_a_job_of_an_earlier_attempt_that_succeeded_is_rerun_on_request(api):
+    uid = succeed_before(api)
+    second = Launch(rerun=True)
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != uid)
-    assert second.goes_on
+    assert second.is_running
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert second.ended() is None
+    assert second.wait() is None
 
 
-def test_a_job_of_an_earlier_try_that_failed_is_made_anew(api):
-    first = started(api)
+def test_a_job_of_an_earlier_attempt_that_failed_is_created_again(api):
+    first = start(api)
     api.set_pod(NAMESPACE, pod(exit_code=1))
     api.set_status(NAMESPACE, NAME, status(condition("Failed")))
-    assert isinstance(first.ended(), TrainingError)
+    assert isinstance(first.wait(), TrainingError)
     uid = api.get(NAMESPACE, NAME)["metadata"]["uid"]
-    second = Following()
+    second = Launch()
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != uid)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert second.ended() is None
+    assert second.wait() is None
 
 
 def test_not_allowed(api):
     api.allowed = NEEDED - {("kubeflow.org", "tfjobs", "create")}
-    error = Following().ended()
+    error = Launch().wait()
     assert isinstance(error, ConfigurationError)
     assert "may not run a TFJob in namespace team" in str(error)
     assert "`tfx-distribute manifests`" in str(error)
@@ -336,143 +337,143 @@ def test_not_allowed(api):
 
 def test_no_training_operator(api):
     api.installed = False
-    error = Following().ended()
+    error = Launch().wait()
     assert isinstance(error, ConfigurationError)
     assert "install Kubeflow's Training Operator 1.9" in str(error)
 
 
 def test_refused_by_the_operator(api):
-    made = tfjob()
-    del made["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["containers"][0]["image"]
-    error = Following(made=made).ended()
+    manifest = tfjob()
+    del manifest["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["containers"][0]["image"]
+    error = Launch(manifest=manifest).wait()
     assert isinstance(error, ConfigurationError)
     assert str(error).startswith(f"the cluster refuses TFJob {NAME}: admission webhook")
 
 
 def test_takes_too_long(api):
-    following = started(api, deadline_seconds=1)
+    launch = start(api, deadline_seconds=1)
     api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
-    error = following.ended()
+    error = launch.wait()
     assert str(error) == f"TFJob {NAME} takes longer than active_deadline_seconds"
     assert not exists(api)
 
 
 def test_time_counts_from_when_the_operator_starts_a_job(api):
-    """By our own clock: the cluster's may be hours away from it."""
-    following = started(api, deadline_seconds=2)
+    """Counts by our own clock: the cluster's may differ by hours."""
+    launch = start(api, deadline_seconds=2)
     suspended = status(condition("Created"), condition("Suspended"))
     running = status(condition("Created"), condition("Running"))
     for queued in (status(condition("Created")), suspended):
         api.set_status(NAMESPACE, NAME, queued)
         time.sleep(1.1)
     api.set_status(NAMESPACE, NAME, running | {"startTime": "2026-01-01T00:00:00Z"})
-    looked_at(api)
+    wait_until_seen(api)
     api.set_status(NAMESPACE, NAME, suspended | {"startTime": "2026-01-01T00:00:00Z"})
     time.sleep(2.1)
     api.set_status(NAMESPACE, NAME, running | {"startTime": "2026-01-01T00:00:02Z"})
-    looked_at(api)
-    assert str(following.ended()) == f"TFJob {NAME} takes longer than active_deadline_seconds"
+    wait_until_seen(api)
+    assert str(launch.wait()) == f"TFJob {NAME} takes longer than active_deadline_seconds"
 
 
-def test_time_of_a_job_is_not_that_of_the_one_after_it(api):
-    following = started(api, deadline_seconds=1)
+def test_time_of_a_job_does_not_count_for_its_replacement(api):
+    launch = start(api, deadline_seconds=1)
     first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
     api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
-    looked_at(api)
-    api.unreachable(1.5)  # so that the first that is heard after its time is how it ended
+    wait_until_seen(api)
+    api.unreachable(1.5)  # so that the launcher sees the end first, after the deadline
     api.set_pod(NAMESPACE, pod(exit_code=143))
     api.set_status(NAMESPACE, NAME, status(condition("Failed")) | {"startTime": "2026-01-01T00:00:00Z"})
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)
-    looked_at(api)
+    wait_until_seen(api)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert following.ended() is None
+    assert launch.wait() is None
 
 
-def test_pods_of_after_a_suspension_are_no_restarts(api, tmp_path, caplog):
+def test_pods_after_a_suspension_do_not_count_as_restarts(api, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    waits = f"echo starts; while ! test -e {tmp_path}/done; do sleep 0.1; done"
+    command = f"echo starts; while ! test -e {tmp_path}/done; do sleep 0.1; done"
     with TrainingOperator(api, tmp_path / "pods"):
-        following = Following(made=tfjob(waits), max_restarts=0)
+        launch = Launch(manifest=tfjob(command), max_restarts=0)
         wait_until(lambda: caplog.text.count("chief: starts") == 1)
         api.suspend(NAMESPACE, NAME)
         wait_until(lambda: "Suspended" in caplog.text and not api.objects("pods"))
         api.suspend(NAMESPACE, NAME, False)
         wait_until(lambda: caplog.text.count("chief: starts") == 2)
-        looked_at(api)
+        wait_until_seen(api)
         (tmp_path / "done").touch()
-        assert following.ended() is None
+        assert launch.wait() is None
 
 
-def test_restarts_of_before_a_suspension_count(api):
-    """A suspension that is over before anybody looks too: what is left of it is another time of the start."""
-    following = started(api, max_restarts=1)
+def test_restarts_before_a_suspension_count(api):
+    """Nobody has to see the suspension: the time of the start has changed."""
+    launch = start(api, max_restarts=1)
 
-    def started_at(when):
+    def start_at(when):
         api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": f"2026-01-01T00:00:0{when}Z"})
-        looked_at(api)
+        wait_until_seen(api)
 
-    def made_anew():
+    def replace_pod():
         api.delete(NAMESPACE, f"{NAME}-chief-0", "pods")
         api.set_pod(NAMESPACE, pod())
 
-    started_at(0)
+    start_at(0)
     api.set_pod(NAMESPACE, pod())
-    looked_at(api)
-    made_anew()
-    looked_at(api)
-    started_at(5)
-    made_anew()
-    looked_at(api)
-    made_anew()
-    assert str(following.ended()).endswith("All 1 restarts (max_restarts) are used up")
+    wait_until_seen(api)
+    replace_pod()
+    wait_until_seen(api)
+    start_at(5)
+    replace_pod()
+    wait_until_seen(api)
+    replace_pod()
+    assert str(launch.wait()).endswith("All 1 restarts (max_restarts) are used up")
 
 
-def test_what_a_pod_waits_for_is_told_once(api, caplog):
+def test_what_a_pod_waits_for_is_logged_once(api, caplog):
     caplog.set_level("INFO", logger="absl")
-    following = started(api)
+    launch = start(api)
     document = pod()
     message = "0/3 nodes have nvidia.com/gpu"
     unscheduled = condition("PodScheduled", reason="Unschedulable", message=message) | {"status": "False"}
     document["status"] = {"phase": "Pending", "conditions": [unscheduled]}
     api.set_pod(NAMESPACE, document)
-    told = f"pod {NAME}-chief-0 waits for a node (Unschedulable: {message})"
-    wait_until(lambda: told in caplog.text)
+    line = f"pod {NAME}-chief-0 waits for a node (Unschedulable: {message})"
+    wait_until(lambda: line in caplog.text)
     time.sleep(0.5)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert following.ended() is None
-    assert [record.getMessage() for record in caplog.records].count(told) == 1
+    assert launch.wait() is None
+    assert [record.getMessage() for record in caplog.records].count(line) == 1
 
 
 def test_a_refusal_while_it_follows_removes_the_job(api):
-    following = started(api)
+    launch = start(api)
     api.allowed = NEEDED - {("", "pods", "list")}
-    assert isinstance(following.ended(), ConfigurationError)
-    assert not exists(api), "nobody would look after it"
+    assert isinstance(launch.wait(), ConfigurationError)
+    assert not exists(api), "nobody follows it any more"
 
 
 def test_an_image_that_cannot_be_pulled(api):
-    following = started(api)
+    launch = start(api)
     document = pod()
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-    own = {"name": "tensorflow", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": waiting}
-    document["status"] = {"phase": "Pending", "containerStatuses": [own]}
+    container = {"name": "tensorflow", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": waiting}
+    document["status"] = {"phase": "Pending", "containerStatuses": [container]}
     api.set_pod(NAMESPACE, document)
-    error = following.ended()
+    error = launch.wait()
     assert isinstance(error, TrainingError)
     assert "cannot start (ImagePullBackOff: no such image)" in str(error)
     assert not exists(api)
 
 
 @pytest.mark.parametrize("outer", ["nullcontext", "terminable"])
-def test_a_step_that_is_told_to_end_removes_the_job(api, tmp_path, outer):
-    """Also where more of the step than this is ready for being told."""
+def test_a_terminated_step_removes_the_job(api, tmp_path, outer):
+    """Works within another handler of SIGTERM too."""
     (tmp_path / "job.json").write_text(json.dumps(tfjob()))
     code = (
         "import json, sys; from contextlib import nullcontext; "
         "from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher; "
         "from tfx_distribute.components.launchers.sigterm import terminable\n"
         f"with {outer}():\n"
-        "    tfjob_launcher.run(json.load(open(sys.argv[1])), 3)"
+        "    tfjob_launcher.launch(json.load(open(sys.argv[1])), 3)"
     )
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
     step = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "job.json")], env=environment)
@@ -485,18 +486,18 @@ def test_a_step_that_is_told_to_end_removes_the_job(api, tmp_path, outer):
     assert not exists(api)
 
 
-# Whom its pods act as.
+# The service account of the pods.
 
 
 def token(claims):
-    """A token as a pod has it, with a signature that nobody asks for."""
+    """Returns a token like a pod's, with a signature that nobody checks."""
     parts = [json.dumps({"alg": "RS256"}), json.dumps(claims), "signature"]
     return ".".join(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts)
 
 
 @pytest.fixture
 def account(tmp_path, monkeypatch):
-    """A function that writes the token of this step."""
+    """Returns a function that writes the token of this step."""
     file = tmp_path / "token"
     monkeypatch.setattr(tfjob_launcher, "_TOKEN_FILE", file)
     return file.write_text
@@ -505,7 +506,7 @@ def account(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        # Of three lengths: they need none, two or one character at their end to be whole.
+        # Of three lengths, which lack no, two or one character of padding.
         *((token({"sub": f"system:serviceaccount:team:{name}"}), name) for name in ("runner", "a-runner", "my-runner")),
         (token({"sub": "system:serviceaccount:team:pipeline.runner", "aud": ["https://müller?>"]}), "pipeline.runner"),
         (token({"sub": "ann@example.com"}), None),
@@ -521,25 +522,25 @@ def test_service_account_of_the_step(account, text, name):
     assert tfjob_launcher.service_account() == name
 
 
-def test_pods_act_as_the_step_where_nobody_is_named(api, account):
+def test_pods_without_a_service_account_get_that_of_the_step(api, account):
     account(token({"sub": "system:serviceaccount:team:pipeline-runner"}))
-    made = tfjob(workers=2)
-    made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "trainer"
-    given = copy.deepcopy(made)
-    following = started(api, made=made)
+    manifest = tfjob(workers=2)
+    manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "trainer"
+    before = copy.deepcopy(manifest)
+    launch = start(api, manifest=manifest)
     (job,) = api.objects("tfjobs")
     names = {
         kind: replica["template"]["spec"]["serviceAccountName"] for kind, replica in job["spec"]["tfReplicaSpecs"].items()
     }
     assert names == {"Chief": "pipeline-runner", "Worker": "trainer"}
-    assert made == given
+    assert manifest == before
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert following.ended() is None
+    assert launch.wait() is None
 
 
-def test_pods_act_as_nobody_in_particular_outside_of_a_cluster(api, account):
-    following = started(api)
+def test_pods_get_no_service_account_outside_a_cluster(api, account):
+    launch = start(api)
     (job,) = api.objects("tfjobs")
     assert "serviceAccountName" not in job["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert following.ended() is None
+    assert launch.wait() is None

@@ -1,3 +1,5 @@
+"""Tests the manifests of TFJobs against expected documents and the operator's rules."""
+
 from dataclasses import replace
 
 import pytest
@@ -37,20 +39,20 @@ DISTRIBUTIONS = {
 }
 
 
-def made(distribution: Distribution, settings: TFJobSettings = SETTINGS) -> dict:
+def make(distribution: Distribution, settings: TFJobSettings = SETTINGS) -> dict:
     owner = tfjob_manifest.Owner("trainer-pod", "1b4b5a5e")
-    return tfjob_manifest.manifest(
+    return tfjob_manifest.make_manifest(
         "digits-1", "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, settings, owner
     )
 
 
 @pytest.mark.parametrize("strategy", DISTRIBUTIONS)
 def test_tfjob_of_each_strategy(strategy, expected):
-    expected(f"tfjob/{strategy}", made(DISTRIBUTIONS[strategy]))
+    expected(f"tfjob/{strategy}", make(DISTRIBUTIONS[strategy]))
 
 
-def test_the_operator_takes_each(tmp_path):
-    """Against the CRD's schema and the webhook's rules, as far as they are known here."""
+def test_the_operator_accepts_each(tmp_path):
+    """Checks the CRD's schema and the webhook's rules that the fake knows."""
     from kubernetes import client, config
 
     queued = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "q"}, active_deadline_seconds=60)
@@ -59,7 +61,7 @@ def test_the_operator_takes_each(tmp_path):
         config.load_kube_config(str(tmp_path / "kubeconfig"))
         for number, distribution in enumerate(DISTRIBUTIONS.values()):
             for settings in (SETTINGS, queued):
-                manifest = made(distribution, settings)
+                manifest = make(distribution, settings)
                 manifest["metadata"]["name"] = f"digits-{number}-{settings is queued}".lower()
                 client.CustomObjectsApi().create_namespaced_custom_object(
                     "kubeflow.org", "v1", "default", "tfjobs", manifest
@@ -68,18 +70,18 @@ def test_the_operator_takes_each(tmp_path):
 
 def test_queues_and_gangs():
     settings = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "training"}, active_deadline_seconds=60)
-    manifest = made(DISTRIBUTIONS["parameter_server"], settings)
+    manifest = make(DISTRIBUTIONS["parameter_server"], settings)
     assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
     policy = manifest["spec"]["runPolicy"]
-    assert policy["schedulingPolicy"] == {"minAvailable": 6, "queue": "training"}, "of all six pods: all or none"
+    assert policy["schedulingPolicy"] == {"minAvailable": 6, "queue": "training"}, "all six pods start together"
     assert policy["activeDeadlineSeconds"] == 60
 
 
-def test_reduction_servers_are_vertex_ai_s():
+def test_reduction_servers_need_vertex_ai():
     with pytest.raises(
         ConfigurationError, match="reduction_server is Vertex AI's, and Kubeflow has none; write all_reduce=nccl"
     ):
-        made(Distribution("multi_worker_mirrored", num_workers=2, all_reduce="reduction_server"))
+        make(Distribution("multi_worker_mirrored", num_workers=2, all_reduce="reduction_server"))
 
 
 def test_names_are_dns_labels_with_room_for_pods():
@@ -91,4 +93,4 @@ def test_names_are_dns_labels_with_room_for_pods():
 
 
 def test_manifests_are_plain_yaml():
-    assert yaml.safe_load(yaml.safe_dump(made(Distribution()))) == made(Distribution())
+    assert yaml.safe_load(yaml.safe_dump(make(Distribution()))) == make(Distribution())

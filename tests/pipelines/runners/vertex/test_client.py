@@ -50,8 +50,8 @@ RUN = vertex_client.Run("mine", json.dumps(DOCUMENT))
 @pytest.fixture
 def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
     monkeypatch.setattr(vertex_client, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(retry, "AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(retry, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 2.0)
     (tmp_path / "jobs").mkdir()
     with VertexApi(tmp_path / "jobs") as server, server.connected():
         yield server

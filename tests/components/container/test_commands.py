@@ -1,3 +1,5 @@
+"""Tests the commands of a pipeline's step on Kubeflow."""
+
 import json
 from typing import ClassVar
 
@@ -13,49 +15,49 @@ STRING = {"parameterType": "STRING"}
 INTERFACE = {"inputDefinitions": {"parameters": {"input_base": STRING, "input_config": STRING}}}
 
 
-def resolved(tmp_path, pattern="span-{SPAN}/*"):
+def resolve(tmp_path, pattern="span-{SPAN}/*"):
     output_file = tmp_path / "out" / "output_metadata.json"
     values = {
         "input_base": str(tmp_path / "data"),
         "input_config": json.dumps({"splits": [{"name": "all", "pattern": pattern}]}),
     }
-    told = {"inputs": {"parameterValues": values}, "outputs": {"outputFile": str(output_file)}}
-    commands.resolve_input(DRIVER, told, INTERFACE)
+    executor_input = {"inputs": {"parameterValues": values}, "outputs": {"outputFile": str(output_file)}}
+    commands.resolve_input(DRIVER, executor_input, INTERFACE)
     document = json.loads(output_file.read_text())
     return json.loads(document["parameterValues"][RESOLVED_INPUT])
 
 
-def test_input_is_resolved_and_known_by_its_files(tmp_path):
+def test_input_is_resolved_and_fingerprinted(tmp_path):
     for span in (1, 2):
         (tmp_path / "data" / f"span-{span}").mkdir(parents=True)
         (tmp_path / "data" / f"span-{span}" / "a.csv").write_text("x\n1\n")
-    first = resolved(tmp_path)
+    first = resolve(tmp_path)
     assert first["span"] == 2, "the latest"
     assert "span-2" in first["input_config"]
-    assert resolved(tmp_path) == first
+    assert resolve(tmp_path) == first
     (tmp_path / "data" / "span-2" / "a.csv").write_text("x\n1\n2\n")
-    changed = resolved(tmp_path)
+    changed = resolve(tmp_path)
     assert changed["input_fingerprint"] != first["input_fingerprint"]
     assert {**changed, "input_fingerprint": 0} == {**first, "input_fingerprint": 0}
 
 
-class Remembers:
-    """An executor that keeps what it was told."""
+class RecordingExecutor:
+    """An executor that keeps its arguments."""
 
-    told: ClassVar[dict] = {}
+    arguments: ClassVar[dict] = {}
 
     def __init__(self, context):
         self.context = context
 
     def Do(self, inputs, outputs, properties):  # noqa: N802 (TFX's name)
-        Remembers.told = {"inputs": inputs, "outputs": outputs, "properties": properties}
+        RecordingExecutor.arguments = {"inputs": inputs, "outputs": outputs, "properties": properties}
 
 
-def test_an_input_that_stands_for_none_is_left_out(tmp_path, monkeypatch):
+def test_the_address_for_no_model_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(commands.import_utils, "import_class_by_path", _class)
-    kind = {"artifactType": {"schemaTitle": "tfx.Model"}}
-    component = {"inputDefinitions": {"artifacts": {"model": kind, "baseline_model": kind}}}
-    given = {
+    model = {"artifactType": {"schemaTitle": "tfx.Model"}}
+    component = {"inputDefinitions": {"artifacts": {"model": model, "baseline_model": model}}}
+    executor_input = {
         "inputs": {
             "artifacts": {
                 "model": {"artifacts": [{"name": "1", "uri": "gs://b/model"}]},
@@ -64,10 +66,10 @@ def test_an_input_that_stands_for_none_is_left_out(tmp_path, monkeypatch):
         },
         "outputs": {"outputFile": str(tmp_path / "output_metadata.json")},
     }
-    commands.execute("executor", given, component, {}, [])
-    assert list(Remembers.told["inputs"]) == ["model"]
+    commands.execute("executor", executor_input, component, {}, [])
+    assert list(RecordingExecutor.arguments["inputs"]) == ["model"]
     assert json.loads((tmp_path / "output_metadata.json").read_text()) == {"artifacts": {}, "parameterValues": {}}
 
 
 def _class(path):
-    return {"executor": Remembers, "tfx.types.standard_artifacts.Model": standard_artifacts.Model}[path]
+    return {"executor": RecordingExecutor, "tfx.types.standard_artifacts.Model": standard_artifacts.Model}[path]

@@ -1,0 +1,46 @@
+"""Tests the settings of launchers: their JSON document, and where training runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
+from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.trainer_module.job.training_job import Distribution
+
+CUSTOM_JOB = CustomJobSettings(
+    name="digits",
+    project="example-project",
+    location="europe-west4",
+    image="image",
+    worker={"machine_type": "g2-standard-24", "reservation_affinity": {"values": ["l4"]}},
+    parameter_server={"machine_type": "n2-highmem-8"},
+    scheduling={"strategy": "SPOT", "restart_job_on_worker_restart": True},
+    labels={"team": "a"},
+)
+POD = {"spec": {"containers": [{"name": "tensorflow"}]}}
+TFJOB = TFJobSettings("digits", POD, POD)
+
+
+@pytest.mark.parametrize("settings", [CUSTOM_JOB, TFJOB])
+def test_settings_survive_json(settings):
+    assert settings_lib.from_json(settings_lib.to_json(settings)) == settings
+
+
+@pytest.mark.parametrize("settings", [CUSTOM_JOB, TFJOB])
+@pytest.mark.parametrize(
+    ("training", "distribution", "remotely"),
+    [
+        ("auto", Distribution("mirrored", accelerator_count=8), False),
+        ("auto", Distribution("multi_worker_mirrored", num_workers=1), False),
+        ("auto", Distribution("multi_worker_mirrored", num_workers=2), True),
+        ("auto", Distribution("parameter_server"), True),
+        ("auto", Distribution("auto", num_workers=2), True),
+        ("always", Distribution(), True),
+        ("step", Distribution("multi_worker_mirrored", num_workers=2), False),
+    ],
+)
+def test_when_training_runs_remotely(settings, training, distribution, remotely):
+    settings = settings_lib.force_remote(settings) if training == "always" else replace(settings, training=training)
+    assert settings_lib.runs_remotely(settings, distribution) is remotely

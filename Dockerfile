@@ -19,7 +19,7 @@ ARG ACCELERATOR=cpu
 ARG TENSORFLOW=
 RUN if [ "$ACCELERATOR" = gpu ]; then pip install "tensorflow[and-cuda]==2.16.2"; fi && \
     if [ -n "$TENSORFLOW" ]; then pip install "$TENSORFLOW"; fi
-COPY setup.py README.md ./
+COPY setup.py README.md LICENSE ./
 COPY src src
 COPY trainer_module trainer_module
 COPY components components

@@ -32,7 +32,7 @@ find_uv() {
 }
 
 # The content of what decides on the environment, not its age: a new checkout of the same files changes nothing.
-wanted=$(cat requirements.lock tests/kfp.lock setup.py bootstrap.sh components/launchers/local/_loopback.c | cksum)
+wanted=$(cat requirements.lock tests/kfp.lock setup.py src/tfx_distribute/__init__.py bootstrap.sh components/launchers/local/_loopback.c | cksum)
 if [ "$(cat .venv/.installed 2>/dev/null || true)" = "$wanted" ]; then
     exit 0
 fi

@@ -67,6 +67,36 @@ def test_the_example_that_runs_a_pipeline(request, tmp_path):
     assert (Path(pushed) / "saved_model.pb").is_file()
 
 
+def test_python_in_documents_compiles(request):
+    for document in documents(request.config.rootpath):
+        for code in re.findall(r"^```python\n(.*?)\n```$", document.read_text(), re.M | re.S):
+            compile(code, document.name, "exec")
+
+
+def test_parts_of_pipeline_files_are_valid(request):
+    """Each shown part, in place of that of an example."""
+    import yaml
+
+    from tfx_distribute.pipelines import PipelineSpec
+
+    root = request.config.rootpath
+    example = yaml.safe_load((root / "examples" / "digits" / "pipeline.yaml").read_text())
+    shown = 0
+    for document in documents(root):
+        for text in re.findall(r"^```yaml\n(.*?)\n```$", document.read_text(), re.M | re.S):
+            part = yaml.safe_load(text) or {}
+            if set(part) <= set(PipelineSpec.model_fields):
+                PipelineSpec.model_validate({**example, **part})
+                shown += bool(part)
+    assert shown > 6
+
+
+def test_the_message_about_damaged_data_is_the_codes(request):
+    from tfx_distribute.trainer_module.data import read_errors
+
+    assert read_errors.REMEDY in (request.config.rootpath / "docs" / "data.md").read_text()
+
+
 def test_links_exist(request):
     for document in documents(request.config.rootpath):
         text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.M | re.S)

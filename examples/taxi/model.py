@@ -19,7 +19,7 @@ OUT_OF_VOCABULARY = 10
 
 
 def preprocessing_fn(inputs):
-    """Fills gaps, scales numbers, maps other features to integers, and adds the label."""
+    """Fills gaps, scales numbers, maps the rest to integers, and adds the label."""
     outputs = {}
     for name in NUMBERS:
         outputs[name] = tft.scale_to_z_score(_dense(inputs[name]))

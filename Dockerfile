@@ -1,11 +1,15 @@
-# The image of all steps and training processes of a pipeline: this package, and the folder with the pipeline's module.
+# Builds the image of all steps and training processes of a pipeline. It has this
+# package, and the folder of the pipeline's module.
 #
 #   docker build --build-arg PIPELINE=examples/digits -t registry.example.com/team/digits:1 .
 #   docker build --build-arg PIPELINE=examples/digits --build-arg ACCELERATOR=gpu -t registry.example.com/team/digits:1-gpu .
 #
-# GPU: the CUDA libraries come as packages; the driver is the node's. TPU: TENSORFLOW may be any requirement of pip's.
-# REDUCTION_SERVER=yes: with NCCL's plugin for the reduction servers of Vertex AI.
-# Dataflow's machines take the image as it is; by hand, `docker run --entrypoint python IMAGE ...`.
+# ACCELERATOR=gpu: installs the CUDA libraries as packages; the node has the driver.
+# TENSORFLOW=...: installs any pip requirement, e.g. a build for TPUs.
+# REDUCTION_SERVER=yes: installs NCCL's plugin for the reduction servers of Vertex AI.
+#
+# Dataflow's machines use the image as it is. To run Python in it:
+# `docker run --entrypoint python IMAGE ...`.
 
 FROM python:3.10-slim-bookworm AS build
 # One dependency of TFX has no wheel.
@@ -19,16 +23,16 @@ ARG ACCELERATOR=cpu
 ARG TENSORFLOW=
 RUN if [ "$ACCELERATOR" = gpu ]; then pip install "tensorflow[and-cuda]==2.16.2"; fi && \
     if [ -n "$TENSORFLOW" ]; then pip install "$TENSORFLOW"; fi
-COPY setup.py README.md ./
+COPY setup.py README.md LICENSE ./
 COPY src src
 COPY trainer_module trainer_module
 COPY components components
 COPY pipelines pipelines
 RUN pip install --no-deps --no-build-isolation .
-# Halves the time of every import, and so of every step.
+# Halves the time of every import, and so shortens every step.
 RUN python -m compileall -q -j 0 /opt/venv/lib
 
-# apache-beam of requirements.lock.
+# The version of apache-beam in requirements.lock; a test compares the two.
 FROM apache/beam_python3.10_sdk:2.74.0 AS beam
 
 FROM python:3.10-slim-bookworm
@@ -45,10 +49,11 @@ COPY --from=build /opt/venv /opt/venv
 ARG PIPELINE=examples/digits
 COPY ${PIPELINE} /pipeline
 WORKDIR /pipeline
-# The module is imported from there, by every step and every training process.
+# Every step and every training process imports the module from /pipeline.
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/pipeline PYTHONUNBUFFERED=1
-# How Dataflow starts its machines' Python; steps and training processes have commands of their own.
+# Dataflow's machines start Python with this. Steps and training processes have their
+# own commands.
 COPY --from=beam /opt/apache/beam /opt/apache/beam
-# Or it would make an environment of its own, without these packages.
+# Otherwise boot creates another environment, without these packages.
 ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
 ENTRYPOINT ["/opt/apache/beam/boot"]

@@ -1,10 +1,10 @@
 .PHONY: env demo test lint unit e2e soak bench lock generated
 
-# Everything below needs the environment; making it again takes no time when nothing has changed.
+# All targets below need the environment. This takes no time if nothing has changed.
 env:
 	@./bootstrap.sh
 
-# The main job: the digits example on two workers, to a pushed model.
+# Runs the digits example on two workers, up to a pushed model.
 demo: env
 	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2
 
@@ -28,11 +28,11 @@ bench: env
 	.venv/bin/python benchmarks/data.py
 	.venv/bin/python benchmarks/recovery.py
 
-# Thirty random faults on real clusters, one after the other.
+# Injects thirty random faults into real clusters, one after the other.
 soak: env
 	.venv/bin/python tests/soak.py
 
-# Newer versions of everything; commit the result.
+# Updates all locked versions; commit the result.
 lock: env
 	PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
 		--extra kfp --extra vertex --extra test --custom-compile-command "make lock" setup.py -o requirements.lock

@@ -1,12 +1,20 @@
 """Installs the plugin under the import name `tfx_distribute`.
 
-The three folders of the repository's top level are mapped below one import name, so that a user's own `pipelines/` or
-`components/` folder is never shadowed by ours.
+Three folders at the top level of the repository become packages below that name, so
+that they never shadow a user's own `pipelines/` or `components/` folder.
 """
 
+import re
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+
+ROOT = Path(__file__).parent
+
+# Read, not imported: the packages below are not importable before they are installed.
+(VERSION,) = re.findall(
+    r'^__version__ = "(.+)"$', (ROOT / "src" / "tfx_distribute" / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE
+)
 
 # `components/` -> `tfx_distribute.components`, and so on for every package below them.
 MAPPED = ("components", "pipelines", "trainer_module")
@@ -17,10 +25,26 @@ PACKAGES = ["tfx_distribute"] + [
 
 setup(
     name="tfx-distribute",
-    version="0.1.0",
+    version=VERSION,
     description="Distributed training as a parameter of a TFX pipeline.",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords=["tfx", "tensorflow", "tf.distribute", "distributed training", "kubeflow", "vertex ai", "machine learning"],
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.10",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: System :: Distributed Computing",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.10,<3.11",
     packages=PACKAGES,
     package_dir={
@@ -28,7 +52,8 @@ setup(
         **{f"tfx_distribute.{top}": top for top in MAPPED},
     },
     package_data={"tfx_distribute": ["py.typed"], "": ["*.pyi"]},
-    # No Python module, but a library that is loaded into training processes; they do without where it cannot be built.
+    # Not a Python module, but a library that is loaded into training processes. Where
+    # it cannot be built, training works without it and warns (see docs/security.md).
     ext_modules=[
         Extension(
             "tfx_distribute.components.launchers.local._loopback",
@@ -41,13 +66,15 @@ setup(
         "tfx==1.16.0",
         # tensorflow-metadata 1.16 forces protobuf 3.20.3.
         "protobuf==3.20.3",
-        # Without the dill extra, beam >= 2.69 makes tfx_bsl fail with "No module named 'dill'".
+        # Without the dill extra, beam >= 2.69 makes tfx_bsl fail with "No module named
+        # 'dill'".
         "apache-beam[gcp,dill]<=2.74",
-        # Newer ones print a FutureWarning at every import on Python 3.10.
+        # Newer versions print a FutureWarning at every import on Python 3.10.
         "google-api-core<2.28",
         "google-auth<2.45",
         "google-cloud-aiplatform<1.114",
-        # TFX runs `python -m pip` and `setup.py bdist_wheel` for user module files, in the environment it lives in.
+        # TFX runs `python -m pip` and `setup.py bdist_wheel` for user module files, in
+        # its own environment.
         "setuptools<81",
         "pip",
         "wheel",

@@ -1,9 +1,10 @@
-"""The program that every training process runs, and the words that the floors above share with it.
+"""Runs training processes, and provides what user modules import.
 
-Importing this package imports no TensorFlow: `job`, `cluster` and `compatibility` are plain Python, the rest is loaded
-where training happens.
+Importing this package imports no TensorFlow. `errors` and the package `job` are plain
+Python, so that pipelines and the command line can share them; the rest is loaded where
+training runs.
 
-A module's `run_fn` asks here for the strategy that was made for it:
+A module's `run_fn` gets the strategy that was created for it from `get_strategy`:
 
 ```python
 from tfx_distribute.trainer_module import get_strategy
@@ -22,13 +23,21 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.user_code.module_loader import ModelContext as ModelContext
     from tfx_distribute.trainer_module.user_code.task import Task as Task
 
-# What user modules need, each loaded on first use: one of them stands on TensorFlow.
-_HOMES = {"ModelContext": "user_code.module_loader", "Task": "user_code.task", "get_strategy": "strategies.factory"}
+# Loaded on first use, because `get_strategy` needs TensorFlow.
+_MODULES = {
+    "ModelContext": "user_code.module_loader",
+    "Task": "user_code.task",
+    "get_strategy": "strategies.factory",
+}
 
 __all__ = ["ModelContext", "Task", "get_strategy"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Reads the 1,797 handwritten digits that scikit-learn carries as tf.Examples: a small ExampleGen of one's own."""
+"""Reads the 1,797 handwritten digits of scikit-learn: an example of an ExampleGen."""
 
 from typing import Any
 
@@ -31,15 +31,19 @@ def _read_digits(pipeline: beam.Pipeline, exec_properties: dict[str, Any], split
 
 
 class Executor(base_example_gen_executor.BaseExampleGenExecutor):
-    """Writes the digits as TFRecords; splits are TFX's work."""
+    """Writes the digits as TFRecords. TFX splits them."""
 
     def GetInputSourceToExamplePTransform(self):  # noqa: N802 (TFX's name)
-        """The Beam transform that reads the source."""
+        """Returns the Beam transform that reads the source."""
         return _read_digits
 
 
 class DigitsExampleGen(component.QueryBasedExampleGen):
-    """`pixels`, 64 floats from 0 to 16, row by row of an 8 x 8 image; and `digit`, 0 to 9."""
+    """Reads images of digits.
+
+    Each example has `pixels`, the 64 values (0 to 16) of an 8 x 8 image row by row,
+    and `digit`, 0 to 9.
+    """
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 

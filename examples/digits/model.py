@@ -1,15 +1,15 @@
-"""Handwritten digits: what is done to the data, and the model."""
+"""Classifies handwritten digits: the transform and the model."""
 
 import tensorflow as tf
 
 
 def preprocessing_fn(inputs):
-    """Brings the pixels, 0 to 16, to 0 to 1."""
+    """Scales pixels from the range 0 to 16 to the range 0 to 1."""
     return {"pixels": inputs["pixels"] / 16.0, "digit": inputs["digit"]}
 
 
 def build_model(context):
-    """A small dense network; the strategy it trains under is not its business."""
+    """Returns a small dense network. It does not depend on the strategy."""
     pixels = tf.keras.Input((64,), name="pixels")
     hidden = tf.keras.layers.Dense(context.hparams["hidden_units"], activation="relu")(pixels)
     hidden = tf.keras.layers.Dense(context.hparams["hidden_units"], activation="relu")(hidden)

@@ -1,18 +1,18 @@
-"""Handwritten digits with training steps of one's own: the same network as in `model.py`, as a task."""
+"""Classifies handwritten digits with a task: the network of `model.py`."""
 
 import tensorflow as tf
-from model import preprocessing_fn  # noqa: F401 (the pipeline calls it)
+from model import preprocessing_fn  # noqa: F401 (used by the pipeline)
 
 from tfx_distribute.trainer_module import Task
 
 
 def build_model(context):
-    """A task instead of a compiled model; the strategy it trains under is not its business either."""
+    """Returns a task, not a compiled model. It does not depend on the strategy."""
     return Digits(context.hparams["hidden_units"], context.hparams["learning_rate"])
 
 
 class Digits(Task):
-    """Says what the loss of a batch is. The rest is the loop's business."""
+    """Computes the loss of a batch; the training loop does the rest."""
 
     def __init__(self, hidden_units, learning_rate):
         pixels = tf.keras.Input((64,), name="pixels")
@@ -25,14 +25,14 @@ class Digits(Task):
         self.metrics = [self.accuracy]
 
     def train_step(self, features, label):
-        """The loss to train on."""
+        """Returns the loss to train on."""
         return self.loss(label, self.model(features, training=True))
 
     def eval_step(self, features, label):
-        """The loss to show."""
+        """Returns the loss to report."""
         return self.loss(label, self.model(features, training=False))
 
     def loss(self, label, logits):
-        """The mean cross entropy of a batch, a scalar."""
+        """Returns the mean cross entropy of a batch, a scalar."""
         self.accuracy.update_state(label, logits)
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.squeeze(label, 1), logits))

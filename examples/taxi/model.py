@@ -1,6 +1,7 @@
-"""Chicago taxi trips: will the passenger tip more than a fifth of the fare? A wide and deep model.
+"""Predicts whether a taxi passenger tips more than a fifth of the fare.
 
-Vocabularies, bucket boundaries and means are computed once, by Transform, over all the data.
+A wide and deep model of taxi trips in Chicago. Vocabularies, bucket boundaries and
+means are computed once, by Transform, over all the data.
 """
 
 import tensorflow as tf
@@ -9,7 +10,7 @@ import tensorflow_transform as tft
 NUMBERS = ("trip_miles", "fare", "trip_seconds")
 BUCKETIZED = ("pickup_latitude", "pickup_longitude", "dropoff_latitude", "dropoff_longitude")
 VOCABULARIES = ("payment_type", "company")
-# Whole numbers and the number of values that each can take.
+# Integer features -> number of values that each can have.
 CATEGORIES = {"trip_start_hour": 24, "trip_start_day": 8, "trip_start_month": 13}
 
 NUM_BUCKETS = 10
@@ -18,7 +19,7 @@ OUT_OF_VOCABULARY = 10
 
 
 def preprocessing_fn(inputs):
-    """Fills gaps, scales numbers, turns strings and coordinates into small whole numbers, and makes the label."""
+    """Fills gaps, scales numbers, maps the rest to integers, and adds the label."""
     outputs = {}
     for name in NUMBERS:
         outputs[name] = tft.scale_to_z_score(_dense(inputs[name]))
@@ -36,7 +37,11 @@ def preprocessing_fn(inputs):
 
 
 def build_model(context):
-    """Wide: a weight for each category. Deep: a dense network on the numbers."""
+    """Returns the model.
+
+    The wide part has a weight for each category, the deep part is a dense network on
+    the numbers.
+    """
     sizes = {
         **{name: NUM_BUCKETS for name in BUCKETIZED},
         **{name: context.transform_output.vocabulary_size_by_name(name) + OUT_OF_VOCABULARY for name in VOCABULARIES},
@@ -61,7 +66,7 @@ def build_model(context):
 
 
 def _dense(values):
-    """Gaps as 0 or the empty string; one value for each example."""
+    """Returns one value for each example, with 0 or the empty string for gaps."""
     if isinstance(values, tf.SparseTensor):
         shape = [values.dense_shape[0], 1]
         values = tf.sparse.to_dense(

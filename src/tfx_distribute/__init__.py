@@ -1,12 +1,18 @@
-"""Distributed training as a parameter of a TFX pipeline.
+"""Makes distributed training a parameter of a TFX pipeline.
 
-Three floors, each importing only from those below it:
+Each package imports only from those below it:
 
-* `tfx_distribute.pipelines`: the declarative pipeline, its runners and the command line.
+* `tfx_distribute.pipelines`: the declarative pipeline, its runners and the command
+  line.
 * `tfx_distribute.components`: TFX components and the launchers of training clusters.
 * `tfx_distribute.trainer_module`: the program that every training process runs.
 
-This package imports nothing by itself, so that the command line answers at once.
+Importing this package imports nothing else, so that the command line starts at once.
+
+Attributes:
+  __version__: Version of the package. setup.py reads it from this file.
 """
 
 __version__ = "0.1.0"
+
+__all__ = ["__version__"]

@@ -1,4 +1,4 @@
-"""The built wheel, installed by itself, runs the main job from a folder outside the checkout."""
+"""Checks that the built wheel runs a pipeline outside of the checkout."""
 
 import shutil
 import subprocess
@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+import tfx_distribute
+
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    # From a copy: setuptools leaves a build folder behind, and would pack what an earlier one left in it.
+    # From a copy: setuptools leaves a build folder behind, and packs what an earlier
+    # build left in it.
     source = tmp_path_factory.mktemp("source") / "checkout"
-    names = ("components", "pipelines", "trainer_module", "src", "setup.py", "pyproject.toml", "README.md")
+    names = ("components", "pipelines", "trainer_module", "src", "setup.py", "pyproject.toml", "README.md", "LICENSE")
     source.mkdir()
     for path in (request.config.rootpath / name for name in names):
         if path.is_dir():
@@ -36,7 +39,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 def test_holds_nothing_but_the_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names} == {"tfx_distribute", "tfx_distribute-0.1.0.dist-info"}
+    metadata = f"tfx_distribute-{tfx_distribute.__version__}.dist-info"
+    assert {name.partition("/")[0] for name in names} == {"tfx_distribute", metadata}
+    assert any(name.startswith(f"{metadata}/") and name.endswith("LICENSE") for name in names)
     for file in (
         "py.typed",
         "pipelines/cli/main.py",
@@ -47,7 +52,7 @@ def test_holds_nothing_but_the_package(wheel):
 
 
 def test_runs_outside_the_checkout(wheel, tmp_path, request):
-    """Its dependencies come from this environment, without this checkout's editable installation."""
+    """Dependencies come from this environment, without the editable installation."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
     site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
     zipfile.ZipFile(wheel).extractall(site)

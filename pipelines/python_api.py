@@ -1,0 +1,182 @@
+"""Loads, plans, compiles and runs pipelines from Python.
+
+Users import these functions from `tfx_distribute.pipelines`. Each imports what it
+needs when it is called, so that loading a pipeline imports no TFX.
+"""
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfx_distribute.pipelines.spec import data_checks, loader, user_module
+from tfx_distribute.pipelines.spec.base import Scalar
+from tfx_distribute.pipelines.spec.machines import MachineSpec
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.spec.targets import KubeflowTarget, VertexTarget
+from tfx_distribute.trainer_module.job import strategy_table
+
+if TYPE_CHECKING:
+    from tfx.orchestration.pipeline import Pipeline
+
+    from tfx_distribute.pipelines.plan.run_plan import RunPlan
+    from tfx_distribute.pipelines.runners.kubeflow import compiler as kubeflow_compiler
+    from tfx_distribute.pipelines.runners.local.results import RunResult
+    from tfx_distribute.pipelines.runners.vertex import compiler as vertex_compiler
+
+
+def load(path: str | Path, parameters: Mapping[str, Scalar] | None = None) -> PipelineSpec:
+    """Loads a pipeline file.
+
+    ```python
+    spec = load("pipeline.yaml", {"strategy": "mirrored", "accelerator_count": 2})
+    ```
+
+    Args:
+      path: The YAML file. Paths in it are relative to its folder.
+      parameters: Name -> value of pipeline parameters and hyperparameters, which
+        replace those of the file, as `-p` does on the command line.
+
+    Returns:
+      The validated pipeline.
+
+    Raises:
+      ConfigurationError: The file or a parameter is wrong. The message has one line
+        for each mistake.
+    """
+    return loader.override(loader.load(path), parameters or {})
+
+
+def run(spec: PipelineSpec, root: str | Path | None = None, enable_cache: bool = True) -> "RunResult":
+    """Runs a pipeline on this machine.
+
+    ```python
+    result = run(load("pipeline.yaml"))
+    print(result.training["num_replicas"], result.blessed, result.pushed)
+    ```
+
+    Args:
+      spec: The pipeline.
+      root: Folder for artifacts, metadata, logs and pushed models, which is created
+        where needed. Default: `targets.local.root`, or `runs/<name>` in the working
+        folder.
+      enable_cache: Whether components whose inputs have not changed take their outputs
+        from an earlier run.
+
+    Returns:
+      How the model was trained, its metrics, and where it was pushed to.
+
+    Raises:
+      ConfigurationError: The pipeline cannot run as it is written, or another run is
+        using its folder. Nothing was started.
+      NodeError: A component failed. `__cause__` is the error.
+    """
+    module = user_module.find(spec)
+    data_checks.check_data(spec)
+    strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "this machine")
+    from tfx_distribute.pipelines.runners.local import paths
+
+    run_paths = paths.run_paths(spec, None if root is None else str(root))
+    from tfx_distribute.pipelines.runners.local import runner
+
+    return runner.run(spec, module, run_paths, enable_cache=enable_cache)
+
+
+def make_plan(spec: PipelineSpec, target: Literal["local", "kubeflow", "vertex"] = "local") -> "RunPlan":
+    """Works out what a run would do, without starting anything.
+
+    ```python
+    plan = make_plan(spec)
+    print([process.task for process in plan.processes], plan.global_batch_size)
+    ```
+
+    Args:
+      spec: The pipeline.
+      target: Platform to plan for.
+
+    Returns:
+      Processes, replicas, batch sizes, training steps and warnings; for a cluster also
+      the TFJob or CustomJob that training would create.
+
+    Raises:
+      ConfigurationError: The pipeline cannot run there as it is written.
+    """
+    from tfx_distribute.pipelines.plan import run_plan
+    from tfx_distribute.pipelines.runners.local import paths
+
+    module = user_module.find(spec)
+    if target == "local":
+        data_checks.check_data(spec)
+        strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "this machine")
+        paths.run_paths(spec)
+    else:
+        importlib.import_module(f"tfx_distribute.pipelines.runners.{target}.target").validate_target(spec)
+    return run_plan.make_plan(spec, module, target)
+
+
+def compile_spec(
+    spec: PipelineSpec, target: Literal["kubeflow", "vertex"], enable_cache: bool = True
+) -> "kubeflow_compiler.Package | vertex_compiler.Package":
+    """Compiles a pipeline for Kubeflow Pipelines or Vertex AI. Sends nothing anywhere.
+
+    ```python
+    Path("pipeline.yaml").write_text(compile_spec(spec, "kubeflow").to_text())
+    ```
+
+    Args:
+      spec: The pipeline. The values of its parameters become the defaults of the
+        compiled pipeline.
+      target: The platform; the spec has its settings in `targets`.
+      enable_cache: Whether steps whose inputs have not changed take their outputs from
+        an earlier run.
+
+    Returns:
+      The compiled pipeline. Its `to_text()` is the file that the platform's client
+      takes: YAML for Kubeflow Pipelines, JSON for Vertex AI.
+
+    Raises:
+      ConfigurationError: The pipeline cannot run there as it is written.
+    """
+    compiler = importlib.import_module(f"tfx_distribute.pipelines.runners.{target}.compiler")
+    return compiler.compile_spec(spec, user_module.find(spec), enable_cache)
+
+
+def compile_pipeline(
+    pipeline: "Pipeline",
+    target: KubeflowTarget | VertexTarget,
+    resources: Mapping[str, MachineSpec] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> "kubeflow_compiler.Package | vertex_compiler.Package":
+    """Compiles a TFX pipeline that is written in Python. Sends nothing anywhere.
+
+    Its Trainers get the `launcher` and `checkpoint_dir` of the target, unless they have
+    their own.
+
+    ```python
+    target = KubeflowTarget(
+        image="registry.example.com/team/digits:1", pipeline_root="gs://bucket/root"
+    )
+    machines = {"Trainer": MachineSpec(memory="32Gi", accelerator="nvidia-l4")}
+    package = compile_pipeline(pipeline, target, machines)
+    ```
+
+    Args:
+      pipeline: The TFX pipeline. The image has what its components import.
+      target: Settings of the platform; their class decides for which one to compile.
+      resources: Id of a component, `ParameterServer` or `default` -> its machine.
+      defaults: Defaults of pipeline parameters. Default: those of the
+        RuntimeParameters.
+
+    Returns:
+      The compiled pipeline, as of `compile_spec`.
+
+    Raises:
+      ConfigurationError: The pipeline cannot run there as it is written.
+    """
+    if isinstance(target, KubeflowTarget):
+        from tfx_distribute.pipelines.runners.kubeflow import compiler as kubeflow
+
+        return kubeflow.compile_pipeline(pipeline, target, resources or {}, defaults)
+    from tfx_distribute.pipelines.runners.vertex import compiler as vertex
+
+    return vertex.compile_pipeline(pipeline, target, resources or {}, defaults)

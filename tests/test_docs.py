@@ -1,0 +1,167 @@
+"""Checks the documents: examples run and print what is shown, links and names exist."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from tfx_distribute.pipelines.cli.main import main
+
+WIDTH = 88
+GENERATED = "parameters.md"  # written by a program, and tested where it is written
+_EXAMPLE = re.compile(r"^(<!-- e2e -->\n)?```python\n(.*?)\n```$(?:\n\n```\n(.*?)\n```$)?", re.M | re.S)
+_SEPARATOR = "=== end of example ==="
+# What paths in backticks begin with. Other words with slashes are not such paths.
+_FOLDERS = ("benchmarks", "components", "docs", "examples", "pipelines", "src", "tests", "trainer_module")
+
+
+def documents(root: Path) -> list[Path]:
+    top = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    return [*(root / name for name in top), *sorted((root / "docs").glob("*.md"))]
+
+
+def run_examples(root: Path, folder: Path, e2e: bool) -> tuple[list[str], list[str | None]]:
+    """Runs the examples of the Python API in one process, as a reader would.
+
+    Args:
+      root: Root of the repository.
+      folder: Folder to run in.
+      e2e: True runs up to the last example that runs a pipeline; False runs all others.
+
+    Returns:
+      What each example printed, and what the document shows.
+    """
+    found = [match.groups() for match in _EXAMPLE.finditer((root / "docs" / "python-api.md").read_text())]
+    if e2e:
+        last = max(index for index, (slow, _, _) in enumerate(found) if slow)
+        found = found[: last + 1]
+    else:
+        found = [example for example in found if not example[0]]
+    (folder / "examples").symlink_to(root / "examples")
+    code = [f"{code}\nprint({_SEPARATOR!r})\n" for _, code, _ in found]
+    (folder / "example.py").write_text("\n".join(code))
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=folder, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    printed = [text.strip() for text in done.stdout.split(_SEPARATOR)][:-1]
+    return printed, [shown for _, _, shown in found]
+
+
+def test_examples_print_what_is_shown(request, tmp_path):
+    printed, shown = run_examples(request.config.rootpath, tmp_path, e2e=False)
+    assert len(printed) > 5
+    assert printed == [text or "" for text in shown]
+
+
+@pytest.mark.e2e
+def test_the_example_that_runs_a_pipeline(request, tmp_path):
+    printed, _ = run_examples(request.config.rootpath, tmp_path, e2e=True)
+    metric, trained, pushed = printed[-1].splitlines()[-3:]
+    assert metric == "SparseCategoricalAccuracy True ()"
+    assert trained == "2 True"
+    assert (Path(pushed) / "saved_model.pb").is_file()
+
+
+def test_python_in_documents_compiles(request):
+    for document in documents(request.config.rootpath):
+        for code in re.findall(r"^```python\n(.*?)\n```$", document.read_text(), re.M | re.S):
+            compile(code, document.name, "exec")
+
+
+def test_parts_of_pipeline_files_are_valid(request):
+    """Each shown part, in place of that of an example."""
+    import yaml
+
+    from tfx_distribute.pipelines import PipelineSpec
+
+    root = request.config.rootpath
+    example = yaml.safe_load((root / "examples" / "digits" / "pipeline.yaml").read_text())
+    shown = 0
+    for document in documents(root):
+        for text in re.findall(r"^```yaml\n(.*?)\n```$", document.read_text(), re.M | re.S):
+            part = yaml.safe_load(text) or {}
+            if set(part) <= set(PipelineSpec.model_fields):
+                PipelineSpec.model_validate({**example, **part})
+                shown += bool(part)
+    assert shown > 6
+
+
+def test_the_message_about_damaged_data_is_the_codes(request):
+    from tfx_distribute.trainer_module.data import read_errors
+
+    assert read_errors.REMEDY in (request.config.rootpath / "docs" / "data.md").read_text()
+
+
+def test_links_exist(request):
+    for document in documents(request.config.rootpath):
+        text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.M | re.S)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in link or link.endswith(GENERATED):
+                continue
+            file, _, heading = link.partition("#")
+            linked = document.parent / file if file else document
+            assert linked.exists(), f"{document.name}: {link}"
+            if heading:
+                assert heading in anchors(linked), f"{document.name}: {link}"
+
+
+def anchors(document: Path) -> set[str]:
+    """Returns the anchors that GitHub makes of a document's headings."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_paths_exist(request):
+    root = request.config.rootpath
+    for document in documents(root):
+        if document.name == "CHANGELOG.md":  # has names of the past too
+            continue
+        text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.M | re.S)
+        for name in re.findall(rf"`((?:{'|'.join(_FOLDERS)})/[\w./-]*)`", text):
+            assert (root / name).exists(), f"{document.name}: {name}"
+
+
+def test_modules_exist(request):
+    for document in documents(request.config.rootpath):
+        for name in re.findall(r"\btfx_distribute\.[\w.]*\w", document.read_text()):
+            parts = name.split(".")
+            if importlib.util.find_spec(".".join(parts[:2])) and len(parts) > 2:
+                head = ".".join(parts[:-1])
+                assert importlib.util.find_spec(head), f"{document.name}: {name}"
+                if importlib.util.find_spec(head).submodule_search_locations is None or not importlib.util.find_spec(name):
+                    assert hasattr(importlib.import_module(head), parts[-1]), f"{document.name}: {name}"
+
+
+def test_every_page_is_in_the_index(request):
+    folder = request.config.rootpath / "docs"
+    index = (folder / "README.md").read_text()
+    for page in folder.glob("*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+
+
+def test_lines_are_short(request):
+    """Except tables, addresses, and the output of programs."""
+    for document in documents(request.config.rootpath):
+        if document.name == GENERATED:
+            continue
+        in_block = False
+        for number, line in enumerate(document.read_text().splitlines(), 1):
+            in_block ^= line.startswith("```")
+            exempt = in_block or line.startswith(("|", "* |")) or "://" in line
+            assert exempt or len(line) <= WIDTH, f"{document.name}, line {number}"
+
+
+def test_the_command_line_page_has_every_option_and_exit_code(request):
+    text = (request.config.rootpath / "docs" / "command-line.md").read_text()
+    for name, command in main.commands.items():
+        section = text.partition(f"## {name}\n")[2].partition("\n## ")[0]
+        assert section, name
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                for option in (*parameter.opts, *([parameter.envvar] if parameter.envvar else [])):
+                    assert option in section, f"{name} {option}"

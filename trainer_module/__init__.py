@@ -1,9 +1,9 @@
-"""The program that every training process runs, and the words that the floors above share with it.
+"""Contains the program of a training process, and definitions that upper layers share.
 
-Importing this package imports no TensorFlow: `job`, `cluster` and `compatibility` are plain Python, the rest is loaded
-where training happens.
+Importing this package does not import TensorFlow: the modules in `job` are plain
+Python, and the rest is loaded only where training happens.
 
-A module's `run_fn` asks here for the strategy that was made for it:
+A module's `run_fn` gets its strategy here:
 
 ```python
 from tfx_distribute.trainer_module import get_strategy
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.user_code.module_loader import ModelContext as ModelContext
     from tfx_distribute.trainer_module.user_code.task import Task as Task
 
-# What user modules need, each loaded on first use: one of them stands on TensorFlow.
-_HOMES = {"ModelContext": "user_code.module_loader", "Task": "user_code.task", "get_strategy": "strategies.factory"}
+# Names for user modules, each loaded on first use because one of them needs TensorFlow.
+_MODULES = {"ModelContext": "user_code.module_loader", "Task": "user_code.task", "get_strategy": "strategies.factory"}
 
 __all__ = ["ModelContext", "Task", "get_strategy"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -32,7 +32,10 @@ def test_the_document_says_the_same_again():
 
 
 def test_hyperparameters_travel_as_they_are():
-    """Numbers that JSON has no word for, too; compared as text, since NaN is not equal to itself and -0.0 is to 0."""
+    """Numbers that JSON cannot express are kept too.
+
+    They are compared as text, because NaN != NaN and -0.0 == 0.
+    """
     hparams = {
         **{str(number): number for number in (math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e22, 2**80, -1)},
         **{f"text {text}": text for text in ("nan", ".inf", "1e5", "true", "null", "007", "\u2028")},

@@ -1,4 +1,7 @@
-"""`python -m tfx_distribute.trainer_module --job FILE`: one training process of the cluster that TF_CONFIG describes."""
+"""Runs one training process of the cluster that TF_CONFIG describes.
+
+python -m tfx_distribute.trainer_module --job FILE
+"""
 
 import argparse
 import os
@@ -9,11 +12,15 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_en
 
 
 def main() -> int:
-    """Reads the command line and runs the process."""
-    parser = argparse.ArgumentParser(prog="python -m tfx_distribute.trainer_module", description=__doc__)
-    parser.add_argument("--job", required=True, metavar="FILE", help="path or address of a training job document, JSON")
+    """Parses the command line and runs the process; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tfx_distribute.trainer_module",
+        description="Runs one training process of the cluster that TF_CONFIG describes.",
+    )
+    parser.add_argument("--job", required=True, metavar="FILE", help="path or address of a training job document (JSON)")
     arguments = parser.parse_args()
-    # Before TensorFlow is imported, which it takes to read an address: whoever put the job there has said it already.
+    # The Keras version has to be set before TensorFlow is imported, which is needed to
+    # read an address. A launcher that passes an address sets the version itself.
     if "://" not in arguments.job and Path(arguments.job).exists():
         job = TrainingJob.from_json(Path(arguments.job).read_bytes())
         os.environ.update(keras_environment(job.schedule.keras_version))
@@ -24,7 +31,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = main()
-    # All is written. Python's own end may wait for half a minute for threads of tf.data's, and a machine with it.
+    # All files are written. A regular exit may wait half a minute for threads of
+    # tf.data, and keep a machine busy.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,21 +1,27 @@
-"""Imports TensorFlow once and forks a training process whenever it is told to.
+"""Imports TensorFlow once and forks training processes on request.
 
-What `tf.keras` is in all of them, its environment says (`job.keras_environment`).
+A fresh interpreter needs seconds to import TensorFlow; a fork of one that has imported
+it needs none. The server never runs a TensorFlow operation itself, so that its forks
+start with a fresh runtime. Its environment decides which Keras `tf.keras` is, in all of
+them (`training_job.keras_environment`).
 
-A fresh interpreter needs seconds to import TensorFlow; a fork of one that has it needs none. The server never runs a
-TensorFlow operation itself, so that its forks start with a runtime as new as after an import.
+It is a child of its launcher and talks to it in JSON lines, requests on standard input,
+answers on standard output:
 
-It is a child of its launcher and talks to it in JSON lines, requests on standard input, answers on standard output:
-
-                                               (TensorFlow is imported)    ->   {"ready": N, "exposure": "owner"}
-    {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...}, "import_path": [...]}
-                                                                            ->   {"started": "worker-0", "pid": N}
+    (when TensorFlow is imported)
+        -> {"ready": N, "exposure": "owner"}
+    {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...},
+     "import_path": [...]}
+        -> {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
-    {"ping": true}                                                          ->   {"pong": N}
-                                              (when it ends)                ->   {"ended": "worker-0", "pid": N, "status": N}
+    {"ping": true}
+        -> {"pong": N}
+    (when a process ends)
+        -> {"ended": "worker-0", "pid": N, "status": N}
 
-`status` is the exit code, or minus the number of the signal that ended the process. When standard input closes, since the
-launcher asked for it or is no more, every process that was started is killed and the server leaves.
+`status` is the exit code, or minus the number of the signal that ended the process.
+When standard input closes, because the launcher closed it or has died, the server kills
+all processes that it started and exits.
 """
 
 import contextlib
@@ -39,7 +45,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 class _Server:
     def __init__(self) -> None:
         self._tasks: dict[int, str] = {}  # process id -> task
-        # The answers get a descriptor of their own: whatever else prints in this process goes to the log.
+        # The answers get a separate descriptor; any other output goes to the log.
         self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
@@ -49,12 +55,12 @@ class _Server:
         os.set_blocking(0, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # Ctrl-C is the launcher's to handle: it decides when processes end.
+        # The launcher handles Ctrl-C and decides when processes end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         selector = selectors.DefaultSelector()
         selector.register(0, selectors.EVENT_READ)
         selector.register(reader, selectors.EVENT_READ)
-        if sys.platform == "linux":  # what a training process leaves behind becomes a child of this one
+        if sys.platform == "linux":  # orphans of training processes become this one's children
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._answer({"ready": os.getpid(), "exposure": exposure.find().value})
         pending = b""
@@ -76,7 +82,7 @@ class _Server:
         if "start" in request:
             pid = os.fork()
             if pid == 0:
-                _become(request, self._answers.fileno())
+                _run_training_process(request, self._answers.fileno())
             self._tasks[pid] = request["start"]
             self._answer({"started": request["start"], "pid": pid})
         elif "ping" in request:
@@ -85,18 +91,19 @@ class _Server:
             for pid, task in self._tasks.items():
                 if task == request["signal"] and request["number"] == signal.SIGKILL:
                     _kill_group(pid)
-                elif task == request["signal"]:  # alone: what it has started may be needed while it saves
+                elif task == request["signal"]:
+                    # Not to its group: it may need its child processes while it saves.
                     os.kill(pid, request["number"])
 
     def _reap(self) -> None:
-        """Takes note of every child that has ended; what training processes left behind is among them."""
+        """Reaps all children that have ended, including orphans."""
         with contextlib.suppress(ChildProcessError):  # there are no children
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
                 if pid not in self._tasks:
                     continue
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)  # what the process itself may have started
+                    os.killpg(pid, signal.SIGKILL)  # processes that it may have started
                 task = self._tasks.pop(pid)
                 if not self._tasks:
                     _kill_orphans()
@@ -114,12 +121,12 @@ class _Server:
         self._answers.flush()
 
 
-def _become(request: dict[str, Any], answers: int) -> None:
+def _run_training_process(request: dict[str, Any], answers: int) -> None:
     """Turns this fork into the training process of a request. Does not return."""
     status = 1
     try:
-        # In its own session: a Ctrl-C at the terminal reaches the launcher alone, and the process can be ended with
-        # all that it starts.
+        # In a new session, a Ctrl-C at the terminal reaches only the launcher, and the
+        # process can be killed together with all that it starts.
         os.setsid()
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -127,14 +134,14 @@ def _become(request: dict[str, Any], answers: int) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.close(answers)
-        nothing = os.open(os.devnull, os.O_RDONLY)
+        no_input = os.open(os.devnull, os.O_RDONLY)
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(nothing, 0)
+        os.dup2(no_input, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
         sys.stdout, sys.stderr = _best_effort(1), _best_effort(2)
         os.environ.update(request["environment"])
-        tempfile.tempdir = None  # TMPDIR may be another
+        tempfile.tempdir = None  # the request may have another TMPDIR
         sys.path[:] = request["import_path"]
         from tfx_distribute.trainer_module import process
 
@@ -144,32 +151,36 @@ def _become(request: dict[str, Any], answers: int) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Without Python's and TensorFlow's exit handlers: they belong to the server, and all work is done.
+        # Skips Python's and TensorFlow's exit handlers: they belong to the server, and
+        # all work is done.
         os._exit(status)
 
 
 def _kill_orphans() -> None:
-    """Kills what training processes that have all ended left behind in sessions of its own."""
+    """Kills processes in other sessions that outlive all training processes.
+
+    Call this when all training processes have ended: it kills every child.
+    """
     while orphans := _children():
         for pid in orphans:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in orphans:  # its own children are then children of this process
+        for pid in orphans:  # their children then become children of this process
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
 
 def _children() -> list[int]:
-    """Returns the process ids of this process's children; none where the kernel does not tell."""
-    found: list[int] = []
-    for file in glob.glob("/proc/self/task/*/children"):
-        with contextlib.suppress(OSError), open(file, encoding="ascii") as children:
-            found += map(int, children.read().split())
-    return found
+    """Returns the ids of this process's children; [] if the kernel hides them."""
+    pids: list[int] = []
+    for path in glob.glob("/proc/self/task/*/children"):
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
+            pids += map(int, file.read().split())
+    return pids
 
 
 class _BestEffort(io.FileIO):
-    """A log that leaves out what cannot be written, since the disk is full: a print is no reason for training to fail."""
+    """A log that drops what it cannot write: a full disk must not stop training."""
 
     def write(self, data: Any) -> int:
         try:
@@ -184,21 +195,21 @@ def _best_effort(descriptor: int) -> io.TextIOWrapper:
 
 
 def _kill_group(pid: int) -> None:
-    """Kills a process that was not reaped yet, with all that it started."""
+    """Kills a process that is not reaped yet, with the processes that it started."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        os.kill(pid, signal.SIGKILL)  # forked a moment ago, not yet the leader of its group
+        os.kill(pid, signal.SIGKILL)  # just forked and not yet the leader of its group
 
 
 def main() -> None:
     """Imports what training processes need, then serves until standard input closes."""
-    server = _Server()  # first: it keeps the answers apart from whatever an import prints
+    server = _Server()  # before the imports, so that their output goes to the log
     import tensorflow as tf
 
     from tfx_distribute.trainer_module import process
 
-    _ = (tf.keras.Model, process.main)  # tf.keras is imported on first use: now, not in every fork
+    _ = (tf.keras.Model, process.main)  # imports tf.keras, which is lazy, now and not in every fork
     server.serve()
 
 

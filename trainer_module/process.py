@@ -1,8 +1,8 @@
-"""One training process, from its job document to its exit code."""
+"""Runs one training process, from its job document to its exit code."""
 
 import contextlib
+import logging
 import os
-import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,48 +27,61 @@ from tfx_distribute.trainer_module.job.cluster import (
     tf_config_for,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, lease, peer_loss, preemption, watchdog
+from tfx_distribute.trainer_module.lifecycle import (
+    atomic_files,
+    exit_codes,
+    lease,
+    peer_loss,
+    preemption,
+    process_log,
+    watchdog,
+)
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
-from tfx_distribute.trainer_module.strategies import factory as strategy_lib
+from tfx_distribute.trainer_module.strategies import factory
 from tfx_distribute.trainer_module.training import autograph, checkpoint, coordinator_steps, export, loop, sidecar_evaluator
 from tfx_distribute.trainer_module.user_code import run_fn, user_exit
 
+_log = logging.getLogger(__name__)
+
 
 def main(job_file: str) -> int:
-    """Runs the job of a document as the task that TF_CONFIG names.
+    """Runs a job document as the task that TF_CONFIG names.
+
+    Writes the reason of a failure to standard error.
 
     Args:
       job_file: Path or address of a `TrainingJob` document.
 
     Returns:
-      The exit code: 0 when this process's part is done, else one of `exit_codes`. What failed is on standard error.
+      The exit code: 0 if this process has done its part, else one of `exit_codes`.
     """
+    process_log.configure()
     try:
-        _look_for_failure()
+        _check_not_failed()
         text = atomic_files.read(job_file)
         if text is None:
             raise ConfigurationError(f"--job: there is no {job_file}")
         run(TrainingJob.from_json(text))
-    except BaseException as error:  # a module that calls sys.exit() has not trained either
+    except BaseException as error:  # a module that calls sys.exit() has failed too
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
         error = peer_loss.as_peer_lost_error(error) or as_shortage_error(error) or error
         code = _exit_code(error)
-        _tell(error, exit_codes.is_final(code))
+        _report_failure(error, exit_codes.is_final(code))
         return code
     return 0
 
 
-def _look_for_failure() -> None:
-    """Refuses to train where a process of this training has failed in a way that would come again.
+def _check_not_failed() -> None:
+    """Raises TrainingError if a process of this training has had a final failure.
 
-    Vertex AI starts each process again that has failed, whatever its exit code.
+    Vertex AI starts every failed process again, whatever its exit code.
     """
     path = os.environ.get(ERROR_FILE)
-    told = path and Failure.read(path)
-    if told and told.final:
-        raise TrainingError(f"this training has failed already: {told.message}")
+    failure = path and Failure.read(path)
+    if failure and failure.final:
+        raise TrainingError(f"this training has failed already: {failure.message}")
 
 
 def _exit_code(error: BaseException) -> int:
@@ -82,8 +95,17 @@ def _exit_code(error: BaseException) -> int:
 
 
 def run(job: TrainingJob) -> None:
-    """Trains, exports, and leaves when all others are done too."""
-    if job.run_fn is None:  # which may have its own way with signals
+    """Trains and exports the model, or serves or evaluates, as this process's task is.
+
+    Returns when the other processes that train in step are done too.
+
+    Args:
+      job: The training job.
+
+    Raises:
+      PeerLostError: The chief of a serving process has gone without a result.
+    """
+    if job.run_fn is None:  # a run_fn may handle signals itself
         preemption.watch()
     autograph.exempt_tf_keras()
     task = task_from_environment(os.environ)
@@ -109,10 +131,10 @@ def run(job: TrainingJob) -> None:
         assert job.data is not None, "a run_fn has no evaluator"
         sidecar_evaluator.run(job, job.data, task, reporter)
         return
-    strategy = strategy_lib.create(job.distribution, peer_loss.heartbeat_timeout(job.recovery, os.environ))
-    with _own_folders(job, is_chief) as job:
+    strategy = factory.create(job.distribution, peer_loss.heartbeat_timeout(job.recovery, os.environ))
+    with _output_folders(job, is_chief) as job:
         if job.run_fn is not None:
-            reporter.enter("run_fn", limited=False)  # which reports nothing of how it gets on
+            reporter.enter("run_fn", limited=False)  # a run_fn does not report progress
             result = run_fn.run(job, job.run_fn, strategy, is_chief)
         else:
             preemption.watch()
@@ -134,10 +156,14 @@ def run(job: TrainingJob) -> None:
 
 
 @contextlib.contextmanager
-def _own_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
-    """Gives the processes other than the chief temporary folders to write to.
+def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
+    """Makes the job's output folders; temporary ones except for the chief.
 
-    Saving a model takes part of all processes in step, so all of them write; only the chief's files are kept.
+    All processes in step have to take part in saving a model, so all of them write, but
+    only the chief's files are kept.
+
+    Yields:
+      The job, with the folders of this process.
     """
     if is_chief:
         tf.io.gfile.makedirs(job.outputs.model_run_dir)
@@ -151,7 +177,7 @@ def _own_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
 
 
 def _barrier(strategy: tf.distribute.Strategy) -> None:
-    """Waits for the other processes: one that leaves early looks to them like one that died."""
+    """Waits for the other processes, to which an early exit looks like a crash."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
 
@@ -161,21 +187,25 @@ def _barrier(strategy: tf.distribute.Strategy) -> None:
         return strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
 
     meet()
-    # The others may still be fetching from here what this process has fetched from them. Whoever comes to meet again has
-    # all it needs; and finds nobody, perhaps, since the others have met and left.
+    # The others may still be fetching their part of the first meeting from this
+    # process. One that reaches the second has finished the first. The second may fail,
+    # because the others may have finished it and exited.
     with contextlib.suppress(tf.errors.OpError):
         meet()
 
 
-def _tell(error: BaseException, final: bool) -> None:
-    """Writes what failed: a message meant for people as it is, anything else with its traceback."""
+def _report_failure(error: BaseException, final: bool) -> None:
+    """Writes the reason of a failure to the log and to the launcher's file.
+
+    Errors of this package are complete messages; any other needs its traceback.
+    """
     message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, TfxDistributeError):
-        print(message, file=sys.stderr)
+        _log.error(message)
     else:
-        traceback.print_exception(error)
-    sys.stderr.flush()
+        # Without a line before it: launchers show the log's last lines.
+        _log.error("".join(traceback.format_exception(error)).rstrip("\n"))
     path = os.environ.get(ERROR_FILE)
     if path:
-        with contextlib.suppress(OSError, tf.errors.OpError):  # no room: it stands in the log
+        with contextlib.suppress(OSError, tf.errors.OpError):  # a full disk: the log has it
             Failure(message, isinstance(error, TfxDistributeError), final).write(path)

@@ -66,7 +66,7 @@ def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bo
     arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
     if base_model:
         arguments.append("base_model")
-    for name, reason in function_settings.ignored(kind, schedule, reading, recovery, arguments).items():
+    for name, reason in function_settings.find_ignored(kind, schedule, reading, recovery, arguments).items():
         raise ConfigurationError(f"{name}: {reason}")
 
 

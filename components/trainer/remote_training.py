@@ -76,7 +76,7 @@ def train(
         if "://" not in address:
             os.chmod(address, 0o600)
         done = fileio.exists(job.outputs.result_file)
-        environment = {**keras_environment(job.schedule.keras_version), lease.FOLLOWED_FILE: followed}
+        environment = {**keras_environment(job.schedule.keras_version), lease.LEASE_FILE: followed}
         with saved_state.owned(job.outputs):
             _launch(settings, name, address, environment, job, anew=not done)
         result = atomic_files.read(job.outputs.result_file)
@@ -142,7 +142,7 @@ def _sweep(root: str) -> None:
     """Removes what trainings have left that ended, or were given up, long ago."""
     for name in fileio.listdir(root) if fileio.isdir(root) else ():
         folder = os.path.join(root, name)
-        last = lease.last_time(os.path.join(folder, FOLLOWED))
+        last = lease.last_renewal(os.path.join(folder, FOLLOWED))
         if last is not None and time.time() - last > KEPT_SECONDS:
             logging.info("removing %s, which nobody has followed for a day", folder)
             with contextlib.suppress(OSError, tf.errors.OpError):  # another step sweeps too

@@ -28,7 +28,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     is_server,
     replicas_of_roles,
 )
-from tfx_distribute.trainer_module.job.step_plan import pass_of
+from tfx_distribute.trainer_module.job.step_plan import plan_pass
 from tfx_distribute.trainer_module.job.training_job import Distribution, keras_environment
 
 FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
@@ -147,7 +147,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunP
     examples = data.num_examples if data else None
     steps_per_epoch = None
     if examples and replicas:
-        steps_per_epoch = max(1, pass_of(parameters.schedule, examples, replicas, bool(row.fixed_batches))[0])
+        steps_per_epoch = max(1, plan_pass(parameters.schedule, examples, replicas, bool(row.fixed_batches))[0])
     train_steps = parameters.train_steps or (steps_per_epoch and parameters.epochs * steps_per_epoch)
     return RunPlan(
         pipeline=spec.name,
@@ -257,7 +257,7 @@ def _data(
     of_process = shards_lib.share(num_shards, processes) if num_shards else None
     left_over = None
     if examples and batch and replicas:
-        steps, fixed = pass_of(spec.trainer.parameters.schedule, examples, replicas, bool(row.fixed_batches))
+        steps, fixed = plan_pass(spec.trainer.parameters.schedule, examples, replicas, bool(row.fixed_batches))
         left_over = max(0, examples - steps * batch) if fixed else 0
     return DataPlan(
         num_examples=examples,

@@ -1,4 +1,4 @@
-"""Which features an example has, before and after the transform, and which of them a model needs."""
+"""Finds the features of examples, transformed or not, and those that a model needs."""
 
 import copy
 from collections.abc import Mapping
@@ -19,12 +19,21 @@ FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ..
 class Features:
     """The features of a job's examples.
 
+    Args:
+      data: The data of a training job.
+
+    Raises:
+      ConfigurationError: The label or the example weight is not in every example, or
+        examples without a transform graph have no schema.
+
     Attributes:
-      transform: The transform graph that made the examples; None for untransformed ones.
-      raw: What a tf.Example of the data's source holds.
-      examples: What a tf.Example that is trained on holds: after the transform, where there is one.
-      label: Name of the feature that the model predicts, one of `examples`.
-      example_weight: Name of the feature that says what each example counts, one of `examples`, or None.
+      transform: The transform graph that made the examples; None without a transform.
+      raw: Feature spec of the tf.Examples in the data's source.
+      examples: Feature spec of the tf.Examples to train on, transformed if there is a
+        transform graph.
+      label: Name of the feature that the model predicts; one of `examples`.
+      example_weight: Name of the feature with each example's weight; one of `examples`,
+        or None.
     """
 
     def __init__(self, data: TrainingData):
@@ -43,22 +52,24 @@ class Features:
             self._check_is_in_every_example("example_weight", self.example_weight)
 
     def inputs(self) -> FeatureSpec:
-        """The features that a model may read: all but the label and the weight."""
+        """Returns the features that a model may read: all but label and weight."""
         return {name: spec for name, spec in self.examples.items() if name not in (self.label, self.example_weight)}
 
     def select(self, names: set[str]) -> "Features":
-        """The same, but for features that nobody reads: of the inputs, only `names` are parsed."""
-        fewer = copy.copy(self)
+        """Returns a copy that parses only the inputs `names`, label and weight."""
+        selected = copy.copy(self)
         kept = {*names, self.label, self.example_weight}
-        fewer.examples = {name: spec for name, spec in self.examples.items() if name in kept}
-        return fewer
+        selected.examples = {name: spec for name, spec in self.examples.items() if name in kept}
+        return selected
 
     def make_transform_layer(self) -> tf_keras.Model:
-        """Makes the layer that applies the transform graph; it takes raw examples under every precision.
+        """Makes the layer that applies the transform graph, under any precision policy.
 
-        TFT's layer is a Keras 2 model, whichever Keras is trained with. It would take on the mixed precision that training
-        has set, and cast raw floats to a type that the graph does not accept. `transform` keeps the first layer that it
-        makes, perhaps for the user's module and in that precision, so this one comes from a reader of its own.
+        TFT's layer is a Keras 2 model, whichever Keras version trains. Under training's
+        mixed precision it would cast raw floats to a type that the graph does not
+        accept. `transform` caches the first layer that it makes, perhaps for the user's
+        module and in that precision, so this one comes from a separate
+        `TFTransformOutput`.
         """
         assert self._transform_graph is not None, "there is no transform graph"
         policy = tf_keras.mixed_precision.global_policy()
@@ -80,13 +91,20 @@ class Features:
             )
 
     def raw_needed_for(self, names: set[str]) -> FeatureSpec:
-        """The raw features from which the features `names` are computed; what a serving request has to hold."""
+        """Returns the raw features that `names` are computed from.
+
+        A serving request has to contain them.
+
+        Args:
+          names: Names of features in `examples`.
+        """
         if self.transform is None:
             return {name: spec for name, spec in self.raw.items() if name in names}
         function = tf.saved_model.load(self.transform.transform_savedmodel_dir).transform_fn
         outputs = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
         needed = _reachable([tensor.op for name in names for tensor in tf.nest.flatten(outputs[name], True)])
-        # The function's inputs are its arguments in the order of their names, composite tensors in parts, then captures.
+        # The function's inputs are its arguments ordered by name, with composite
+        # tensors split into their components, followed by its captures.
         arguments: Mapping[str, Any] = function.structured_input_signature[0][0]
         placeholders = iter(function.inputs)
         used: set[str] = set()
@@ -98,20 +116,20 @@ class Features:
 
 
 def _reachable(operations: list[tf.Operation]) -> set[str]:
-    """Names of the operations that `operations` are computed from."""
+    """Returns the names of `operations` and of all operations that they depend on."""
     seen: set[str] = set()
-    todo = list(operations)
-    while todo:
-        operation = todo.pop()
+    pending = list(operations)
+    while pending:
+        operation = pending.pop()
         if operation.name not in seen:
             seen.add(operation.name)
-            todo += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+            pending += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
     return seen
 
 
 def _spec_of_schema(path: str | None) -> FeatureSpec:
     if path is None:
-        raise ConfigurationError("schema: examples without a transform graph need a schema to be read with")
+        raise ConfigurationError("schema: examples without a transform graph need a schema")
     with tf.io.gfile.GFile(path) as file:
         schema = text_format.Parse(file.read(), schema_pb2.Schema())
     return tft.tf_metadata.schema_utils.schema_as_feature_spec(schema).feature_spec

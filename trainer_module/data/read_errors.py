@@ -1,4 +1,4 @@
-"""What TensorFlow says when examples cannot be read -> which record of which file it is."""
+"""Turns TensorFlow's read errors into messages that name the file and the record."""
 
 import itertools
 import re
@@ -10,23 +10,25 @@ from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.data.feature_specs import FeatureSpec
 from tfx_distribute.trainer_module.errors import DataError
 
-REMEDY = "make the examples anew, or write max_corrupt_records for how many may be left out"
+REMEDY = "make the examples again, or set max_corrupt_records to the number that may be left out"
 PARSED_AT_ONCE = 4096
 
 
 def explain(
     error: tf.errors.OpError, files: Sequence[str], features: FeatureSpec | None = None, remedy: str = REMEDY
 ) -> None:
-    """Looks for what was wrong in the files that were read.
+    """Searches the files for the cause of a read error.
+
+    Returns without raising if the files are fine: the cause is then somewhere else.
 
     Args:
-      error: What TensorFlow raised.
-      files: The files.
-      features: What their examples should hold.
-      remedy: What to do about a damaged file.
+      error: The error that TensorFlow raised.
+      files: The files that were read.
+      features: Feature spec that their examples should match; None skips that check.
+      remedy: What to do about a damaged file; part of the message.
 
     Raises:
-      DataError: That was it. Nothing is raised where the files are as they should be.
+      DataError: A file is missing or damaged, or a record does not match `features`.
     """
     if isinstance(error, tf.errors.DataLossError):
         for file in files:
@@ -35,16 +37,16 @@ def explain(
     elif isinstance(error, tf.errors.NotFoundError):
         missing = [file for file in files if not tf.io.gfile.exists(file)]
         if missing:
-            raise DataError(f"examples: {missing[0]} is missing; make the examples anew") from error
+            raise DataError(f"examples: {missing[0]} is missing; make the examples again") from error
     elif isinstance(error, tf.errors.InvalidArgumentError) and features is not None and "ParseExample" in error.message:
         for file in files:
             _check_records(file, features, error)
 
 
 def _check_records(file: str, features: FeatureSpec, error: tf.errors.OpError) -> None:
-    found, first = tfrecords.scan(file), 0
-    # Many at once, since the one may be behind millions that are as they should be.
-    while batch := [record for record in itertools.islice(found, PARSED_AT_ONCE) if isinstance(record, bytes)]:
+    records, first = tfrecords.scan(file), 0
+    # In batches, since millions of good records may come before the bad one.
+    while batch := [record for record in itertools.islice(records, PARSED_AT_ONCE) if isinstance(record, bytes)]:
         try:
             tf.io.parse_example(tf.constant(batch), features)
         except tf.errors.InvalidArgumentError:
@@ -59,6 +61,6 @@ def _check_one_by_one(
         try:
             tf.io.parse_single_example(record, features)
         except tf.errors.InvalidArgumentError as mismatch:
-            found = re.search(r"(?:Key|Feature): (.+?)(?: \[Op:.*)?$", mismatch.message, re.MULTILINE)
-            what = f"feature {found[1]}" if found else mismatch.message
-            raise DataError(f"examples: {file}, record {number} does not match the schema: {what}") from error
+            feature = re.search(r"(?:Key|Feature): (.+?)(?: \[Op:.*)?$", mismatch.message, re.MULTILINE)
+            reason = f"feature {feature[1]}" if feature else mismatch.message
+            raise DataError(f"examples: {file}, record {number} does not match the schema: {reason}") from error

@@ -1,6 +1,7 @@
-"""TFRecord files -> streams of serialized examples, for one of several processes that read.
+"""Streams serialized examples from TFRecord files to one of several reading processes.
 
-Records are read, shuffled and passed on in blocks: what is done record by record costs more than reading it.
+Records are read, shuffled and passed on in blocks, because any work per record would
+cost more than reading it.
 """
 
 from collections.abc import Sequence
@@ -10,95 +11,118 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.tfrecords import is_gzipped
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import shard_plan as shards_lib
+from tfx_distribute.trainer_module.job import shard_plan
 from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
 
-BUFFER_BYTES = 64 << 20  # that are read ahead, over all files that are read at a time
-SHUFFLE_BYTES = 64 << 20  # that are held to be shuffled, where nobody says how many examples
-MAX_SHUFFLED = 10_000  # shards are shuffled already, and what fits the processor's cache is quicker
-CACHE_BYTES = 512 << 20  # that a process keeps in memory, where nobody says whether to
-GZIP_RATIO = 4  # by which examples are larger when uncompressed, about
-SHARING_BLOCK = 512  # records that processes which share a file divide at a time
+BUFFER_BYTES = 64 << 20  # read ahead, over all files that are open at the same time
+SHUFFLE_BYTES = 64 << 20  # size of the shuffle buffer if `shuffle_buffer_size` is unset
+# Shards are shuffled already, and a buffer that fits the processor's cache is faster.
+MAX_SHUFFLED = 10_000
+CACHE_BYTES = 512 << 20  # most that a process keeps in memory with `cache` at "auto"
+GZIP_RATIO = 4  # approximate ratio of uncompressed to compressed size
+SHARING_BLOCK = 512  # records that processes sharing a file divide at a time
 
-Number = Any  # an int or, where workers of parameter servers take the same function, an int64 scalar
+# An int or, where workers of parameter servers share one function, an int64 scalar.
+Number = Any
 
 
-def shuffled(
-    split: Split, reader: Number, readers: int, seed: int, reading: InputOptions, first_pass: Number = 0, skipped: Number = 0
+def read_shuffled(
+    split: Split,
+    reader: Number,
+    readers: int,
+    seed: int,
+    options: InputOptions,
+    first_pass: Number = 0,
+    skipped: Number = 0,
 ) -> tf.data.Dataset:
-    """A process's share of a split, again and again without end, in blocks, shuffled anew each time round.
+    """Returns a process's share of a split in blocks, repeated endlessly.
+
+    Every pass has a new order.
 
     Args:
-      split: What is read.
-      reader: Number of the process.
-      readers: How many processes read.
-      seed: Seed of the order. With the same, the order over all processes is the same, however many there are, as long as
-        none has more shards than `reading.cycle_length`.
-      reading: How it is read.
-      first_pass: How many times round are left out at the beginning. The others have the order that they had anyway.
-      skipped: How many examples of the first time round that is read are left out.
+      split: The examples to read.
+      reader: Number of the process, from 0.
+      readers: Number of processes that read.
+      seed: Seed of the order. With the same seed the order over all processes is the
+        same for any number of processes, unless one has more shards than
+        `options.cycle_length`.
+      options: How the examples are read.
+      first_pass: Number of passes to skip. The others keep their order.
+      skipped: Number of examples to skip in the first pass that is read.
 
     Returns:
-      Vectors of serialized examples, of varying length.
+      A dataset of vectors of serialized examples, of varying length.
     """
     files = _shards(split)
-    share = shards_lib.share(len(files), readers)
+    share = shard_plan.share(len(files), readers)
     groups = readers // share.sharing
-    lanes = shards_lib.at_a_time(share.shards, reading.cycle_length)
-    block = shards_lib.block_size(split.num_examples, len(files), shuffle_buffer_size(split, reading))
-    own = tf.range(reader % groups, len(files), groups, dtype=tf.int64)
-    # Lane 0 reads the first of its shards, then the one `lanes` further on, ...
-    of_lane = tf.transpose(tf.reshape(own, [share.shards // lanes, lanes]))
-    cached = _cached(split, reading, readers / share.sharing)
-    calls = reading.num_parallel_calls or tf.data.AUTOTUNE
-    open_files = _opener(split.files, lanes)
+    lanes = shard_plan.at_a_time(share.shards, options.cycle_length)
+    block = shard_plan.block_size(split.num_examples, len(files), shuffle_buffer_size(split, options))
+    shard_numbers = tf.range(reader % groups, len(files), groups, dtype=tf.int64)
+    # Lane 0 reads the process's shards 0, `lanes`, 2 * `lanes`, ...; lane 1 the next
+    # ones.
+    shards_of_lanes = tf.transpose(tf.reshape(shard_numbers, [share.shards // lanes, lanes]))
+    cached = _is_cached(split, options, readers / share.sharing)
+    calls = options.num_parallel_calls or tf.data.AUTOTUNE
+    open_file = _make_opener(split.files, lanes)
 
     def blocks_of(names: tf.Tensor) -> tf.data.Dataset:
-        # A file at a time: a block never has records of two, so that all lanes have the same number of blocks.
-        return tf.data.Dataset.from_tensor_slices(names).flat_map(lambda name: open_files(name).batch(block))
+        # No block has records of two files, so that all lanes have the same number of
+        # blocks.
+        return tf.data.Dataset.from_tensor_slices(names).flat_map(lambda name: open_file(name).batch(block))
 
     def lane(shards: tf.Tensor) -> tf.data.Dataset:
         blocks = tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(files), shards)).flat_map(blocks_of).enumerate()
         if cached:
             blocks = blocks.cache()
 
-        def next_block(of_pass: tf.Tensor, block: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        def shuffle_block(pass_number: tf.Tensor, block: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
             number, records = block
-            of_pass += tf.cast(number == 0, tf.int64)
-            return of_pass, _shuffle(records, [seed, shards[0] * 2**44 + of_pass * 2**24 + number])
+            pass_number += tf.cast(number == 0, tf.int64)
+            return pass_number, _shuffle(records, [seed, shards[0] * 2**44 + pass_number * 2**24 + number])
 
-        return blocks.repeat().scan(tf.cast(first_pass, tf.int64) - 1, next_block)
+        return blocks.repeat().scan(tf.cast(first_pass, tf.int64) - 1, shuffle_block)
 
-    blocks = tf.data.Dataset.from_tensor_slices(of_lane).interleave(
+    blocks = tf.data.Dataset.from_tensor_slices(shards_of_lanes).interleave(
         lane,
         cycle_length=lanes,
         block_length=1,
-        num_parallel_calls=min(calls, lanes),  # more than there are files, TensorFlow refuses
+        num_parallel_calls=min(calls, lanes),  # TensorFlow refuses more than there are files
         deterministic=True,
     )
     if lanes > 1:
-        blocks = blocks.ragged_batch(lanes).map(_in_turn, num_parallel_calls=calls)
+        blocks = blocks.ragged_batch(lanes).map(_take_turns, num_parallel_calls=calls)
     if share.sharing > 1:
-        blocks = _shared(blocks, reader // groups, share.sharing, examples_of(split.num_examples, reader % groups, groups))
-    return _without_first(blocks, skipped)
+        num_examples = examples_of(split.num_examples, reader % groups, groups)
+        blocks = _take_share(blocks, reader // groups, share.sharing, num_examples)
+    return _skip(blocks, skipped)
 
 
-def in_order(split: Split, reader: Number, readers: int, reading: InputOptions) -> tf.data.Dataset:
-    """A process's share of a split, once, record by record.
+def read_in_order(split: Split, reader: Number, readers: int, options: InputOptions) -> tf.data.Dataset:
+    """Returns a process's share of a split, once, record by record.
 
-    It is every `readers`-th example from number `reader` on, in their order unless the process has more shards than it reads
-    at a time.
+    The share is every `readers`-th example, starting with number `reader`. The examples
+    are in order unless the process has more shards than it reads at a time.
+
+    Args:
+      split: The examples to read.
+      reader: Number of the process, from 0.
+      readers: Number of processes that read.
+      options: How the examples are read.
+
+    Returns:
+      A dataset of serialized examples, scalars.
     """
     files = _shards(split)
-    share = shards_lib.share(len(files), readers)
+    share = shard_plan.share(len(files), readers)
     groups = readers // share.sharing
-    lanes = shards_lib.at_a_time(share.shards, reading.cycle_length)
-    open_files = _opener(split.files, lanes)
-    own = tf.range(reader % groups, len(files), groups, dtype=tf.int64)
+    lanes = shard_plan.at_a_time(share.shards, options.cycle_length)
+    open_file = _make_opener(split.files, lanes)
+    shard_numbers = tf.range(reader % groups, len(files), groups, dtype=tf.int64)
     return (
-        tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(files), own))
+        tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(files), shard_numbers))
         .interleave(
-            lambda names: tf.data.Dataset.from_tensor_slices(names).flat_map(open_files),
+            lambda names: tf.data.Dataset.from_tensor_slices(names).flat_map(open_file),
             cycle_length=lanes,
             block_length=1,
         )
@@ -107,31 +131,35 @@ def in_order(split: Split, reader: Number, readers: int, reading: InputOptions) 
 
 
 def count(files: Sequence[str]) -> int:
-    """Number of records in all files, by reading them once."""
-    batches = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(_opener(files, 1)).batch(4096).map(tf.size)
+    """Counts the records in all files by reading them once.
+
+    Raises:
+      ConfigurationError: Some files are gzipped and some are not.
+    """
+    batches = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(_make_opener(files, 1)).batch(4096).map(tf.size)
     return int(batches.reduce(0, lambda total, size: total + size).numpy())
 
 
-def shuffle_buffer_size(split: Split, reading: InputOptions) -> int:
-    """How many examples of a split are shuffled among each other, over all processes."""
-    if reading.shuffle_buffer_size:
-        return min(reading.shuffle_buffer_size, max(1, split.num_examples))
-    each = max(1, _uncompressed_bytes(split) // max(1, split.num_examples))
-    return max(1, min(split.num_examples, MAX_SHUFFLED, SHUFFLE_BYTES // each))
+def shuffle_buffer_size(split: Split, options: InputOptions) -> int:
+    """Returns how many examples are shuffled with each other, over all processes."""
+    if options.shuffle_buffer_size:
+        return min(options.shuffle_buffer_size, max(1, split.num_examples))
+    example_bytes = max(1, _uncompressed_bytes(split) // max(1, split.num_examples))
+    return max(1, min(split.num_examples, MAX_SHUFFLED, SHUFFLE_BYTES // example_bytes))
 
 
 def examples_of(num_examples: Number, reader: Number, readers: int) -> Number:
-    """How many of the first `num_examples` examples a process reads."""
+    """Returns how many of the first `num_examples` examples a process reads."""
     return (num_examples - reader + readers - 1) // readers
 
 
 def _shards(split: Split) -> list[list[str]]:
-    """The files of each shard; all files, one after the other, where they are no shards."""
+    """Returns the files of each shard; unsharded files count as one shard together."""
     return [[file] for file in split.files] if split.sharded else [list(split.files)]
 
 
-def _opener(files: Sequence[str], at_a_time: int):  # type: ignore[no-untyped-def]
-    """What opens a file, when so many are read at a time."""
+def _make_opener(files: Sequence[str], at_a_time: int):  # type: ignore[no-untyped-def]
+    """Returns a function that opens one of `files`; `at_a_time` are open at once."""
     compressions = {"GZIP" if is_gzipped(file) else "" for file in files}
     if len(compressions) > 1:
         raise ConfigurationError(f"examples: some files are gzipped and some are not: {', '.join(files)}")
@@ -144,65 +172,75 @@ def _uncompressed_bytes(split: Split) -> int:
     return split.num_bytes * (GZIP_RATIO if split.files and is_gzipped(split.files[0]) else 1)
 
 
-def _cached(split: Split, reading: InputOptions, groups: float) -> bool:
-    return reading.cache == "memory" or (reading.cache == "auto" and _uncompressed_bytes(split) / groups <= CACHE_BYTES)
+def _is_cached(split: Split, options: InputOptions, groups: float) -> bool:
+    return options.cache == "memory" or (options.cache == "auto" and _uncompressed_bytes(split) / groups <= CACHE_BYTES)
 
 
 def _shuffle(records: tf.Tensor, seed: list[Number]) -> tf.Tensor:
     return tf.random.experimental.stateless_shuffle(records, tf.stack([tf.cast(part, tf.int64) for part in seed]))
 
 
-def _in_turn(blocks: tf.RaggedTensor) -> tf.Tensor:
-    """The first record of each block, then the second of each, ..."""
+def _take_turns(blocks: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the first record of each block, then the second of each, and so on."""
     lengths = blocks.row_lengths()
-    places = tf.range(tf.reduce_max(lengths))[:, tf.newaxis]
-    places_there = places < lengths[tf.newaxis, :]
-    return tf.gather(blocks.values, tf.boolean_mask(blocks.row_starts()[tf.newaxis, :] + places, places_there))
+    positions = tf.range(tf.reduce_max(lengths))[:, tf.newaxis]
+    exists = positions < lengths[tf.newaxis, :]
+    return tf.gather(blocks.values, tf.boolean_mask(blocks.row_starts()[tf.newaxis, :] + positions, exists))
 
 
-def _shared(blocks: tf.data.Dataset, number: Number, of: int, num_examples: Number) -> tf.data.Dataset:
-    """Of each time round, every `of`-th record from record `number` on."""
+def _take_share(blocks: tf.data.Dataset, first: Number, sharing: int, num_examples: Number) -> tf.data.Dataset:
+    """Keeps, in each pass, every `sharing`-th record, starting with record `first`."""
 
-    def own(block_number: tf.Tensor, records: tf.Tensor) -> tf.Tensor:
+    def keep(block_number: tf.Tensor, records: tf.Tensor) -> tf.Tensor:
         position = (block_number * SHARING_BLOCK + tf.range(SHARING_BLOCK, dtype=tf.int64)) % num_examples
-        return tf.boolean_mask(records, position % of == number)
+        return tf.boolean_mask(records, position % sharing == first)
 
-    return blocks.rebatch(SHARING_BLOCK, drop_remainder=True).enumerate().map(own)
+    return blocks.rebatch(SHARING_BLOCK, drop_remainder=True).enumerate().map(keep)
 
 
-def _without_first(blocks: tf.data.Dataset, skipped: Number) -> tf.data.Dataset:
-    """Blocks without their first `skipped` examples, which are read but not passed on."""
+def _skip(blocks: tf.data.Dataset, skipped: Number) -> tf.data.Dataset:
+    """Drops the first `skipped` examples, which are read but not passed on."""
     if isinstance(skipped, int) and not skipped:
         return blocks
 
-    def rest(left: tf.Tensor, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        without = tf.minimum(left, tf.size(records, tf.int64))
-        return left - without, records[without:]
+    def drop(remaining: tf.Tensor, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        dropped = tf.minimum(remaining, tf.size(records, tf.int64))
+        return remaining - dropped, records[dropped:]
 
-    return blocks.scan(tf.cast(skipped, tf.int64), rest).filter(lambda records: tf.size(records) > 0)
+    return blocks.scan(tf.cast(skipped, tf.int64), drop).filter(lambda records: tf.size(records) > 0)
 
 
 def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:
-    """How many examples all processes have seen before each of `steps` steps, differing by one at most, and at the end."""
+    """Returns how many examples are seen before each step and at the end.
+
+    Steps differ by at most one example.
+
+    Args:
+      num_examples: Number of examples over all processes.
+      steps: Number of steps that see them once.
+
+    Returns:
+      An int64 vector of `steps` + 1 numbers, from 0 to `num_examples`.
+    """
     return tf.range(steps + 1, dtype=tf.int64) * num_examples // steps
 
 
 def step_sizes(num_examples: Number, steps: Number, reader: Number, readers: int, batches: int) -> tf.Tensor:
-    """How many examples each batch of a process has, so that `steps` steps see all examples once.
+    """Returns the size of each of a process's batches in one pass over the examples.
 
-    Steps differ by one example at most, and so do the batches of a step.
+    Steps differ by at most one example, and so do the batches of a step.
 
     Args:
-      num_examples: Examples over all processes.
-      steps: Steps that see them once.
-      reader: Number of the process.
-      readers: How many processes read.
+      num_examples: Number of examples over all processes.
+      steps: Number of steps that see them once.
+      reader: Number of the process, from 0.
+      readers: Number of processes that read.
       batches: Batches that a process takes in one step.
 
     Returns:
-      A vector of steps x batches numbers.
+      An int64 vector of `steps` x `batches` numbers.
     """
-    own = examples_of(step_ends(num_examples, steps), reader, readers)
-    of_step = own[1:] - own[:-1]
-    parts = of_step[:, tf.newaxis] * tf.range(batches + 1, dtype=tf.int64)[tf.newaxis, :] // batches
-    return tf.reshape(parts[:, 1:] - parts[:, :-1], [-1])
+    seen = examples_of(step_ends(num_examples, steps), reader, readers)
+    examples_per_step = seen[1:] - seen[:-1]
+    ends = examples_per_step[:, tf.newaxis] * tf.range(batches + 1, dtype=tf.int64)[tf.newaxis, :] // batches
+    return tf.reshape(ends[:, 1:] - ends[:, :-1], [-1])

@@ -1,4 +1,4 @@
-"""What a folder of shards holds: written beside them, read before they are."""
+"""Reads and writes the manifest that lists the shards in a folder."""
 
 import os
 from collections.abc import Mapping
@@ -17,10 +17,11 @@ class ShardEntry:
     """One shard.
 
     Attributes:
-      file: Its path below the folder of the manifest.
-      num_examples: Examples in it.
-      num_bytes: Bytes of the file.
-      crc32c: Checksum of the file, in base64 as object stores show it (`gcloud storage hash`).
+      file: Path of the file, relative to the manifest's folder.
+      num_examples: Number of examples in the file.
+      num_bytes: Size of the file in bytes.
+      crc32c: CRC32C of the file in base64, as object stores show it
+        (`gcloud storage hash`).
     """
 
     file: str
@@ -34,9 +35,9 @@ class SplitEntry:
     """One split.
 
     Attributes:
-      num_examples: Examples in all of its shards.
-      reason: Why there are so many shards.
-      shards: Its shards, in their order.
+      num_examples: Number of examples in all of its shards.
+      reason: Why the split has this number of shards.
+      shards: Its shards, in order.
     """
 
     num_examples: int
@@ -46,14 +47,14 @@ class SplitEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of shards holds.
+    """The content of a folder of shards.
 
     Attributes:
       compression: `none` or `gzip`.
-      seed: What the order of examples was drawn with.
-      schema_fingerprint: SHA-256 of the schema of the examples.
+      seed: Seed that the examples were shuffled with.
+      schema_fingerprint: SHA-256 of the examples' schema.
       splits: Name -> split.
-      version: Of this document's form.
+      version: Version of the manifest's format.
     """
 
     compression: str
@@ -63,34 +64,37 @@ class Manifest:
     version: int = 1
 
     def to_json(self) -> str:
-        """The document."""
+        """Returns the manifest as a JSON document."""
         return _MANIFEST.dump_json(self, indent=1).decode()
 
 
 def read(folder: str) -> Manifest | None:
-    """The manifest of a folder; None where it has none, as folders of other components.
+    """Returns the manifest of a folder; None if it has none, as with other components.
 
     Args:
-      folder: Folder or address.
+      folder: Path or address of the folder.
 
     Raises:
-      DataError: It is not one.
+      DataError: The file is not a valid manifest, or is of another version.
     """
     path = os.path.join(folder, FILE)
     text = atomic_files.read(path)
     if text is None:
         return None
     try:
-        found = _MANIFEST.validate_json(text)
+        manifest = _MANIFEST.validate_json(text)
     except ValidationError as error:
         raise DataError(f"examples: {path} is not a manifest of shards: {error.errors()[0]['msg']}") from error
-    if found.version != Manifest.version:
-        raise DataError(f"examples: {path} is of version {found.version}; this is made for {Manifest.version}")
-    return found
+    if manifest.version != Manifest.version:
+        raise DataError(
+            f"examples: {path} has version {manifest.version}, but this tfx-distribute reads version {Manifest.version}; "
+            "make the examples again"
+        )
+    return manifest
 
 
 def write(manifest: Manifest, folder: str) -> None:
-    """Writes a manifest: the last of all that a folder of shards gets."""
+    """Writes a manifest. Call this last: a folder with a manifest is complete."""
     atomic_files.write(os.path.join(folder, FILE), manifest.to_json())
 
 

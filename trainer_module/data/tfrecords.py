@@ -1,6 +1,7 @@
-"""Looking into TFRecord files: whether they are whole, and if not, which record is damaged and how.
+"""Checks TFRecord files for damage and says which record is damaged, and how.
 
-Reading them is TensorFlow's; it stops at damage without saying where. Source of the format:
+TensorFlow does the actual reading, but when it meets damage it does not say where.
+Source of the format:
 https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 """
 
@@ -25,11 +26,11 @@ class Damage:
     """A place where a file cannot be read.
 
     Attributes:
-      file: The file.
+      file: Path of the file.
       record: Number of the record, from 0.
-      offset: Where it begins, in bytes; of the uncompressed content.
-      what: What is wrong there.
-      ends: Whether nothing behind it can be read.
+      offset: Start of the record, in bytes of the uncompressed content.
+      what: What is wrong with the record.
+      ends: True if nothing after it can be read.
     """
 
     file: str
@@ -43,25 +44,29 @@ class Damage:
 
 
 def is_gzipped(file: str) -> bool:
-    """Whether a file is gzipped: by its name, as TFX and Beam decide it."""
+    """Returns True if a file is gzipped, judging by its name as TFX and Beam do."""
     return file.endswith(".gz")
 
 
 def scan(file: str) -> Iterator[bytes | Damage]:
-    """The records of a file, and in place of those that are damaged what is wrong with them."""
+    """Yields the records of a file, with a `Damage` in place of each damaged one.
+
+    Args:
+      file: Path or address of a TFRecord file, gzipped if its name ends in `.gz`.
+    """
     number = offset = 0
     with tf.io.gfile.GFile(file, "rb") as raw:
         stream: Any = gzip.GzipFile(fileobj=raw) if is_gzipped(file) else raw
         while True:
             try:
-                found = _next(stream)
+                result = _read_record(stream)
             except (OSError, EOFError, zlib.error) as error:
                 yield Damage(file, number, offset, f"cannot be uncompressed ({error})", ends=True)
                 return
-            if found is None:
+            if result is None:
                 return
-            record, what, ends = found
-            yield Damage(file, number, offset, what, ends) if what else record
+            record, problem, ends = result
+            yield Damage(file, number, offset, problem, ends) if problem else record
             if ends:
                 return
             number += 1
@@ -69,21 +74,26 @@ def scan(file: str) -> Iterator[bytes | Damage]:
 
 
 def checksum(path: str) -> str:
-    """CRC32C of a file in base64, as object stores show it (`gcloud storage hash`)."""
-    found = google_crc32c.Checksum()
+    """Returns a file's CRC32C in base64, as shown by `gcloud storage hash`."""
+    crc32c = google_crc32c.Checksum()
     with tf.io.gfile.GFile(path, "rb") as file:
         while block := file.read(CHECKSUM_BLOCK):
-            found.update(block)
-    return base64.b64encode(found.digest()).decode()
+            crc32c.update(block)
+    return base64.b64encode(crc32c.digest()).decode()
 
 
 def first_damage(file: str) -> Damage | None:
-    """The first damaged place of a file; None where it is whole."""
-    return next((found for found in scan(file) if isinstance(found, Damage)), None)
+    """Returns the first damage in a file; None if the file is intact."""
+    return next((record for record in scan(file) if isinstance(record, Damage)), None)
 
 
-def _next(stream: IO[bytes]) -> tuple[bytes, str, bool] | None:
-    """The next record, what is wrong with it, and whether that is the end; None at the end of the file."""
+def _read_record(stream: IO[bytes]) -> tuple[bytes, str, bool] | None:
+    """Reads the next record.
+
+    Returns:
+      The record, its problem ("" if intact), and True if nothing after it can be read;
+      None at the end of the file.
+    """
     header = stream.read(HEADER.size)
     if not header:
         return None

@@ -1,1 +1,1 @@
-"""What a training process is asked to do: the job document, the cluster, and plans worked out without TensorFlow."""
+"""Describes a training job: its document, cluster and plans. Needs no TensorFlow."""

@@ -1,8 +1,9 @@
-"""Who is in a training cluster: roles and addresses, to TF_CONFIG and back.
+"""Describes a training cluster, and converts it from and to TF_CONFIG.
 
-TF_CONFIG is TensorFlow's own description of a cluster, the same on one machine, under Kubernetes (written by the
-Training Operator) and on Vertex AI: `{"cluster": {role: [host:port]}, "task": {"type": role, "index": i}}`.
-Source: https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
+TF_CONFIG is TensorFlow's own description of a cluster. It is the same on one machine,
+under Kubernetes (written by the Training Operator) and on Vertex AI:
+`{"cluster": {role: [host:port]}, "task": {"type": role, "index": i}}`. Source:
+https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
 """
 
 import itertools
@@ -15,7 +16,9 @@ from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 TF_CONFIG = "TF_CONFIG"
-TRY = "TFX_DISTRIBUTE_TRY"  # environment variable: what a launcher calls this try; the same for all processes of it
+# Environment variable: the launcher's name for this try, the same in all of its
+# processes.
+TRY = "TFX_DISTRIBUTE_TRY"
 
 CHIEF = "chief"
 WORKER = "worker"
@@ -29,7 +32,7 @@ class ClusterTask:
 
     Attributes:
       role: `chief`, `worker`, `ps` or `evaluator`.
-      index: Number among the tasks of its role, from 0.
+      index: Number of the task within its role, from 0.
     """
 
     role: str
@@ -40,7 +43,7 @@ class ClusterTask:
 
     @property
     def file_name(self) -> str:
-        """The task's name where a file is called after it, such as `worker-0`."""
+        """The task's name in names of files, such as `worker-0`."""
         return f"{self.role}-{self.index}"
 
 
@@ -48,16 +51,18 @@ CHIEF_TASK = ClusterTask(CHIEF, 0)
 
 
 def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
-    """How many processes of each role a distribution needs, in the order in which they are started.
+    """Returns how many processes of each role a distribution needs, in order of start.
 
-    The chief is one of the `num_workers` training processes: it trains like the others and also writes the model. With
-    parameter servers it coordinates instead, and all workers are beside it.
+    The chief is one of the `num_workers` training processes: it trains like the others
+    and also writes the model. With parameter servers it only coordinates, and the
+    workers are additional processes.
 
     Args:
-      distribution: How the work is spread, with the name of a strategy.
+      distribution: Parameters of the distribution; its strategy must be a real one, not
+        `auto`.
 
     Returns:
-      Role to number of processes; only roles with at least one.
+      Role -> number of processes, for roles with at least one.
     """
     row = strategy_table.strategy_named(distribution.strategy)
     workers = 0
@@ -73,13 +78,16 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
 
 
 def is_server(distribution: Distribution, task: ClusterTask) -> bool:
-    """Whether a task only does what the coordinator tells it, and goes on for as long as that one does."""
+    """Returns True if a task only serves a coordinator, as long as that one runs."""
     row = strategy_table.strategy_named(distribution.strategy)
     return row.parameter_servers and task.role in (WORKER, PARAMETER_SERVER)
 
 
 def uses_accelerators(distribution: Distribution, task: ClusterTask) -> bool:
-    """Whether a task computes on GPUs where there are any: a coordinator and its parameter servers do not."""
+    """Returns True if a task computes on GPUs if there are any.
+
+    A coordinator and its parameter servers do not.
+    """
     row = strategy_table.strategy_named(distribution.strategy)
     return not (row.parameter_servers and task.role in (CHIEF, PARAMETER_SERVER))
 
@@ -88,15 +96,27 @@ def uses_accelerators(distribution: Distribution, task: ClusterTask) -> bool:
 class Cluster:
     """The addresses of all processes that train together.
 
+    ```python
+    cluster = Cluster.of({"chief": 1, "worker": 1}, ["a:2222", "b:2222"])
+    cluster.tf_config(ClusterTask("worker", 0))
+    # '{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"]},
+    #   "task": {"type": "worker", "index": 0}}'
+    ```
+
     Attributes:
-      addresses: Role to `host:port` of each of its tasks.
+      addresses: Role -> `host:port` of each of its tasks.
     """
 
     addresses: Mapping[str, tuple[str, ...]]
 
     @staticmethod
     def of(roles: Mapping[str, int], addresses: Iterable[str]) -> "Cluster":
-        """Gives addresses, in their order, to so many tasks of each role."""
+        """Makes a cluster by assigning addresses, in order, to the tasks of each role.
+
+        Args:
+          roles: Role -> number of tasks.
+          addresses: `host:port` of each task.
+        """
         remaining = iter(addresses)
         return Cluster({role: tuple(itertools.islice(remaining, count)) for role, count in roles.items()})
 
@@ -106,10 +126,10 @@ class Cluster:
         return tuple(ClusterTask(role, index) for role, hosts in self.addresses.items() for index in range(len(hosts)))
 
     def tf_config(self, task: ClusterTask) -> str:
-        """The value of TF_CONFIG for one of the cluster's tasks."""
+        """Returns the value of TF_CONFIG for one of the cluster's tasks."""
         return json.dumps(
             {
-                # As `tf.distribute` has it, the evaluator is no part of the cluster.
+                # For `tf.distribute`, the evaluator is not part of the cluster.
                 "cluster": {role: list(hosts) for role, hosts in self.addresses.items() if role != EVALUATOR},
                 "task": {"type": task.role, "index": task.index},
             }
@@ -117,30 +137,37 @@ class Cluster:
 
 
 def tf_config_for(distribution: Distribution, environ: Mapping[str, str]) -> str | None:
-    """The TF_CONFIG of this process as TensorFlow understands it; None where it trains alone.
+    """Returns this process's TF_CONFIG in TensorFlow's form; None if it trains alone.
 
-    The Training Operator lists the evaluator among the cluster's tasks, and all others then wait for it without end; Vertex
-    AI lists reduction servers, and a job of one process as a cluster.
-    Source: https://github.com/tensorflow/tensorflow/issues/46169
+    The Training Operator lists the evaluator among the cluster's tasks, and all others
+    would wait for it forever. Vertex AI lists reduction servers, and describes a job of
+    one process as a cluster. Source: https://github.com/tensorflow/tensorflow/issues/46169
+
+    Args:
+      distribution: Parameters of the distribution.
+      environ: Environment of this process.
     """
     text = environ.get(TF_CONFIG)
     roles = replicas_of_roles(distribution)
     if not text or sum(roles.values()) == 1:
         return None
     document = json.loads(text)
-    # A cluster without a chief is led by worker 0.
-    known = [role for role in (*roles, WORKER) if role != EVALUATOR]
-    document["cluster"] = {role: hosts for role, hosts in document.get("cluster", {}).items() if role in known}
+    # In a cluster without a chief, worker 0 is the chief.
+    tf_roles = [role for role in (*roles, WORKER) if role != EVALUATOR]
+    document["cluster"] = {role: hosts for role, hosts in document.get("cluster", {}).items() if role in tf_roles}
     return json.dumps(document)
 
 
 def task_from_environment(environ: Mapping[str, str]) -> ClusterTask:
-    """The task that this process is, from its TF_CONFIG; without one, the chief of a cluster of one.
+    """Returns this process's task from its TF_CONFIG; the chief if there is none.
 
-    A cluster without a chief is led by worker 0, as `tf.distribute` has it.
+    In a cluster without a chief, worker 0 is the chief, as for `tf.distribute`.
+
+    Args:
+      environ: Environment of this process.
 
     Raises:
-      ConfigurationError: TF_CONFIG is there but not as TensorFlow writes it.
+      ConfigurationError: TF_CONFIG is not valid.
     """
     text = environ.get(TF_CONFIG)
     if not text:

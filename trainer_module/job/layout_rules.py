@@ -1,12 +1,15 @@
-"""How `model_parallel` is written: a mesh, and rules that say which variables are divided along it.
+"""Parses the mesh and the layout rules of `model_parallel`, and applies the rules.
 
     mesh: 2x4
     layout_rules: "hidden.*kernel = unsharded, model; hidden.*bias = model"
 
-The first dimension of the mesh, `batch`, divides the examples; the second, `model`, divides variables. A rule is a regular
-expression for names of variables and, for each dimension of such a variable, the dimension of the mesh that it is divided
-along, or `unsharded`. The first rule that matches a variable counts; one that no rule matches is whole on every device.
-Importing this imports no TensorFlow.
+The first dimension of the mesh, `batch`, divides the examples; the second, `model`,
+divides variables. A rule has a regular expression for names of variables and, for each
+dimension of such a variable, the dimension of the mesh that divides it, or `unsharded`.
+The first rule that matches a variable counts. A variable that no rule matches is whole
+on every device.
+
+Importing this module does not import TensorFlow.
 """
 
 import re
@@ -21,61 +24,87 @@ Rules = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def parse_mesh(text: str) -> tuple[int, int]:
-    """Number of devices along the batch and along the model.
+    """Parses a mesh.
+
+    ```python
+    parse_mesh("2x4")  # (2, 4)
+    ```
+
+    Args:
+      text: `BATCHxMODEL`.
+
+    Returns:
+      Number of devices along `batch` and along `model`.
 
     Raises:
-      ConfigurationError: It is not `BATCHxMODEL`.
+      ConfigurationError: The text is not a valid mesh.
     """
-    found = re.fullmatch(r"\s*([1-9]\d*)\s*x\s*([1-9]\d*)\s*", text)
-    if not found:
-        raise ConfigurationError(f"mesh: {text!r} is no mesh; write devices along the batch x along the model, such as 2x4")
-    return int(found[1]), int(found[2])
+    match = re.fullmatch(r"\s*([1-9]\d*)\s*x\s*([1-9]\d*)\s*", text)
+    if not match:
+        raise ConfigurationError(
+            f"mesh: {text!r} is not a valid mesh; write devices along the batch x along the model, such as 2x4"
+        )
+    return int(match[1]), int(match[2])
 
 
 def parse_rules(text: str) -> Rules:
-    """Patterns of names of variables, each with the dimension of the mesh for each dimension of the variable.
+    """Parses layout rules.
+
+    ```python
+    parse_rules("kernel = unsharded, model; bias = model")
+    # (("kernel", ("unsharded", "model")), ("bias", ("model",)))
+    ```
+
+    Args:
+      text: `PATTERN = DIMENSION, DIMENSION; PATTERN = DIMENSION`.
+
+    Returns:
+      Patterns for names of variables, each with the mesh dimension that divides each
+      dimension of the variable.
 
     Raises:
-      ConfigurationError: It is not `PATTERN = DIM, DIM; PATTERN = DIM`.
+      ConfigurationError: The text is not valid.
     """
     rules = []
     for rule in filter(str.strip, text.split(";")):
-        pattern, found, dimensions = rule.rpartition("=")
+        pattern, equals, dimensions = rule.rpartition("=")
         names = tuple(name.strip() for name in dimensions.split(","))
-        if not found or not pattern.strip():
+        if not equals or not pattern.strip():
             raise ConfigurationError(
-                f"layout_rules: {rule.strip()!r} is no rule; write PATTERN = DIMENSION, ..., such as "
+                f"layout_rules: {rule.strip()!r} is not a valid rule; write PATTERN = DIMENSION, ..., such as "
                 "kernel = unsharded, model"
             )
-        wrong = [name for name in names if name not in (BATCH, MODEL, UNSHARDED)]
-        if wrong:
+        unknown = [name for name in names if name not in (BATCH, MODEL, UNSHARDED)]
+        if unknown:
             raise ConfigurationError(
-                f"layout_rules: the mesh has no dimension {wrong[0]!r}; choose one of {BATCH}, {MODEL}, {UNSHARDED}"
+                f"layout_rules: the mesh has no dimension {unknown[0]!r}; choose one of {BATCH}, {MODEL}, {UNSHARDED}"
             )
         try:
             re.compile(pattern.strip())
         except re.error as error:
             raise ConfigurationError(
-                f"layout_rules: {pattern.strip()!r} is no regular expression ({error}); mend it"
+                f"layout_rules: {pattern.strip()!r} is not a valid regular expression: {error}"
             ) from error
         rules.append((pattern.strip(), names))
     return tuple(rules)
 
 
 def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """How a variable is divided.
+    """Returns how a variable is divided.
 
     Args:
-      rules: The rules.
-      mesh: Number of devices along the batch and along the model.
+      rules: The layout rules.
+      mesh: Number of devices along `batch` and along `model`.
       name: Name of the variable.
-      shape: Its shape.
+      shape: Shape of the variable.
 
     Returns:
-      For each of its dimensions, the dimension of the mesh that it is divided along.
+      For each dimension of the variable, the mesh dimension that divides it, or
+      `unsharded`.
 
     Raises:
-      ConfigurationError: It cannot be divided as the first rule that matches it says.
+      ConfigurationError: The first rule that matches the variable does not fit its
+        shape.
     """
     pattern, dimensions = next((rule for rule in rules if re.search(rule[0], name)), ("", (UNSHARDED,) * len(shape)))
     if len(shape) != len(dimensions):
@@ -86,22 +115,26 @@ def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[i
     for size, dimension in zip(shape, dimensions, strict=True):
         if size % sizes[dimension]:
             raise ConfigurationError(
-                f"layout_rules: {name} {list(shape)} cannot be divided along {dimension!r}: {size} is no multiple of "
+                f"layout_rules: {name} {list(shape)} cannot be divided along {dimension!r}: {size} is not a multiple of "
                 f"{sizes[dimension]} devices; write {UNSHARDED} there, or another mesh"
             )
     return dimensions
 
 
 def check_rules(rules: Rules, names: Sequence[str]) -> None:
-    """Compares rules with the variables of a model.
+    """Checks that every rule applies to at least one variable of a model.
+
+    Args:
+      rules: The layout rules.
+      names: Names of the model's variables.
 
     Raises:
-      ConfigurationError: A rule is the first to match none of the variables `names`.
+      ConfigurationError: A rule is not the first match of any variable.
     """
     used = {next((pattern for pattern, _ in rules if re.search(pattern, name)), "") for name in names}
     for pattern, _ in rules:
         if pattern not in used:
             raise ConfigurationError(
-                f"layout_rules: {pattern!r} matches no variable, or only such as an earlier rule matches; the model has "
+                f"layout_rules: {pattern!r} matches no variable, or only ones that an earlier rule matches; the model has "
                 f"{', '.join(names)}"
             )

@@ -1,8 +1,11 @@
-"""How a split is divided into shards, and what of it each process reads. Plain arithmetic, without TensorFlow.
+"""Plans how a split is divided into shards, and which part each process reads.
 
-A split's examples have one order, whatever reads them: example `g` of a split in `n` shards is the `g // n`-th of shard
-`g % n`. Of `r` processes, number `i` reads the examples whose `g % r` is `i`: those of shards of its own where `r` divides
-`n`; else it shares each of its shards with `sharing` processes, record by record.
+The examples of a split have one order, whoever reads them: example `g` of a split with
+`n` shards is number `g // n` of shard `g % n`. Of `r` processes, number `i` reads the
+examples with `g % r == i`. If `r` divides `n`, each process has shards of its own;
+otherwise `sharing` processes share each shard, record by record.
+
+This is plain arithmetic, without TensorFlow.
 """
 
 import math
@@ -10,34 +13,35 @@ from dataclasses import dataclass
 
 from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
 
-SHARD_BYTES = 128 << 20  # that a shard has at most, where nobody says how many there are
+SHARD_BYTES = 128 << 20  # most in a shard, if the number of shards is not set
 MAX_OPEN_FILES = InputOptions.cycle_length
-MIN_SHARDS = 16  # so that 2, 4, 8 or 16 processes have files of their own, and several files are read at a time
+# So that 2, 4, 8 or 16 processes have their own files, and read several at a time.
+MIN_SHARDS = 16
 
 
 def num_shards(num_examples: int, num_bytes: int, num_readers: int) -> tuple[int, str]:
-    """How many shards a split gets where nobody says so.
+    """Chooses the number of shards of a split.
 
     Args:
-      num_examples: Examples of the split.
-      num_bytes: Bytes of the split.
-      num_readers: Processes that will read it.
+      num_examples: Number of examples of the split.
+      num_bytes: Size of the split in bytes.
+      num_readers: Number of processes that will read it.
 
     Returns:
       The number of shards, and the reason.
     """
     at_least = max(MIN_SHARDS, math.ceil(num_bytes / SHARD_BYTES))
-    each = math.ceil(at_least / num_readers)
-    if each > MAX_OPEN_FILES:
-        each = MIN_SHARDS * math.ceil(each / MIN_SHARDS)  # see `at_a_time`
-    wanted = num_readers * each
-    if wanted > num_examples:
+    per_reader = math.ceil(at_least / num_readers)
+    if per_reader > MAX_OPEN_FILES:
+        per_reader = MIN_SHARDS * math.ceil(per_reader / MIN_SHARDS)  # see `at_a_time`
+    num = num_readers * per_reader
+    if num > num_examples:
         return num_examples, f"one for each of {num_examples} examples"
     if at_least > MIN_SHARDS:
-        reason = f"{wanted} shards: {_size(num_bytes)} in shards of at most {SHARD_BYTES >> 20} MiB"
+        reason = f"{num} shards: {_size(num_bytes)} in shards of at most {SHARD_BYTES >> 20} MiB"
     else:
-        reason = f"{wanted} shards: {_size(num_bytes)} would fit in fewer, but {MIN_SHARDS} serve any few processes"
-    return wanted, f"{reason}; a multiple of {num_readers} reading process{'es' if num_readers > 1 else ''}"
+        reason = f"{num} shards: {_size(num_bytes)} would fit in fewer, but {MIN_SHARDS} suit most numbers of processes"
+    return num, f"{reason}; a multiple of {num_readers} reading process{'es' if num_readers > 1 else ''}"
 
 
 def _size(num_bytes: float) -> str:
@@ -45,18 +49,22 @@ def _size(num_bytes: float) -> str:
 
 
 def sizes(num_examples: int, num: int) -> list[int]:
-    """Examples of each shard: the first ones have one more where they do not divide."""
-    each, more = divmod(num_examples, num)
-    return [each + (index < more) for index in range(num)]
+    """Returns the number of examples of each of `num` shards.
+
+    They differ by at most one; the first shards are the larger ones.
+    """
+    quotient, remainder = divmod(num_examples, num)
+    return [quotient + (index < remainder) for index in range(num)]
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one of several processes reads.
+    """The part of a split that one of several processes reads.
 
     Attributes:
-      shards: Shards that it reads.
-      sharing: Processes that read each of them, every one a part of its records; 1 where files are its own.
+      shards: Number of shards that the process reads.
+      sharing: Number of processes that share each of these shards, each reading a part
+        of its records; 1 if the process reads its shards alone.
     """
 
     shards: int
@@ -64,31 +72,46 @@ class Share:
 
 
 def share(num: int, num_readers: int) -> Share:
-    """What each of `num_readers` processes reads of `num` shards."""
+    """Returns the share of each of `num_readers` processes in `num` shards."""
     groups = math.gcd(num, num_readers)
     return Share(num // groups, num_readers // groups)
 
 
 def describe(split: Split, num_readers: int) -> str:
-    """What each of `num_readers` processes reads of a split, in words."""
+    """Describes in words what each of `num_readers` processes reads of a split.
+
+    For example `16 shards; each process reads 4 of its own`.
+    """
     num = len(split.files)
     if not split.sharded:
-        return f"{num} files that are no shards; each process reads all and takes 1 in {num_readers} of their examples"
-    own = share(num, num_readers)
-    if own.sharing == 1:
-        return f"{num} shards; each process reads {own.shards} of its own"
-    return f"{num} shards; each process reads {own.shards} and takes 1 in {own.sharing} of their examples"
+        return f"{num} files that are not shards; each process reads all and takes 1 in {num_readers} of their examples"
+    per_process = share(num, num_readers)
+    if per_process.sharing == 1:
+        return f"{num} shards; each process reads {per_process.shards} of its own"
+    return f"{num} shards; each process reads {per_process.shards} and takes 1 in {per_process.sharing} of their examples"
 
 
 def at_a_time(num: int, most: int) -> int:
-    """How many of `num` files to read at a time: at most `most`, and so that every turn has the same number."""
+    """Returns how many of `num` files to read at the same time.
+
+    It is at most `most`, and divides `num`, so that every turn reads the same number.
+    """
     return max(count for count in range(1, min(num, max(most, 1)) + 1) if num % count == 0)
 
 
 def block_size(num_examples: int, num: int, shuffle_buffer_size: int) -> int:
-    """Records of a shard that are shuffled among each other, so that all shards have the same number of such blocks."""
+    """Returns the number of records of a shard that are shuffled with each other.
+
+    With this size, all shards have the same number of blocks.
+
+    Args:
+      num_examples: Number of examples of the split.
+      num: Number of shards.
+      shuffle_buffer_size: Number of examples to shuffle with each other, over all
+        shards.
+    """
     size = max(1, math.ceil(shuffle_buffer_size / num))
-    each, more = divmod(num_examples, num)
-    while more and each % size == 0:
-        size += 1  # a shard with one more record would have one more block
+    quotient, remainder = divmod(num_examples, num)
+    while remainder and quotient % size == 0:
+        size += 1  # otherwise the shards with one more record would have one more block
     return size

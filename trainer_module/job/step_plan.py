@@ -1,4 +1,7 @@
-"""How many steps a schedule is, once the replicas are known. Plain arithmetic, without TensorFlow."""
+"""Plans the training steps of a run for a number of replicas.
+
+This is plain arithmetic, without TensorFlow.
+"""
 
 import math
 from dataclasses import dataclass
@@ -9,15 +12,17 @@ from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers of a run.
+    """The training steps of a run.
 
     Attributes:
-      num_replicas: Replicas that train in step.
+      num_replicas: Number of replicas that train in step.
       global_batch_size: Examples per training step over all replicas.
-      steps_per_pass: Training steps in which each example is seen once; about once where batches are fixed.
-      fixed_batches: Whether all batches have the same size, and a pass over the examples may end in the middle of one.
+      steps_per_pass: Training steps that see each example once; about once if batches
+        are fixed.
+      fixed_batches: True if all batches have the same size, so that a pass over the
+        examples may end in the middle of one.
       steps_per_epoch: Training steps of one Keras epoch.
-      epochs: Keras epochs.
+      epochs: Number of Keras epochs.
     """
 
     num_replicas: int
@@ -29,55 +34,66 @@ class Plan:
 
     @property
     def train_steps(self) -> int:
-        """Training steps in all."""
+        """Total number of training steps."""
         return self.steps_per_epoch * self.epochs
 
 
-def make_plan(schedule: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool = False) -> Plan:
-    """Works out how many steps a schedule is.
+def make_plan(options: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool = False) -> Plan:
+    """Plans the training steps of a run.
 
-    With `epochs`, an epoch is one pass over the examples: as few steps as have room for all, their batches smaller than
-    the global batch by a little, so that none is left with a handful. With `train_steps`, all steps are one Keras epoch,
-    as in TFX's own examples.
+    With `epochs`, an epoch is one pass over the examples, in as few steps as possible.
+    Their batches may be slightly smaller than the global batch, so that no step is left
+    with only a few examples. With `train_steps`, all steps are one Keras epoch, as in
+    TFX's own examples.
+
+    ```python
+    make_plan(TrainingOptions(32, epochs=2), num_examples=100,
+    num_replicas=1).train_steps
+    # 8: two epochs of four steps with 25 examples each
+    ```
 
     Args:
-      schedule: How long and how training goes.
-      num_examples: Examples that are trained on.
-      num_replicas: Replicas that train in step.
-      fixed_batches: Whether the strategy needs batches that all have the same size. A pass is then the whole number of steps
-        nearest to the examples, and what is left goes into the next pass.
+      options: Batch size, and epochs or training steps.
+      num_examples: Number of examples to train on.
+      num_replicas: Number of replicas that train in step.
+      fixed_batches: True if the strategy needs batches of the same size. A pass is then
+        rounded to whole steps, and the examples left over go into the next pass.
 
     Raises:
       ConfigurationError: There are fewer examples than one global batch.
     """
-    batches = num_replicas * schedule.gradient_accumulation_steps
-    batch = schedule.per_replica_batch_size * batches
+    batches = num_replicas * options.gradient_accumulation_steps
+    batch = options.per_replica_batch_size * batches
     if num_examples < batch:
-        accumulated = f" and {schedule.gradient_accumulation_steps} batches each" if batches > num_replicas else ""
+        accumulated = f" and {options.gradient_accumulation_steps} batches each" if batches > num_replicas else ""
         raise ConfigurationError(
-            f"per_replica_batch_size: {schedule.per_replica_batch_size} on {num_replicas} replicas{accumulated} is a global "
+            f"per_replica_batch_size: {options.per_replica_batch_size} on {num_replicas} replicas{accumulated} is a global "
             f"batch of {batch}, but the train split has {num_examples} examples; "
             + (f"write at most {num_examples // batches}" if num_examples >= batches else "take fewer replicas")
         )
-    steps, fixed = pass_of(schedule, num_examples, num_replicas, fixed_batches)
-    if schedule.epochs:
-        return Plan(num_replicas, batch, steps, fixed, steps, schedule.epochs)
-    return Plan(num_replicas, batch, steps, fixed, schedule.train_steps, 1)
+    steps, fixed = plan_pass(options, num_examples, num_replicas, fixed_batches)
+    if options.epochs:
+        return Plan(num_replicas, batch, steps, fixed, steps, options.epochs)
+    return Plan(num_replicas, batch, steps, fixed, options.train_steps, 1)
 
 
-def pass_of(schedule: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool) -> tuple[int, bool]:
-    """In how many steps each example is seen once, and whether all batches have the same size.
+def plan_pass(options: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool) -> tuple[int, bool]:
+    """Plans one pass over the examples.
 
     Args:
-      schedule: How long and how training goes.
-      num_examples: Examples that are trained on, one global batch or more.
-      num_replicas: Replicas that train in step.
-      fixed_batches: Whether the strategy needs batches that all have the same size.
+      options: Batch size and how a remainder is treated.
+      num_examples: Number of examples to train on, at least one global batch.
+      num_replicas: Number of replicas that train in step.
+      fixed_batches: True if the strategy needs batches of the same size.
+
+    Returns:
+      The number of steps that see each example once, and True if all batches have the
+      same size.
     """
-    batches = num_replicas * schedule.gradient_accumulation_steps
-    batch = schedule.per_replica_batch_size * batches
+    batches = num_replicas * options.gradient_accumulation_steps
+    batch = options.per_replica_batch_size * batches
     steps = math.ceil(num_examples / batch)
     # With batches of one example, some replica would have none in the last step.
-    if fixed_batches or schedule.drop_remainder or steps * batches > num_examples:
+    if fixed_batches or options.drop_remainder or steps * batches > num_examples:
         return round(num_examples / batch), True
     return steps, False

@@ -1,1 +1,1 @@
-"""Keeps a training process accountable: progress, failures, preemption, lost peers."""
+"""Handles a training process's progress, failures, preemption and lost peers."""

@@ -1,4 +1,4 @@
-"""Small documents, written whole or not at all."""
+"""Writes small documents atomically, and reads and removes them."""
 
 import contextlib
 import os
@@ -9,11 +9,13 @@ import tensorflow as tf
 
 
 def write(path: str, text: str) -> None:
-    """Writes a document beside where it belongs, then puts it there: no reader finds half of it.
+    """Writes a document to a temporary name, then renames it.
+
+    No reader ever sees half of it.
 
     Args:
-      path: File or address; what is there is replaced.
-      text: What to write.
+      path: Path or address of the file; an existing file is replaced.
+      text: The document.
     """
     with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
         file.write(text)
@@ -21,28 +23,31 @@ def write(path: str, text: str) -> None:
 
 
 def read(path: str) -> str | None:
-    """The text of a document; None where there is none."""
+    """Returns the text of a document; None if there is none."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            return bytes(file.read()).decode(errors="replace")  # what is damaged is its reader's to refuse
-    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):  # the latter: a file lies where a folder should
+            return bytes(file.read()).decode(errors="replace")  # the caller rejects a damaged one
+    # FailedPreconditionError: a parent of the path is a file.
+    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):
         return None
 
 
 def choose_temporary_folder() -> None:
-    """Has Python choose its folder for temporary files again: the one that it uses may be full by now.
+    """Makes Python choose its folder for temporary files again; it may be full by now.
 
-    To be called before TensorFlow traces functions, whose generated code it imports from such files.
+    Call this before TensorFlow traces functions: it imports the code that it generates
+    for them from temporary files.
     """
     tempfile.tempdir = None
 
 
 @contextlib.contextmanager
 def throwaway_folder() -> Iterator[str]:
-    """Makes a temporary folder for a process whose files do not count, and removes it at the end.
+    """Makes a temporary folder for files that are not kept, and removes it at the end.
 
     Yields:
-      The folder; on a full disk, a path that takes no files, so that the process can still take part in what others save.
+      The folder; if the disk is full, a path where no file can be created, so that the
+      process can still take part in saves of the others.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -53,6 +58,6 @@ def throwaway_folder() -> Iterator[str]:
 
 
 def remove(path: str) -> None:
-    """Removes a document, if it is there."""
+    """Removes a document if it exists."""
     if tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)

@@ -1,16 +1,18 @@
-"""Measures how long this process has been running, leaving out the time in which it was suspended."""
+"""Measures how long this process has been running, not counting suspension."""
 
 import time
 
 
 class RunningClock:
-    """Counts seconds in which this process could run.
+    """Counts the seconds in which this process could run.
 
-    A suspended process (SIGSTOP, a frozen cgroup, a paused virtual machine) sees the monotonic clock jump when it wakes
-    up. Timeouts that wait for another process use this clock, so that the jump is not taken for silence of the other.
+    A process that was suspended (SIGSTOP, a frozen cgroup, a paused virtual machine)
+    sees the monotonic clock jump when it wakes up. Timeouts for another process use
+    this clock, so that the jump does not look like silence of the other process.
 
     Args:
-      longest_gap: Seconds that one reading adds at most. Read the clock more often than this.
+      longest_gap: Most seconds that one reading adds; 2 by default. Read the clock more
+        often than this.
     """
 
     def __init__(self, longest_gap: float = 2.0):

@@ -1,21 +1,22 @@
-"""Why a training process failed, as it says itself in a file for its launcher."""
+"""Passes the reason of a training process's failure to its launcher in a file."""
 
 import json
 from dataclasses import asdict, dataclass
 
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
-ERROR_FILE = "TFX_DISTRIBUTE_ERROR"  # environment variable: where a failing process says why; unset: nowhere
+# Environment variable: path or address of the file; if unset, nothing is written.
+ERROR_FILE = "TFX_DISTRIBUTE_ERROR"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a process says.
+    """A process's failure.
 
     Attributes:
-      message: Why it failed.
-      expected: Whether the message is meant for people as it is.
-      final: Whether another try would fail too.
+      message: Why the process failed.
+      expected: True if the message is complete without a traceback.
+      final: True if another try would fail too; the default.
     """
 
     message: str
@@ -23,14 +24,17 @@ class Failure:
     final: bool = True
 
     def write(self, path: str) -> None:
-        """Writes it; where several processes share the file, the first that is final stays."""
-        told = Failure.read(path)
-        if told is None or not told.final:
+        """Writes the failure, unless the file has a final one already.
+
+        Several processes may share the file: the first final failure stays.
+        """
+        previous = Failure.read(path)
+        if previous is None or not previous.final:
             atomic_files.write(path, json.dumps(asdict(self)))
 
     @staticmethod
     def read(path: str) -> "Failure | None":
-        """What is there; None where nothing is, or nothing that can be read."""
+        """Returns the failure in a file; None if there is none or it is unreadable."""
         try:
             return Failure(**json.loads(atomic_files.read(path) or ""))
         except (ValueError, TypeError):

@@ -1,11 +1,13 @@
-"""A sign of life in the other direction: of the step that follows a training on other machines, for its chief.
+"""Stops a training on other machines when the pipeline step that follows it has gone.
 
-Whoever ends a run may leave that step no time to remove what it started. A chief that nobody follows any more saves its
-state, leaves, and with it the training ends.
+The step renews a lease. When a run is cancelled, the step may have no time to remove
+what it started. A chief whose lease expires saves its state and exits, which ends the
+training.
 """
 
 import contextlib
 import json
+import logging
 import os
 import threading
 import time
@@ -18,19 +20,34 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, pr
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
 
-FOLLOWED_FILE = "TFX_DISTRIBUTE_FOLLOWED"  # environment variable: what the follower renews; unset: nobody follows
+# Environment variable: path or address of the lease; if unset, there is no lease.
+LEASE_FILE = "TFX_DISTRIBUTE_FOLLOWED"
 RENEW_SECONDS = 60.0
-# Longer than a follower waits for a cluster that does not answer, and than another try of its step takes to come.
+# Longer than a step waits for a cluster that does not answer, and longer than it takes
+# for the step to be started again.
 ABANDONED_SECONDS = 1800.0
+
+_log = logging.getLogger(__name__)
 
 
 def renew(path: str) -> None:
-    """Gives a sign of life."""
+    """Renews the lease.
+
+    Args:
+      path: Path or address of the lease.
+    """
     atomic_files.write(path, json.dumps({"sign": uuid.uuid4().hex, "time": time.time()}))
 
 
-def last_time(path: str) -> float | None:
-    """When the last sign of life was given, by the clock of who gave it, seconds since 1970; None where there is none."""
+def last_renewal(path: str) -> float | None:
+    """Returns when the lease was last renewed; None if never or if it is unreadable.
+
+    Args:
+      path: Path or address of the lease.
+
+    Returns:
+      Seconds since 1970, by the clock of the machine that renewed it.
+    """
     text = atomic_files.read(path)
     try:
         return None if text is None else float(json.loads(text)["time"])
@@ -39,33 +56,34 @@ def last_time(path: str) -> float | None:
 
 
 def watch() -> None:
-    """Has this process leave when nobody follows it any more, if it is followed at all."""
-    path = os.environ.get(FOLLOWED_FILE)
+    """Starts a thread that ends this process when its lease expires, if it has one."""
+    path = os.environ.get(LEASE_FILE)
     if path:
         threading.Thread(target=_watch, args=(path, _leave), daemon=True, name="follower").start()
 
 
 def _watch(path: str, leave: Callable[[], None]) -> None:
     poll = min(RENEW_SECONDS, ABANDONED_SECONDS / 10)
-    clock = RunningClock(longest_gap=2 * poll)  # while this process is suspended, it misses what its follower renews
-    sign, seen = None, 0.0
-    while clock.seconds() - seen < ABANDONED_SECONDS:
+    clock = RunningClock(longest_gap=2 * poll)  # a suspended process misses renewals
+    lease, renewed_at = None, 0.0
+    while clock.seconds() - renewed_at < ABANDONED_SECONDS:
         try:
-            found = atomic_files.read(path)
-        except (OSError, tf.errors.OpError):  # a storage that does not answer now
-            found = None
-        # What changes counts, not the time in it: clocks differ.
-        if found is not None and found != sign:
-            sign, seen = found, clock.seconds()
+            current = atomic_files.read(path)
+        except (OSError, tf.errors.OpError):  # the storage is temporarily unavailable
+            current = None
+        # Any change counts as a renewal; the time in it does not matter, as clocks
+        # differ.
+        if current is not None and current != lease:
+            lease, renewed_at = current, clock.seconds()
         time.sleep(poll)
     leave()
 
 
 def _leave() -> None:
-    why = f"nobody has followed this training for {ABANDONED_SECONDS:g} s, so it ends"
-    print(why, flush=True)
+    reason = f"nobody has followed this training for {ABANDONED_SECONDS:g} s, so it ends"
+    _log.info(reason)
     path = os.environ.get(ERROR_FILE)
-    if path:  # or Vertex AI would start this process again
+    if path:  # otherwise Vertex AI would start this process again
         with contextlib.suppress(OSError, tf.errors.OpError):
-            Failure(why, expected=True).write(path)
+            Failure(reason, expected=True).write(path)
     preemption.leave(exit_codes.ABANDONED)

@@ -1,4 +1,4 @@
-"""Whether other processes of the cluster are still there."""
+"""Detects the loss of other processes of the cluster."""
 
 import os
 import re
@@ -13,29 +13,30 @@ from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER,
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
-# How long a process waits for the chief to come, and to come back.
-COME_SECONDS = 3600.0
-GONE_SECONDS = 30.0
+COME_SECONDS = 3600.0  # how long a process waits for the chief to start
+GONE_SECONDS = 30.0  # how long the chief may be away before it counts as gone
 
 
 def cluster_spec() -> tf.train.ClusterSpec:
-    """The cluster of this process's TF_CONFIG."""
+    """Returns the cluster of this process's TF_CONFIG."""
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
 
 
-def heartbeat_timeout(recovery: FaultTolerance, environ: Mapping[str, str]) -> int:
-    """Returns the seconds without a heartbeat after which TensorFlow gives up a process.
+def heartbeat_timeout(fault_tolerance: FaultTolerance, environ: Mapping[str, str]) -> int:
+    """Returns the seconds without a heartbeat after which a process counts as lost.
 
     Args:
-      recovery: The pipeline's parameters.
-      environ: Environment of this process; with `PROGRESS_FILE` where a launcher on this machine follows it.
+      fault_tolerance: The pipeline's parameters.
+      environ: Environment of this process; it has `PROGRESS_FILE` if a launcher on this
+        machine follows the process.
     """
-    # A launcher on this machine sees by itself which process hangs, and processes that were suspended together look dead to
-    # each other when they wake up.
-    return recovery.heartbeat_timeout_secs * (LOCAL_HEARTBEATS if PROGRESS_FILE in environ else 1)
+    # A launcher on this machine sees for itself which process hangs. And processes that
+    # were suspended together look dead to each other when they wake up.
+    return fault_tolerance.heartbeat_timeout_secs * (LOCAL_HEARTBEATS if PROGRESS_FILE in environ else 1)
 
 
-_WORDS = (  # TensorFlow's, where a process in step with this one is gone
+# In TensorFlow's messages about a lost process that trains in step with this one.
+_PEER_LOST_WORDS = (
     "Collective ops is aborted",
     "coordination service",
     "heartbeat timeout",
@@ -45,31 +46,39 @@ _WORDS = (  # TensorFlow's, where a process in step with this one is gone
 
 
 def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
-    """What an error means that TensorFlow raised since another process is gone; None of any other error.
+    """Returns the `PeerLostError` for an error caused by the loss of another process.
 
-    TensorFlow names the process in the error's text, but not always.
+    The message names that process if TensorFlow's message does, which is not always.
+
+    Args:
+      error: The error that ended this process's training.
+
+    Returns:
+      The error to raise instead; None if the cause is something else.
     """
     if isinstance(error, TfxDistributeError) or not cluster_spec().jobs:
         return None
     text = str(error)
-    gone = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
-    told = isinstance(error, tf.errors.OpError | RuntimeError) and any(words in text for words in _WORDS)
-    if not (gone or told):
+    type_matches = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
+    text_matches = isinstance(error, tf.errors.OpError | RuntimeError) and any(words in text for words in _PEER_LOST_WORDS)
+    if not (type_matches or text_matches):
         return None
-    own = task_from_environment(os.environ)
-    # Where there is no chief, worker 0 is called so here, and by its own name in TensorFlow.
-    itself = {own} if own != CHIEF_TASK or CHIEF in cluster_spec().jobs else {own, ClusterTask(WORKER, 0)}
+    task = task_from_environment(os.environ)
+    # In a cluster without a chief, worker 0 is called the chief here, but keeps its
+    # name in TensorFlow's messages.
+    own_names = {task} if task != CHIEF_TASK or CHIEF in cluster_spec().jobs else {task, ClusterTask(WORKER, 0)}
     named = {ClusterTask(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)}
-    others = sorted(named - itself)
-    who = " and ".join(map(str, others)) or "another process of the cluster"
-    return PeerLostError(f"{own} has lost {who}: {text.strip().splitlines()[0]}")
+    peers = " and ".join(map(str, sorted(named - own_names))) or "another process of the cluster"
+    return PeerLostError(f"{task} has lost {peers}: {text.strip().splitlines()[0]}")
 
 
 class ChiefMonitor:
-    """Looks whether the chief listens on its address, which it does from the making of its strategy to its end.
+    """Checks if the chief is still there by connecting to its address.
+
+    The chief listens there from the creation of its strategy until it ends.
 
     Args:
-      task: Who this process is, for messages.
+      task: This process, for messages.
     """
 
     def __init__(self, task: ClusterTask):
@@ -80,20 +89,20 @@ class ChiefMonitor:
         self._last_seen = time.monotonic()
 
     def has_gone(self) -> bool:
-        """Whether the chief was there and has not been for `GONE_SECONDS`.
+        """Returns True if the chief was there, but not for the last `GONE_SECONDS`.
 
         Raises:
-          TrainingError: It has not come for `COME_SECONDS`.
+          TrainingError: The chief has not started within `COME_SECONDS`.
         """
         now = time.monotonic()
         if self._listens():
             self._has_come, self._last_seen = True, now
-        silent = now - self._last_seen
-        if not self._has_come and silent > COME_SECONDS:
+        silent_secs = now - self._last_seen
+        if not self._has_come and silent_secs > COME_SECONDS:
             raise TrainingError(
-                f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._host}:{self._port}, which did not come"
+                f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._host}:{self._port}, which did not start"
             )
-        return self._has_come and silent > GONE_SECONDS
+        return self._has_come and silent_secs > GONE_SECONDS
 
     def _listens(self) -> bool:
         try:

@@ -1,6 +1,7 @@
-"""What a training process says about itself while it runs: one JSON object a line, in a file of its own.
+"""Reports a training process's progress, one JSON object per line.
 
-A launcher on the same machine reads the file as it grows. Elsewhere the chief's log carries the same lines.
+Each process writes to a separate file, which a launcher on the same machine reads as it
+grows. On other machines the lines go to standard output, and so to the process's log.
 """
 
 import contextlib
@@ -12,26 +13,31 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
-PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"  # environment variable: where to write; unset: standard output
-LOCAL_HEARTBEATS = 10  # that all processes of one machine may miss together, as they do while it is paused
+# Environment variable: path of the file; if unset, reports go to standard output.
+PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"
+# Factor of the heartbeat timeout on one machine: while the machine is paused, all of
+# its processes miss heartbeats together.
+LOCAL_HEARTBEATS = 10
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a training process is.
+    """The progress of a training process.
 
     Attributes:
-      phase: `start`, `train`, `export` or `done`; `serve` of a process that a coordinator uses, `evaluate` of an evaluator.
-      step: Training steps taken; of an evaluator, the epoch that it has evaluated, from 1.
-      train_steps: Training steps in all; 0 where unknown.
-      examples_per_second: Examples that this process's replicas trained on per second, lately.
+      phase: `start`, `train`, `export` or `done`; `serve` for a process that a
+        coordinator uses, `evaluate` for an evaluator.
+      step: Training steps done; for an evaluator, the epoch that it evaluated, from 1.
+      train_steps: Total number of training steps; 0 if unknown.
+      examples_per_second: Recent training speed of this process's replicas.
       num_replicas: Replicas that train in step, over all processes.
       global_batch_size: Examples per training step, over all processes.
       metrics: Running values of the loss and the metrics.
-      message: What a person should know, once.
-      activity: The work that makes no progress, and where; empty while all goes well.
-      stalled_secs: Seconds for which it has made none.
-      in_tensorflow: Whether it is inside TensorFlow, so that it may be waiting for another process.
+      message: A message for the user, sent once.
+      activity: The work that is stuck, and where; empty while there is progress.
+      stalled_secs: Seconds for which it has been stuck.
+      in_tensorflow: True if it is stuck inside TensorFlow, where it may be waiting for
+        another process.
     """
 
     phase: str
@@ -48,16 +54,17 @@ class Progress:
 
     @staticmethod
     def from_json(line: str) -> "Progress":
-        """Reads one line."""
+        """Parses one line."""
         return Progress(**json.loads(line))
 
 
 class Activity:
-    """The work that a process's main thread is in; a new object each time that it gets on.
+    """The current work of a process's main thread; any progress makes a new object.
 
     Attributes:
-      name: Words for messages, such as `build_model`.
-      limited: False for work that may take any time, such as serving a coordinator or a `run_fn`.
+      name: Name for messages, such as `build_model`.
+      limited: False for work that may take any amount of time, such as a `run_fn` or
+        serving a coordinator.
     """
 
     def __init__(self, name: str, limited: bool = True):
@@ -66,11 +73,16 @@ class Activity:
 
 
 class Reporter:
-    """Writes `Progress` lines, each at once. A report that cannot be written, since the disk is full, is left out.
+    """Writes `Progress` lines immediately.
+
+    A report that cannot be written, for instance because the disk is full, is dropped.
+
+    Args:
+      path: Path of the progress file; None for standard output.
 
     Attributes:
-      interval: Least seconds between two reports of the phase `train`.
-      activity: The work that the main thread is in.
+      interval: Minimum seconds between two reports of the phase `train`.
+      activity: The current work of the main thread.
     """
 
     interval = 0.5
@@ -85,17 +97,17 @@ class Reporter:
         self.activity = Activity("start-up")
 
     def enter(self, name: str, limited: bool = True) -> None:
-        """Notes that the main thread has got on, and with what it begins now; see `Activity`."""
+        """Records that the main thread has begun new work; see `Activity`."""
         self.activity = Activity(name, limited)
 
     def give_sign_of_life(self) -> None:
-        """Touches the file, so that the launcher sees that this process runs."""
+        """Touches the file to show the launcher that this process is running."""
         if self._path:
             with contextlib.suppress(OSError):
                 os.utime(self._path)
 
     def due(self) -> bool:
-        """Whether the phase `train` may report again."""
+        """Returns True if the phase `train` may report again."""
         return time.monotonic() - self._last_time >= self.interval
 
     def report(self, progress: Progress) -> None:
@@ -104,7 +116,7 @@ class Reporter:
         self._write(progress)
 
     def report_stall(self, activity: str, seconds: float, in_tensorflow: bool) -> None:
-        """Repeats the last report, with the work that has not got on for so many seconds."""
+        """Repeats the last report, with the work that has been stuck for `seconds`."""
         last = replace(self._last, message="", metrics=None, examples_per_second=0.0)
         self._write(replace(last, activity=activity, stalled_secs=seconds, in_tensorflow=in_tensorflow))
 
@@ -116,5 +128,6 @@ class Reporter:
                 sys.stdout.flush()
                 return
             data = ("\n" + line if self._torn else line).encode()
-            self._torn = True  # unless all of it is written: the next line then begins with a line break
+            # After a partial write, the next line has to begin with a line break.
+            self._torn = True
             self._torn = os.write(self._file, data) < len(data)

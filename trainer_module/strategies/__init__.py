@@ -1,1 +1,1 @@
-"""Makes the strategy that the job names."""
+"""Makes the `tf.distribute` strategy of a training job."""

@@ -1,6 +1,6 @@
-"""The name of a strategy -> the `tf.distribute.Strategy` of this process.
+"""Makes this process's `tf.distribute.Strategy` from the name of a strategy.
 
-A strategy is a function in `_FACTORIES` and a row in `compatibility.STRATEGIES`.
+Each strategy has a function in `_FACTORIES` and a row in `strategy_table.STRATEGIES`.
 """
 
 import contextlib
@@ -24,10 +24,16 @@ _asked_for = False
 
 
 def get_strategy() -> tf.distribute.Strategy:
-    """The strategy that the pipeline's parameters ask for, made for this process. For use in a `run_fn`.
+    """Returns this process's strategy, chosen by the pipeline. For use in a `run_fn`.
 
-    Outside a training process (a notebook, a unit test of the module, a stock TFX Trainer) it is TensorFlow's default
-    strategy, so that the module runs there too.
+    Outside a training process (a notebook, a unit test of the module, a stock TFX
+    Trainer) it is TensorFlow's default strategy, so that the module runs there too.
+
+    ```python
+    def run_fn(fn_args):
+        with get_strategy().scope():
+            model = ...
+    ```
     """
     global _asked_for
     _asked_for = True
@@ -35,21 +41,25 @@ def get_strategy() -> tf.distribute.Strategy:
 
 
 def was_asked_for() -> bool:
-    """Whether `get_strategy` was called in this process."""
+    """Returns True if `get_strategy` was called in this process."""
     return _asked_for
 
 
 def create(
     distribution: Distribution, heartbeat_timeout_secs: int = FaultTolerance.heartbeat_timeout_secs
 ) -> tf.distribute.Strategy:
-    """Makes the strategy and keeps it for `get_strategy`. Once a process, before any other TensorFlow operation.
+    """Makes the strategy and keeps it for `get_strategy`.
+
+    Call this once per process, before any other TensorFlow operation.
 
     Args:
-      distribution: What the pipeline's parameters ask for. The cluster comes from this process's TF_CONFIG.
-      heartbeat_timeout_secs: Seconds without a sign of life after which processes in step give one of them up.
+      distribution: The pipeline's parameters. The cluster comes from this process's
+        TF_CONFIG.
+      heartbeat_timeout_secs: Seconds without a heartbeat after which the processes that
+        train in step consider one of them lost.
 
     Raises:
-      ConfigurationError: The machine has not the devices that are asked for.
+      ConfigurationError: The machine does not have the requested devices.
     """
     global _current, _asked_for
     strategy_table.strategy_named(distribution.strategy)
@@ -61,9 +71,10 @@ def create(
 
 @contextlib.contextmanager
 def _heartbeat_timeout(seconds: int) -> Iterator[None]:
-    """Has TensorFlow's coordination service, which it configures when a strategy is made, give peers up after so long.
+    """Sets the heartbeat timeout of TensorFlow's coordination service within the block.
 
-    There is no public way to say so (TensorFlow 2.16 and 2.21).
+    TensorFlow configures that service when a strategy is made. It has no public API for
+    the timeout (TensorFlow 2.16 and 2.21).
     """
     context = importlib.import_module("tensorflow.python.eager.context").context()
     configure = context.configure_coordination_service
@@ -75,7 +86,10 @@ def _heartbeat_timeout(seconds: int) -> Iterator[None]:
 
 
 def _devices(distribution: Distribution) -> list[str]:
-    """Names of the devices of this process that take part, such as `GPU:0`; splits the CPU where several are wanted."""
+    """Returns the names of this process's devices to use, such as `GPU:0`.
+
+    Splits the CPU into logical devices if several are requested.
+    """
     all_devices = strategy_table.strategy_named(distribution.strategy).all_devices
     named = strategy_table.device_names(distribution)
     kind, count = distribution.accelerator_type, distribution.accelerator_count
@@ -89,7 +103,7 @@ def _devices(distribution: Distribution) -> list[str]:
             _split_cpu(highest + 1)
         elif highest >= len(gpus):
             raise ConfigurationError(
-                f"devices: {distribution.devices} are asked for, but this process sees {_gpus(len(gpus))}; name those"
+                f"devices: {distribution.devices} are asked for, but this process sees {_gpus(len(gpus))}; use only those"
             )
         return list(named)
     if kind == "gpu" or (kind == "auto" and gpus):
@@ -120,7 +134,7 @@ def _gpus(count: int) -> str:
 
 
 def _split_cpu(count: int) -> None:
-    """Makes the CPU as many logical devices."""
+    """Splits the CPU into `count` logical devices."""
     if count > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
@@ -148,14 +162,15 @@ def _mirrored(distribution: Distribution) -> tf.distribute.Strategy:
 def _multi_worker_mirrored(distribution: Distribution) -> tf.distribute.Strategy:
     devices = _devices(distribution)
     if len(devices) > 1 and devices[0].startswith("CPU"):
-        # The strategy takes one CPU device or all visible GPUs of a process and has no argument to say otherwise.
+        # The strategy uses one CPU device or all visible GPUs of a process, and has no
+        # argument to change that.
         raise ConfigurationError(
             f"accelerator_count: multi_worker_mirrored uses one device of a process that has no GPU, but "
             f"accelerator_count is {len(devices)}; write accelerator_count=1 and more workers"
         )
     # Reduction Server is a plugin of NCCL.
-    named = "nccl" if distribution.all_reduce == strategy_table.REDUCTION_SERVER else distribution.all_reduce
-    communication = tf.distribute.experimental.CommunicationImplementation(named.upper())
+    all_reduce = "nccl" if distribution.all_reduce == strategy_table.REDUCTION_SERVER else distribution.all_reduce
+    communication = tf.distribute.experimental.CommunicationImplementation(all_reduce.upper())
     options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
@@ -166,9 +181,10 @@ def _central_storage(distribution: Distribution) -> tf.distribute.Strategy:
 
 
 class _CentralStorage(tf.distribute.experimental.CentralStorageStrategy):
-    """Lets every replica write a variable that says nothing on how: the first one's value counts.
+    """Lets replicas write variables without aggregation: the first one's value counts.
 
-    Optimizers of Keras 2 keep the value of a learning rate schedule in such a variable, and could not train here.
+    Keras 2 optimizers keep the value of a learning rate schedule in such a variable,
+    and could not train with this strategy otherwise.
     """
 
     @override
@@ -179,14 +195,14 @@ class _CentralStorage(tf.distribute.experimental.CentralStorageStrategy):
 
     @staticmethod
     def _create(next_creator: Callable[..., tf.Variable], **arguments: Any) -> tf.Variable:
-        said = arguments.get("aggregation") or tf.VariableAggregation.NONE
-        if not arguments.get("trainable", True) and said == tf.VariableAggregation.NONE:
+        aggregation = arguments.get("aggregation") or tf.VariableAggregation.NONE
+        if not arguments.get("trainable", True) and aggregation == tf.VariableAggregation.NONE:
             arguments["aggregation"] = tf.VariableAggregation.ONLY_FIRST_REPLICA
         return next_creator(**arguments)
 
 
 def _parameter_server(distribution: Distribution) -> tf.distribute.Strategy:
-    tf.config.set_visible_devices([], "GPU")  # workers compute, this process coordinates
+    tf.config.set_visible_devices([], "GPU")  # only workers compute; this process coordinates
     partitioner = None
     if distribution.partition_min_bytes:
         partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(

@@ -1,8 +1,8 @@
-"""The strategy `model_parallel`: variables laid out over a mesh of devices with DTensor.
+"""Implements the strategy `model_parallel`, which splits variables over a DTensor mesh.
 
-A mesh has two dimensions: examples are divided along `batch`, variables along `model` as the layout rules say. Every
-variable that `build_model` makes becomes a DVariable whose parts go to their devices one by one: no device ever holds a
-whole one.
+A mesh has two dimensions: examples are divided along `batch`, variables along `model`
+as the layout rules say. Every variable that `build_model` makes becomes a DVariable.
+Its parts go to their devices one by one, so no device ever holds a whole variable.
 """
 
 import contextlib
@@ -19,15 +19,22 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
 class MeshStrategy:
-    """A mesh, with what the loop needs of a `tf.distribute.Strategy`.
+    """A mesh, with the part of `tf.distribute.Strategy` that the training loop needs.
 
     Args:
-      distribution: What the pipeline's parameters ask for.
+      distribution: The pipeline's parameters.
       devices: Names of the devices of this process.
 
+    Raises:
+      ConfigurationError: The mesh does not have as many devices as the process, or a
+        layout rule is not valid.
+
     Attributes:
-      mesh: The mesh.
-      num_replicas_in_sync: Devices along the batch; each group of devices along the model is one replica.
+      shape: Number of devices along `batch` and along `model`.
+      rules: The layout rules.
+      mesh: The DTensor mesh.
+      num_replicas_in_sync: Number of devices along `batch`; each group of devices along
+        `model` is one replica.
     """
 
     def __init__(self, distribution: Distribution, devices: Sequence[str]):
@@ -42,36 +49,49 @@ class MeshStrategy:
             list(zip((layout_rules.BATCH, layout_rules.MODEL), self.shape, strict=True)), devices=devices
         )
         self.num_replicas_in_sync = self.shape[0]
-        # Dropout with a generator: DTensor knows no random operation that keeps its state elsewhere.
+        # Makes dropout use a generator: DTensor supports no other stateful random
+        # operation.
         tf.keras.backend.experimental.enable_tf_random_generator()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Variables made in this scope are laid out over the mesh."""
+        """Lays variables that are made within the block out over the mesh."""
         with tf.variable_creator_scope(self._create):
             yield
 
     def check_rules(self, model: tf.keras.Model) -> None:
-        """Refuses a layout rule that matches none of a model's variables."""
+        """Checks that every layout rule matches one of a model's variables.
+
+        Raises:
+          ConfigurationError: A rule matches none.
+        """
         layout_rules.check_rules(self.rules, [variable.name.partition(":")[0] for variable in model.weights])
 
     def shard_value(self, value: Any, to: dtensor.Layout) -> tf.Tensor:
-        """Gives each device its part of a value that this process holds whole."""
-        whole = np.asarray(value)
+        """Splits a value over the devices.
+
+        Args:
+          value: The whole value, an array or tensor on this process's host.
+          to: Layout of the result.
+
+        Returns:
+          A DTensor of the same shape, with one part on each device.
+        """
+        array = np.asarray(value)
         sharding = to.sharding_specs
         parts = []
-        for place in self.mesh.local_device_locations():
-            part = whole
+        for location in self.mesh.local_device_locations():
+            part = array
             for axis, dimension in enumerate(sharding):
                 if dimension != dtensor.UNSHARDED:
-                    part = np.split(part, self.mesh.dim_size(dimension), axis)[place[dimension]]
+                    part = np.split(part, self.mesh.dim_size(dimension), axis)[location[dimension]]
             parts.append(tf.constant(part))
         return dtensor.pack(parts, to)
 
     def _create(self, next_creator: Callable[..., Any], **arguments: Any) -> tf.Variable:
         del next_creator
-        scope, own_name = tf.get_current_name_scope(), arguments.get("name") or "variable"
-        name = f"{scope}/{own_name}" if scope else own_name
+        scope, short_name = tf.get_current_name_scope(), arguments.get("name") or "variable"
+        name = f"{scope}/{short_name}" if scope else short_name
         with tf.init_scope(), tf.device("CPU:0"):
             initial = arguments["initial_value"]
             value = initial() if callable(initial) else initial
@@ -79,4 +99,4 @@ class MeshStrategy:
             if not dtensor.is_dtensor(value):
                 dimensions = layout_rules.dimensions_of(self.rules, self.shape, name, tuple(value.shape))
                 value = self.shard_value(value, dtensor.Layout(list(dimensions), self.mesh))
-        return dtensor.DVariable(value, name=own_name, trainable=arguments.get("trainable", True))
+        return dtensor.DVariable(value, name=short_name, trainable=arguments.get("trainable", True))

@@ -1,6 +1,7 @@
-"""A TPU, found and made ready; or one sentence that says why not. TensorFlow's own calls wait for an absent one without end.
+"""Connects to a TPU, or says in one sentence why that is not possible.
 
-Source of the order of calls: https://www.tensorflow.org/guide/tpu#tpu_initialization
+TensorFlow's own calls wait forever for a TPU that does not exist. Source of the order
+of calls: https://www.tensorflow.org/guide/tpu#tpu_initialization
 """
 
 import threading
@@ -9,19 +10,19 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-LOCAL = "local"  # the TPU of this VM, in TPUClusterResolver's words
+LOCAL = "local"  # the TPU of this VM, as TPUClusterResolver calls it
 CONNECT_SECONDS = 120.0
 
 
 def connect(name: str, seconds: float = CONNECT_SECONDS) -> tf.distribute.cluster_resolver.TPUClusterResolver:
-    """Makes a TPU ready for `TPUStrategy`.
+    """Connects to a TPU and initializes it for `TPUStrategy`.
 
     Args:
       name: Name of a Cloud TPU, `grpc://` address of one, or `local` on a TPU VM.
-      seconds: How long to wait for it.
+      seconds: How long to wait for the TPU; 120 by default.
 
     Raises:
-      ConfigurationError: There is none, or it does not answer in time.
+      ConfigurationError: There is no such TPU, or it does not answer in time.
     """
     resolvers: list[tf.distribute.cluster_resolver.TPUClusterResolver] = []
     errors: list[Exception] = []
@@ -33,7 +34,7 @@ def connect(name: str, seconds: float = CONNECT_SECONDS) -> tf.distribute.cluste
                 tf.config.experimental_connect_to_cluster(resolver)
             tf.tpu.experimental.initialize_tpu_system(resolver)
             resolvers.append(resolver)
-        except Exception as error:  # TensorFlow raises ValueError, RuntimeError and its own ones here
+        except Exception as error:  # ValueError, RuntimeError or TensorFlow's own errors
             errors.append(error)
 
     thread = threading.Thread(target=work, daemon=True, name="connect-to-tpu")
@@ -42,8 +43,8 @@ def connect(name: str, seconds: float = CONNECT_SECONDS) -> tf.distribute.cluste
     if resolvers:
         return resolvers[0]
     where = "this machine has no TPU that TensorFlow can use" if name == LOCAL else f"there is no TPU at {name!r}"
-    why = str(errors[0]).strip().partition("\n")[0].rstrip(".") if errors else f"no answer within {seconds:g} s"
+    reason = str(errors[0]).strip().partition("\n")[0].rstrip(".") if errors else f"no answer within {seconds:g} s"
     raise ConfigurationError(
-        f"tpu: {where} ({why}); write the name or grpc:// address of one in tpu, run on a TPU VM with tpu=local, or write "
-        "another strategy"
+        f"tpu: {where} ({reason}); write the name or grpc:// address of one in tpu, run on a TPU VM with tpu=local, or "
+        "write another strategy"
     ) from (errors[0] if errors else None)

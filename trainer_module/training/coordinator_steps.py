@@ -53,7 +53,7 @@ class CoordinatorStepRunner(StepRunner):
         self._coordinator.join()
 
     def _evaluate_part(self, part: tf.Tensor, parts: int) -> None:
-        for batch in self._feed.evaluation_part(part, parts, self._feed.schedule.per_replica_batch_size):
+        for batch in self._feed.evaluation_part(part, parts, self._feed.options.per_replica_batch_size):
             self._strategy.run(self._eval_step, args=(batch,))
 
 

@@ -96,7 +96,7 @@ def train(
         else None
     )
     start = time.monotonic()
-    with strategy.scope(), counter.reporting_step_on_error(), feed.explained(), preemption.deferring_exit():
+    with strategy.scope(), counter.reporting_step_on_error(), feed.explaining_read_errors(), preemption.deferring_exit():
         batches = plan.num_replicas * schedule.gradient_accumulation_steps
         by = strategy_table.learning_rate_factor(schedule.learning_rate_scaling, batches)
         before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, not row.parameter_servers)

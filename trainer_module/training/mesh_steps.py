@@ -65,7 +65,7 @@ class MeshStepRunner(StepRunner):
 
     @override
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
-        batches = self._feed.evaluation_part(0, 1, self._feed.schedule.per_replica_batch_size)
+        batches = self._feed.evaluation_part(0, 1, self._feed.options.per_replica_batch_size)
         for number, batch in enumerate(batches):
             if callbacks:
                 callbacks.on_test_batch_begin(number)

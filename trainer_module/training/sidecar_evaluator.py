@@ -150,7 +150,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
         except tf.errors.NotFoundError:
             continue  # a later one has come, and this one has gone
         evaluated.reset_metrics()
-        with feed.explained():
+        with feed.explaining_read_errors():
             for batch in feed.evaluation_part(0, 1, plan.global_batch_size // job.schedule.gradient_accumulation_steps):
                 step(batch)
         metrics = as_floats(evaluated.metrics())

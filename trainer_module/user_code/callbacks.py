@@ -1,4 +1,7 @@
-"""Loads the module's Keras callbacks; on all processes but the chief, Keras's own write to a temporary folder."""
+"""Loads the module's Keras callbacks and redirects what they write outside the chief.
+
+On every other process, Keras's own callbacks write to a temporary folder.
+"""
 
 import os
 import re
@@ -9,14 +12,15 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
-from tfx_distribute.trainer_module.user_code import module_loader as module_lib
+from tfx_distribute.trainer_module.user_code import module_loader
 
 _keras = tf.keras.callbacks
 
-# Attributes that hold the place that a callback of Keras writes to.
-_WRITE_TO = {_keras.ModelCheckpoint: "filepath", _keras.CSVLogger: "filename", _keras.TensorBoard: "log_dir"}
+# Keras callback -> its attribute with the path that it writes to.
+_PATH_ATTRIBUTES = {_keras.ModelCheckpoint: "filepath", _keras.CSVLogger: "filename", _keras.TensorBoard: "log_dir"}
 
-# Callbacks that read or change the model, which takes part of all processes in step.
+# Callbacks that read or change the model, which needs all processes in step to take
+# part.
 _IN_STEP = (
     _keras.ModelCheckpoint,
     _keras.EarlyStopping,
@@ -26,23 +30,24 @@ _IN_STEP = (
 
 
 def load(
-    module: UserModule, context: module_lib.ModelContext, strategy: tf.distribute.Strategy
+    module: UserModule, context: module_loader.ModelContext, strategy: tf.distribute.Strategy
 ) -> list[tf.keras.callbacks.Callback]:
-    """Returns what the module's `callbacks(context)` makes.
+    """Returns the callbacks that the module's `callbacks(context)` makes.
 
-    Processes in step call the same callbacks, since saving a model or reading its weights takes part of all of them. So
-    that each file is written once, Keras's callbacks write to `context.model_run_dir` on processes other than the chief,
-    where it is temporary, wherever the module wants their files.
+    Processes in step call the same callbacks, since all of them have to take part when
+    one saves the model or reads its weights. So that each file is written only once, on
+    processes other than the chief Keras's callbacks write to `context.model_run_dir`,
+    which is temporary there, instead of the path that the module chose.
 
     Args:
-      module: The user's module, loaded.
-      context: Passed to the module's function.
+      module: The user's module, already loaded.
+      context: Argument of the module's function.
       strategy: The strategy of this process.
 
     Raises:
       ConfigurationError: One of the callbacks cannot work here.
     """
-    callbacks = module_lib.load_callbacks(module, context)
+    callbacks = module_loader.load_callbacks(module, context)
     for callback in callbacks:
         if isinstance(callback, _keras.BackupAndRestore):
             raise ConfigurationError(
@@ -55,7 +60,7 @@ def load(
                 "variables divided over a mesh; write histogram_freq=0"
             )
         if not context.is_chief:
-            _write_below(context.model_run_dir, callback)
+            _redirect(callback, context.model_run_dir)
     return callbacks
 
 
@@ -64,10 +69,11 @@ def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agre
 
     Args:
       callbacks: The callbacks of this process.
-      agree: Returns the means of numbers over all processes.
+      agree: Returns the means of its arguments over all processes.
 
     Raises:
-      ConfigurationError: Some process has more of one kind than another, which would wait for it in vain.
+      ConfigurationError: A process has more callbacks of one kind than another, and
+        would wait for it forever.
     """
     numbers = [sum(isinstance(callback, kind) for callback in callbacks) for kind in _IN_STEP]
     means, squares = agree(*numbers), agree(*(number**2 for number in numbers))
@@ -79,9 +85,10 @@ def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agre
             )
 
 
-def _write_below(folder: str, callback: tf.keras.callbacks.Callback) -> None:
-    for kind, attribute in _WRITE_TO.items():
+def _redirect(callback: tf.keras.callbacks.Callback, folder: str) -> None:
+    """Makes a callback of Keras write below a folder."""
+    for kind, attribute in _PATH_ATTRIBUTES.items():
         if isinstance(callback, kind):
             name = os.path.basename(str(getattr(callback, attribute)).rstrip("/"))
-            # Without the number of the epoch: nobody reads these files, so one is enough.
+            # Drops the epoch's number: nobody reads these files, so one is enough.
             setattr(callback, attribute, f"{folder}/unused-{re.sub(r'{[^}]*}', '', name)}")

@@ -1,32 +1,41 @@
-"""Finds the settings of a Trainer that the function of its module would ignore."""
+"""Finds settings of a Trainer that its module's function would ignore."""
 
 from collections.abc import Collection
 from dataclasses import fields
 
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance, InputOptions, TrainingOptions
 
-# These reach a run_fn in its fn_args, or concern the processes around it.
+# Settings that reach a run_fn in its fn_args, or that concern the processes around it.
 _REACH_RUN_FN = ("train_steps", "eval_steps", "keras_version", "heartbeat_timeout_secs", "max_restarts")
 
 
-def ignored(
-    function: str, schedule: TrainingOptions, reading: InputOptions, recovery: FaultTolerance, arguments: Collection[str]
+def find_ignored(
+    function: str,
+    options: TrainingOptions,
+    input_options: InputOptions,
+    fault_tolerance: FaultTolerance,
+    arguments: Collection[str],
 ) -> dict[str, str]:
-    """Returns the settings that the module's function would ignore, and for each what to do instead.
+    """Returns the settings that the module's function would ignore.
 
-    A `run_fn` reads, builds and fits by itself, so that most parameters do not reach it.
+    A `run_fn` reads data, builds and fits the model itself, so most settings do not
+    reach it. A parameter with its default value does not count as set.
 
     ```python
-    ignored("run_fn", Schedule(seed=3), Reading(), Recovery(), ())
+    find_ignored("run_fn", TrainingOptions(seed=3), InputOptions(), FaultTolerance(),
+    ())
     # {"seed": "a run_fn decides on it by itself; leave it out"}
     ```
 
     Args:
       function: `build_model` or `run_fn`.
-      schedule: Parameters of the Trainer; so are `reading` and `recovery`. Default values are not settings.
-      reading: See `schedule`.
-      recovery: See `schedule`.
+      options: Training parameters of the Trainer.
+      input_options: Input parameters of the Trainer.
+      fault_tolerance: Fault tolerance parameters of the Trainer.
       arguments: Names of the Trainer's other arguments that have a value.
+
+    Returns:
+      Name of each ignored setting -> why it is ignored and what to do instead.
     """
     if function == "build_model":
         reasons = {
@@ -36,7 +45,7 @@ def ignored(
         return {name: reason for name, reason in reasons.items() if name in arguments}
     reasons = {
         field.name: "a run_fn decides on it by itself; leave it out"
-        for group in (schedule, reading, recovery)
+        for group in (options, input_options, fault_tolerance)
         for field in fields(group)
         if field.name not in _REACH_RUN_FN and getattr(group, field.name) != field.default
     }

@@ -1,4 +1,4 @@
-"""The user's module: found, imported, and called with what it needs to know."""
+"""Finds and imports the user's module, and defines the argument of its functions."""
 
 import ast
 import importlib
@@ -20,19 +20,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelContext:
-    """What `build_model(context)` is told.
+    """The argument of `build_model(context)` and `callbacks(context)`.
+
+    ```python
+    def build_model(context):
+        vocabulary = context.transform_output.vocabulary_by_name("words")
+        units = context.hparams["units"]
+        ...
+    ```
 
     Attributes:
-      hparams: The hyperparameters of the pipeline, `-p` values and a Tuner's included.
-      inputs: Name -> `tf.io` feature spec of each feature that the model may read, after the transform.
+      hparams: The pipeline's hyperparameters, including `-p` values and a Tuner's.
+      inputs: Name -> `tf.io` feature spec of each feature that the model may read,
+        after the transform.
       label: Name of the feature that the model predicts.
-      transform_output: The transform graph, for vocabularies and bucket boundaries; None without a transform.
+      transform_output: The transform graph, for vocabularies and bucket boundaries;
+        None without a transform.
       num_replicas: Replicas that train in step.
       global_batch_size: Examples per training step over all replicas.
-      train_steps: Training steps in all, for learning rate schedules.
-      is_chief: True in the process whose files are kept. The other processes do the same work.
-      model_run_dir: Folder for what callbacks write, such as `ModelCheckpoint`. Processes other than the chief get a
-        temporary one.
+      train_steps: Total number of training steps, for learning rate schedules.
+      is_chief: True in the process whose files are kept. The other processes do the
+        same work.
+      model_run_dir: Folder for files of callbacks such as `ModelCheckpoint`. Processes
+        other than the chief get a temporary one.
     """
 
     hparams: Mapping[str, Any]
@@ -47,7 +57,9 @@ class ModelContext:
 
 
 def load(module: UserModule) -> Callable[..., Any]:
-    """Imports the user's module and returns the function that it names.
+    """Imports the user's module and returns its training function.
+
+    Adds `module.search_path` to `sys.path`.
 
     Raises:
       ConfigurationError: The module does not import, or lacks the function.
@@ -55,67 +67,81 @@ def load(module: UserModule) -> Callable[..., Any]:
     sys.path[:0] = [folder for folder in module.search_path if folder not in sys.path]
     name, _, function = module.function.rpartition(".")
     try:
-        loaded = importlib.import_module(name)
+        imported = importlib.import_module(name)
     except SystemExit as error:
         raise ConfigurationError(f"module: {name!r} does not import: {user_exit.describe(error)}") from error
     except Exception as error:
         raise ConfigurationError(f"module: {name!r} does not import: {type(error).__name__}: {error}") from error
     try:
-        return getattr(loaded, function)
+        return getattr(imported, function)
     except AttributeError as error:
-        raise ConfigurationError(f"module: {name!r} ({loaded.__file__}) has no function {function!r}") from error
+        raise ConfigurationError(f"module: {name!r} ({imported.__file__}) has no function {function!r}") from error
 
 
 def load_callbacks(module: UserModule, context: ModelContext) -> list[Any]:
-    """What `callbacks(context)` beside the module's function returns, a list of Keras callbacks; none without it."""
-    loaded = sys.modules[module.function.rpartition(".")[0]]
-    make = getattr(loaded, "callbacks", None)
-    return list(make(context)) if callable(make) else []
+    """Returns the Keras callbacks that the module's `callbacks(context)` makes, if any.
+
+    Args:
+      module: The user's module, already loaded.
+      context: Argument of the module's function.
+    """
+    imported = sys.modules[module.function.rpartition(".")[0]]
+    make_callbacks = getattr(imported, "callbacks", None)
+    return list(make_callbacks(context)) if callable(make_callbacks) else []
 
 
 def locate(name: str) -> Path | None:
-    """Returns the file of an installed module without importing it, nor the packages that it is in; None if there is none.
+    """Returns the file of an installed module; None if there is none.
 
-    A package that changes its own `__path__` when it is imported is not followed.
+    Imports neither the module nor its packages. A package that changes its own
+    `__path__` on import is therefore not supported.
+
+    Args:
+      name: Dotted name of the module.
     """
-    places = list(sys.path)
+    folders = list(sys.path)
     parts = name.split(".")
     for number in range(1, len(parts)):
-        found = _find_spec(".".join(parts[:number]), places)
-        if found is None or found.submodule_search_locations is None:
+        package = _find_spec(".".join(parts[:number]), folders)
+        if package is None or package.submodule_search_locations is None:
             return None
-        places = list(found.submodule_search_locations)
-    found = _find_spec(name, places)
-    return Path(found.origin) if found and found.has_location and found.origin else None
+        folders = list(package.submodule_search_locations)
+    module = _find_spec(name, folders)
+    return Path(module.origin) if module and module.has_location and module.origin else None
 
 
-def _find_spec(name: str, places: list[str]) -> ModuleSpec | None:
-    """Finds a module in folders, or by finders such as those of editable installs."""
+def _find_spec(name: str, folders: list[str]) -> ModuleSpec | None:
+    """Finds a module in folders, or with finders such as those of editable installs."""
     for finder in sys.meta_path:
-        found = _find_in(name, places) if finder is PathFinder else finder.find_spec(name, places)
-        if found is not None:
-            return found
+        spec = _find_in(name, folders) if finder is PathFinder else finder.find_spec(name, folders)
+        if spec is not None:
+            return spec
     return None
 
 
-def _find_in(name: str, places: list[str]) -> ModuleSpec | None:
-    """Does what PathFinder does, which takes the parent of a namespace package from sys.modules."""
+def _find_in(name: str, folders: list[str]) -> ModuleSpec | None:
+    """Finds a module in folders without importing its parent.
+
+    `PathFinder` needs the parent of a namespace package in `sys.modules`.
+    """
     namespace = ModuleSpec(name, None, is_package=True)
     namespace.submodule_search_locations = []
-    for place in places:
-        importer = pkgutil.get_importer(place)
-        found = importer.find_spec(name) if importer else None
-        if found is not None and found.loader is not None:
-            return found
-        namespace.submodule_search_locations += found.submodule_search_locations or [] if found else []
+    for folder in folders:
+        importer = pkgutil.get_importer(folder)
+        spec = importer.find_spec(name) if importer else None
+        if spec is not None and spec.loader is not None:
+            return spec
+        namespace.submodule_search_locations += spec.submodule_search_locations or [] if spec else []
     return namespace if namespace.submodule_search_locations else None
 
 
 def top_level_names(path: str | Path) -> set[str]:
-    """Names that a Python file defines or imports at its top level, found without running it.
+    """Returns the names that a Python file defines or imports at its top level.
+
+    Parses the file without running it. `*` stands for a star import.
 
     Raises:
-      ConfigurationError: The file is not there, or is not Python.
+      ConfigurationError: The file cannot be read, or is not valid Python.
     """
     try:
         tree = ast.parse(Path(path).read_bytes(), filename=str(path))
@@ -136,14 +162,14 @@ def top_level_names(path: str | Path) -> set[str]:
 
 
 def training_function(names: set[str], where: str) -> str:
-    """Which function of a module trains: `build_model`, or else the `run_fn` of a TFX module.
+    """Returns the name of a module's training function, `build_model` or else `run_fn`.
 
     Args:
       names: Top-level names of the module.
-      where: How to call the module in a message.
+      where: Name or path of the module, for messages.
 
     Raises:
-      ConfigurationError: It has neither.
+      ConfigurationError: The module has neither.
     """
     for function in ("build_model", "run_fn"):
         if function in names or "*" in names:

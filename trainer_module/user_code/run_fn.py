@@ -1,7 +1,8 @@
-"""The bridge to TFX modules that train by themselves with `run_fn(fn_args)`.
+"""Runs TFX modules that train by themselves with `run_fn(fn_args)`.
 
-The one place of this floor that loads TFX, and only when such a module is run: `FnArgs` is TFX's own class, filled by
-TFX's own function, so that a module finds exactly what the stock Trainer gives it.
+This is the only code in `trainer_module` that loads TFX, and only when such a module
+runs: `FnArgs` is TFX's own class, filled by TFX's own function, so that a module gets
+exactly what the stock Trainer would give it.
 """
 
 import time
@@ -11,21 +12,27 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import RunFn, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.strategies import factory as strategy_lib
-from tfx_distribute.trainer_module.user_code import module_loader as module_lib
+from tfx_distribute.trainer_module.strategies import factory
+from tfx_distribute.trainer_module.user_code import module_loader
 
 
 def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is_chief: bool) -> TrainingResult:
     """Calls the module's `run_fn`.
 
     Args:
-      job: What to train.
-      arguments: What TFX hands to the function.
-      strategy: The strategy of this process, which the module gets from `get_strategy()`.
-      is_chief: Whether this process's model is the one that is kept.
+      job: The training job.
+      arguments: The values that TFX passes to the function in `fn_args`.
+      strategy: The strategy of this process, which the module gets from
+        `get_strategy()`.
+      is_chief: True if this process's model is kept.
+
+    Returns:
+      A result with the number of replicas and the duration; its other numbers are 0,
+      because only the module knows them.
 
     Raises:
-      ConfigurationError: The module did not ask for a strategy that spans several processes, or wrote no model.
+      ConfigurationError: The module wrote no model, or did not call `get_strategy()`
+        although several processes train.
     """
     from tfx.components.trainer import fn_args_utils
     from tfx.types import artifact_utils
@@ -36,7 +43,7 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     fn_args.transform_output = fn_args.transform_graph_path
     fn_args.schema_file = fn_args.schema_path
     fn_args.hyperparameters = arguments.hyperparameters
-    function = module_lib.load(job.module)
+    function = module_loader.load(job.module)
     start = time.monotonic()
     fn_args.serving_model_dir = job.outputs.serving_model_dir
     fn_args.eval_model_dir = f"{job.outputs.model_run_dir}/eval"
@@ -44,7 +51,7 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     function(fn_args)
     if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):
         raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")
-    if sum(replicas_of_roles(job.distribution).values()) > 1 and not strategy_lib.was_asked_for():
+    if sum(replicas_of_roles(job.distribution).values()) > 1 and not factory.was_asked_for():
         raise ConfigurationError(
             f"module: {job.module.function} did not train one model with all processes of the cluster: it did not take "
             "the strategy made for it; call tfx_distribute.trainer_module.get_strategy() and build the model in its scope()"

@@ -1,14 +1,18 @@
-"""A model with steps of its own: what `build_model` may return instead of a compiled Keras model."""
+"""Defines `Task`, a model with custom training and evaluation steps.
+
+`build_model` may return one instead of a compiled Keras model.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 
 class Task:
-    """What is trained, where Keras's losses and metrics are not enough. The same task runs under every strategy.
+    """A model with custom steps, for when Keras's losses and metrics are not enough.
 
-    `build_model(context)` makes it, in the strategy's scope. A step says what the loss is; gradients, their sum over
-    replicas, clipping, accumulation and loss scale are the loop's business.
+    The same task runs under every strategy. `build_model(context)` makes it in the
+    strategy's scope. A step computes the loss; the training loop handles gradients,
+    their sum over replicas, clipping, accumulation and loss scaling.
 
     ```python
     class Ranking(Task):
@@ -28,9 +32,10 @@ class Task:
     ```
 
     Attributes:
-      model: The Keras model whose trainable variables are trained, and which is exported. Not compiled.
-      optimizer: A Keras optimizer, which applies the gradients of what `train_step` returns.
-      metrics: Keras metrics that the steps update. They are reset before each epoch and each evaluation.
+      model: The Keras model to train and export. Not compiled.
+      optimizer: A Keras optimizer, which applies the gradients of `train_step`'s loss.
+      metrics: Keras metrics that the steps update; none by default. They are reset
+        before each epoch and each evaluation.
     """
 
     model: Any
@@ -38,12 +43,16 @@ class Task:
     metrics: Sequence[Any] = ()
 
     def train_step(self, features: Any, label: Any, example_weight: Any = None) -> Any:
-        """The loss of one replica's batch; called in a `tf.function` with a gradient tape.
+        """Computes the loss of one replica's batch.
+
+        Runs in a `tf.function` with a gradient tape.
 
         Args:
-          features: Name of each input feature -> its values, a tensor whose first dimension is the batch.
+          features: Name of each input feature -> its values, a tensor whose first
+            dimension is the batch.
           label: Values of the label, a tensor whose first dimension is the batch.
-          example_weight: What each example counts, a vector; only passed where the pipeline names such a feature.
+          example_weight: Weight of each example, a float32 vector; only passed if the
+            pipeline sets `example_weight`.
 
         Returns:
           The mean loss over the batch, a scalar.
@@ -51,7 +60,7 @@ class Task:
         raise NotImplementedError
 
     def eval_step(self, features: Any, label: Any, example_weight: Any = None) -> Any:
-        """Updates the metrics from one replica's batch.
+        """Updates the metrics with one replica's batch.
 
         Args:
           features: As in `train_step`.
@@ -59,6 +68,6 @@ class Task:
           example_weight: As in `train_step`.
 
         Returns:
-          The mean loss over the batch, a scalar, to be shown as `val_loss`; or None.
+          The mean loss over the batch, a scalar, reported as `val_loss`; or None.
         """
         raise NotImplementedError

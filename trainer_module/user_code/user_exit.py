@@ -1,4 +1,7 @@
-"""Describes an exit in user code, which fails a node whatever its code: only finished work counts as success."""
+"""Treats an exit in user code as a failure, whatever its exit code.
+
+Only finished work counts as success.
+"""
 
 import contextlib
 import os
@@ -10,33 +13,38 @@ from unittest import mock
 
 
 class OsExit(SystemExit):
-    """Raised in place of an `os._exit()`."""
+    """Replaces a call of `os._exit()`."""
 
 
 def describe(error: SystemExit) -> str:
-    """Returns what was called and where, such as `sys.exit(0) was called in /home/me/model.py, line 7`."""
+    """Describes a call that exits and where it was made.
+
+    For example `sys.exit(0) was called in /home/me/model.py, line 7`.
+    """
     function = "os._exit" if isinstance(error, OsExit) else "sys.exit"
-    called = f"{function}({'' if error.code is None else repr(error.code)}) was called"
-    # Python's own exit() and quit() raise the error in a module of theirs, and `os._exit` is the function below.
+    call = f"{function}({'' if error.code is None else repr(error.code)}) was called"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).stem not in _NOT_USERS]
-    return f"{called} in {frames[-1].filename}, line {frames[-1].lineno}" if frames else called
+    return f"{call} in {frames[-1].filename}, line {frames[-1].lineno}" if frames else call
 
 
+# Python's exit() and quit() raise the error in `_sitebuiltins`; `os_exit_raises` below
+# replaces `os._exit`.
 _NOT_USERS = ("_sitebuiltins", "user_exit")
 
 
 @contextlib.contextmanager
 def os_exit_raises() -> Iterator[None]:
-    """Makes `os._exit()` raise `OsExit` within the block, in this process, so that it cannot end with code 0 unfinished.
+    """Makes `os._exit()` raise `OsExit` within the block.
 
-    Forks of this process, such as those of `multiprocessing`, end as they like.
+    Unfinished work can then not end this process with exit code 0. Forks of it, such as
+    those of `multiprocessing`, can still exit as they like.
     """
-    process, end = os.getpid(), os._exit
+    process, original_exit = os.getpid(), os._exit
 
-    def leave(status: int) -> NoReturn:
+    def raise_or_exit(status: int) -> NoReturn:
         if os.getpid() == process:
             raise OsExit(status)
-        end(status)
+        original_exit(status)
 
-    with mock.patch.object(os, "_exit", leave):
+    with mock.patch.object(os, "_exit", raise_or_exit):
         yield

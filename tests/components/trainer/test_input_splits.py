@@ -131,7 +131,7 @@ def test_what_is_no_manifest_is_refused(examples):
 
 def test_manifest_of_a_later_form_is_refused(examples):
     shard_manifest.write(replace(shard_manifest.read(examples.uri), version=2), examples.uri)
-    with pytest.raises(DataError, match="is of version 2; this is made for 1"):
+    with pytest.raises(DataError, match="has version 2, but this tfx-distribute reads version 1"):
         shard_manifest.read(examples.uri)
 
 

@@ -80,7 +80,7 @@ def test_what_is_done_stays_for_another_try(trained, tmp_path):
     name, address, environment, anew = trained(succeed)
     folder = tmp_path / "shared" / name
     assert (address, anew) == (f"{folder}/job.json", True)
-    assert environment[lease.FOLLOWED_FILE] == f"{folder}/followed.json"
+    assert environment[lease.LEASE_FILE] == f"{folder}/followed.json"
     assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", "result.json"], "no copies of inputs"
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
     # The step's outputs were lost on their way; its next try trains nothing anew.

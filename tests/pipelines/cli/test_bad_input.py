@@ -105,7 +105,10 @@ def test_mistakes_in_files(project, file, text, message):
     [
         ("num_evaluators: 1, strategy: parameter_server", "there is no split 'eval' to evaluate on; data.splits has train"),
         ("strategy: model_parallel, mesh: 2x2, accelerator_count: 3", "mesh: 2x2 is 4 devices, but accelerator_count is 3"),
-        ("strategy: model_parallel, layout_rules: kernel", "layout_rules: 'kernel' is no rule; write PATTERN = DIMENSION"),
+        (
+            "strategy: model_parallel, layout_rules: kernel",
+            "layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
+        ),
         ("strategy: central_storage, keras_version: 3", "keras_version: strategy 'central_storage' cannot train Keras 3"),
     ],
 )

@@ -87,7 +87,8 @@ def test_the_whole_plan_of_two_workers(make):
             num_bytes=14400,
             num_shards=16,
             chosen_for=(
-                "16 shards: 0.0 MiB would fit in fewer, but 16 serve any few processes; a multiple of 2 reading processes"
+                "16 shards: 0.0 MiB would fit in fewer, but 16 suit most numbers of processes; "
+                "a multiple of 2 reading processes"
             ),
             processes=2,
             shards_per_process=8,

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data import input_pipeline as data_lib
-from tfx_distribute.trainer_module.data import record_stream as reading_lib
+from tfx_distribute.trainer_module.data import record_stream
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import make_plan
@@ -18,7 +18,10 @@ SCHEMA = 'feature { name: "number" type: INT presence { min_fraction: 1 } shape 
 
 @pytest.fixture
 def numbers(tmp_path):
-    """Makes data of the numbers 0 to n - 1: number g in shard g % shards, or in two files that are no shards."""
+    """Makes data of the numbers 0 to n - 1.
+
+    Number g is in shard g % shards; without shards, the data are two files.
+    """
 
     def make(n: int, shards: int = 0, compression: str = "") -> TrainingData:
         files = [str(tmp_path / f"part-{part}{'.gz' if compression else ''}") for part in range(shards or 2)]
@@ -57,27 +60,28 @@ def trained(batches) -> list[list[int]]:
 
 
 def trained_on(data: TrainingData, schedule: TrainingOptions, readers: int, passes: int, **reading) -> list[list[list[int]]]:
-    """The batches of each of `readers` processes in `passes` times round."""
+    """Returns the batches of each of `readers` processes in `passes` passes."""
     fed = feed(data, schedule, readers, **reading)
     count = passes * fed.plan.steps_per_pass * fed.batches
     return [trained(fed.train(reader(index, readers)).take(count)) for index in range(readers)]
 
 
 def test_counts_records_of_all_files(numbers):
-    assert reading_lib.count(numbers(101).train.files) == 101
+    assert record_stream.count(numbers(101).train.files) == 101
 
 
 def test_gzipped_and_plain_files_do_not_mix(numbers, tmp_path):
     with pytest.raises(ConfigurationError, match="some files are gzipped and some are not"):
-        reading_lib.count([*numbers(4).train.files, str(tmp_path / "part-2.gz")])
+        record_stream.count([*numbers(4).train.files, str(tmp_path / "part-2.gz")])
 
 
 @pytest.mark.parametrize(("examples", "cache"), [(101, "none"), (128, "memory"), (129, "none")])
 @pytest.mark.parametrize(("shards", "readers"), [(0, 1), (0, 3), (1, 2), (4, 4), (6, 4), (8, 2)])
 def test_each_example_is_seen_once_each_time_round(numbers, shards, readers, examples, cache):
-    """Whatever the shards and the processes; all of these take the same number of batches, none an empty one."""
+    """All processes take the same number of batches, and no batch is empty."""
     data = numbers(examples, shards)
-    # 16: shards of 128 examples are a whole number of blocks, and one of 129 has one more.
+    # 16: shards of 128 examples are a whole number of blocks, and one of 129 has one
+    # more.
     seen = trained_on(data, TrainingOptions(4, epochs=1), readers, passes=3, shuffle_buffer_size=16, cache=cache)
     steps = -(-examples // (4 * readers))
     rounds = []
@@ -105,7 +109,7 @@ def test_a_step_takes_the_same_examples_however_many_read(numbers, shards, reade
 
 @pytest.mark.parametrize(("shards", "readers", "own"), [(4, 2, {0, 2}), (6, 3, {0, 3}), (4, 4, {0})])
 def test_a_process_reads_files_of_its_own(numbers, tmp_path, shards, readers, own):
-    """Without the files of others it reads all the same."""
+    """A process reads its files even if those of others are missing."""
     data = numbers(48, shards)
     for shard in set(range(shards)) - own:
         (tmp_path / f"part-{shard}").unlink()
@@ -120,19 +124,19 @@ def test_more_files_than_are_read_at_a_time(numbers):
 
 
 def test_any_file_system_that_tensorflow_knows(numbers):
-    """Its own in memory stands for the others."""
+    """The filesystem in memory represents other remote ones."""
     data = numbers(50, shards=4)
     there = tuple(f"ram://shards/{file.rpartition('/')[2]}" for file in data.train.files)
     for file, copy in zip(data.train.files, there, strict=True):
         tf.io.gfile.copy(file, copy)
     (batches,) = trained_on(replace(data, train=replace(data.train, files=there)), TrainingOptions(8, epochs=1), 1, passes=1)
     assert sorted(number for batch in batches for number in batch) == list(range(50))
-    assert reading_lib.count(there) == 50
+    assert record_stream.count(there) == 50
 
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_training_data_is_known_to_be_without_end(numbers, fixed):
-    """Otherwise strategies have all processes agree, before each batch, on whether there is one."""
+    """Otherwise all processes have to agree, before each batch, that it exists."""
     fed = feed(numbers(50, shards=4), TrainingOptions(8, epochs=1, drop_remainder=fixed))
     assert fed.train(reader(0, 1)).cardinality() == tf.data.INFINITE_CARDINALITY
 
@@ -155,7 +159,7 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
 @pytest.mark.parametrize(("fixed", "cache"), [(False, "none"), (False, "memory"), (True, "none")])
 @pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
 def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, first_step):
-    """The same batches and shares as if it had never stopped, in the middle of a time round or behind several."""
+    """Batches and shares are the same as without the stop, also after some passes."""
     schedule = TrainingOptions(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
     fed = feed(numbers(101, shards), schedule, readers, shuffle_buffer_size=16, cycle_length=5, cache=cache)
     for index in range(readers):
@@ -166,7 +170,7 @@ def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, 
 
 
 def test_workers_of_parameter_servers_go_round_by_themselves(numbers):
-    """Their number is a tensor, since all take the same function."""
+    """Their number is a tensor, since all of them run the same function."""
     data = numbers(50, shards=4)
     fed = data_lib.InputPipeline(
         data,
@@ -184,7 +188,7 @@ def test_workers_of_parameter_servers_go_round_by_themselves(numbers):
 
 
 def test_each_example_counts_the_same_whatever_batch_it_is_in(numbers):
-    """13 examples in two steps, of two batches for each of two processes."""
+    """Has 13 examples in two steps, with two batches for each of two processes."""
     fed = feed(numbers(13), TrainingOptions(2, epochs=1), readers=2, replicas=4)
     batches = [list(fed.train(reader(index, 2)).take(4)) for index in range(2)]
     for step in range(2):
@@ -205,7 +209,7 @@ def test_seed_decides_on_the_order(numbers):
 
 def test_shuffle_buffer_follows_from_the_bytes():
     def size(num_examples: int, num_bytes: int, asked: int = 0) -> int:
-        return reading_lib.shuffle_buffer_size(
+        return record_stream.shuffle_buffer_size(
             Split(("a",), num_examples, num_bytes), InputOptions(shuffle_buffer_size=asked)
         )
 
@@ -232,7 +236,7 @@ def test_evaluation_sees_each_example_once_in_as_many_steps_for_all(numbers, sha
 
 
 def test_examples_of_an_evaluation_are_spread_over_its_batches(numbers):
-    """11 examples for two replicas of 4: 3, 2, 3, 3, instead of 4, 4, 3 and none."""
+    """Batches of 11 examples for two replicas of 4: 3, 2, 3, 3 and not 4, 4, 3, 0."""
     data = numbers(11)
     evaluated = data_lib.InputPipeline(data, Features(data), TrainingOptions(4), InputOptions(), None, 1, 1)
     assert evaluated.eval_steps(2) == 2
@@ -243,13 +247,13 @@ def test_examples_of_an_evaluation_are_spread_over_its_batches(numbers):
 @pytest.mark.parametrize("readers", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 2, 32])
 def test_no_replica_evaluates_an_empty_batch(batch, readers):
-    """Whatever is left over when the split is divided, by 6 replicas on 1, 2 or 3 processes."""
+    """Tries all remainders of a split for 6 replicas on 1, 2 or 3 processes."""
     for examples in range(6, 40):
         steps = data_lib.eval_steps(Split((), examples), 6, batch)
         sizes = [
             int(size)
             for index in range(readers)
-            for size in reading_lib.step_sizes(examples, steps, index, readers, 6 // readers)
+            for size in record_stream.step_sizes(examples, steps, index, readers, 6 // readers)
         ]
         assert (sum(sizes), len(sizes)) == (examples, 6 * steps)
         assert 0 < min(sizes) <= max(sizes) <= batch + (batch == 1)
@@ -262,7 +266,7 @@ def test_eval_split_that_is_smaller_than_the_replicas_is_refused():
 
 @pytest.mark.parametrize("shards", [0, 4])
 def test_evaluation_of_some_steps_is_the_same_in_parts(numbers, shards):
-    """Two steps of a global batch of 4, whoever divides them."""
+    """Two steps of a global batch of 4 are the same examples in any division."""
     data = numbers(24, shards)
     evaluated = data_lib.InputPipeline(data, Features(data), TrainingOptions(2, eval_steps=2), InputOptions(), None, 1, 1)
     inline = values(evaluated.evaluation(reader(0, 1), num_replicas=2).take(4))

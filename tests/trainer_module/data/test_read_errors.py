@@ -1,4 +1,4 @@
-"""Training on examples that cannot be read: the message names the file and the record."""
+"""Tests that messages about unreadable examples name the file and the record."""
 
 import os
 from dataclasses import replace
@@ -21,7 +21,7 @@ SHAPES = [
 
 @pytest.fixture
 def shards(digits, tmp_path) -> Split:
-    """The training examples in four shards."""
+    """Returns the training examples in four shards."""
     files = [str(tmp_path / f"shard-{number}") for number in range(4)]
     writers = [tf.io.TFRecordWriter(file) for file in files]
     for number, record in enumerate(tf.data.TFRecordDataset(digits.train.files, "GZIP").as_numpy_iterator()):
@@ -37,7 +37,7 @@ def test_flipped_bit(cluster, digits, shards, distribution):
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
-    message = rf"examples: {path}, record 349 at byte \d+: it does not match its checksum; make the examples anew"
+    message = rf"examples: {path}, record 349 at byte \d+: it does not match its checksum; make the examples again"
     with pytest.raises(TrainingError, match=message):
         cluster.train(distribution, TrainingOptions(16, epochs=2), data=replace(digits, train=shards))
 
@@ -56,7 +56,7 @@ def test_example_that_does_not_match_the_schema(cluster, digits, shards):
 
 def test_shard_that_went_missing(cluster, digits, shards):
     Path(shards.files[3]).unlink()
-    with pytest.raises(TrainingError, match=rf"examples: {shards.files[3]} is missing; make the examples anew"):
+    with pytest.raises(TrainingError, match=rf"examples: {shards.files[3]} is missing; make the examples again"):
         cluster.train(schedule=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
 
 

@@ -1,4 +1,4 @@
-"""Where TFRecord files are damaged, told from files that TensorFlow wrote."""
+"""Tests that damage is found in TFRecord files that TensorFlow wrote."""
 
 import gzip
 
@@ -13,7 +13,7 @@ SIZE = 8 + 4 + 10 + 4  # bytes of each record in the file
 
 @pytest.fixture
 def file(tmp_path):
-    """Ten records of ten bytes."""
+    """Writes ten records of ten bytes."""
     path = tmp_path / "examples"
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in range(10):
@@ -66,7 +66,7 @@ def test_damaged_gzip(file, tmp_path):
 
 
 def test_tensorflow_agrees(file):
-    """What we call damaged is what TensorFlow stops at; its message does not say where."""
+    """TensorFlow stops at the same damage; its message does not say where."""
     flip(file, 3 * SIZE + 15)
     with pytest.raises(tf.errors.DataLossError) as raised:
         list(tf.data.TFRecordDataset(str(file)))

@@ -34,7 +34,7 @@ def test_roles_of_each_strategy(distribution, roles):
 
 
 def test_who_serves_and_who_computes():
-    """A coordinator computes nothing, and what it coordinates goes on until it has ended."""
+    """A coordinator does not compute, and its servers run until it ends."""
     servers = Distribution("parameter_server", num_workers=1, num_evaluators=1)
     tasks = [ClusterTask("chief", 0), ClusterTask("worker", 0), ClusterTask("ps", 0), ClusterTask("evaluator", 0)]
     assert [is_server(servers, task) for task in tasks] == [False, True, True, False]
@@ -45,7 +45,7 @@ def test_who_serves_and_who_computes():
 
 
 def test_evaluator_is_no_part_of_the_cluster():
-    """TensorFlow waits without end for one that is listed; the Training Operator lists it."""
+    """TensorFlow waits forever for a listed one, and the Training Operator lists it."""
     cluster = Cluster({"chief": ("a:1",), "evaluator": ("b:1",)})
     assert json.loads(cluster.tf_config(ClusterTask("evaluator", 0))) == {
         "cluster": {"chief": ["a:1"]},
@@ -60,7 +60,7 @@ def test_evaluator_is_no_part_of_the_cluster():
 
 
 def test_only_those_that_train_are_listed():
-    """Vertex AI lists reduction servers where it has parameter servers, and a process alone as a cluster."""
+    """Vertex AI lists reduction servers, and a single process as a cluster."""
     listed = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
     environ = {"TF_CONFIG": json.dumps({"cluster": listed, "task": {"type": "worker", "index": 0}})}
     understood = tf_config_for(Distribution("multi_worker_mirrored", num_workers=2), environ)

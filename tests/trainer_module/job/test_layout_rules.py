@@ -13,7 +13,9 @@ def test_mesh():
 
 @pytest.mark.parametrize("text", ["2", "0x2", "x2", "2x2x2", "2*4"])
 def test_what_is_no_mesh(text):
-    with pytest.raises(ConfigurationError, match="^mesh: .* is no mesh; write devices along the batch x along the model"):
+    with pytest.raises(
+        ConfigurationError, match="^mesh: .* is not a valid mesh; write devices along the batch x along the model"
+    ):
         layout_rules.parse_mesh(text)
 
 
@@ -28,10 +30,10 @@ def test_rules():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kernel", "'kernel' is no rule; write PATTERN = DIMENSION"),
-        ("= model", "'= model' is no rule"),
+        ("kernel", "'kernel' is not a valid rule; write PATTERN = DIMENSION"),
+        ("= model", "'= model' is not a valid rule"),
         ("kernel = modle", "the mesh has no dimension 'modle'; choose one of batch, model, unsharded"),
-        ("( = model", "'\\(' is no regular expression"),
+        ("( = model", "'\\(' is not a valid regular expression"),
     ],
 )
 def test_what_is_no_rule(text, message):
@@ -57,7 +59,7 @@ def test_how_each_variable_is_divided():
         ("embedding = model", "'embedding' matches no variable.*; the model has hidden/kernel, hidden/bias, out/kernel"),
         (
             "kernel = model, unsharded; out/kernel = unsharded, unsharded",
-            "'out/kernel' matches no variable, or only such as",
+            "'out/kernel' matches no variable, or only ones that",
         ),
     ],
 )
@@ -72,7 +74,7 @@ def test_rule_that_divides_nothing(text, message):
         ("hidden/kernel = model", "'hidden/kernel' has 1 dimensions, but hidden/kernel has 2: \\[64, 128\\]"),
         (
             "out/kernel = unsharded, model",
-            "out/kernel \\[128, 10\\] cannot be divided along 'model': 10 is no multiple of 4 devices; write unsharded",
+            "out/kernel \\[128, 10\\] cannot be divided along 'model': 10 is not a multiple of 4 devices; write unsharded",
         ),
     ],
 )

@@ -44,7 +44,7 @@ def test_what_each_process_reads(num, readers, share):
     [
         (True, 2, "4 shards; each process reads 2 of its own"),
         (True, 8, "4 shards; each process reads 1 and takes 1 in 2 of their examples"),
-        (False, 2, "4 files that are no shards; each process reads all and takes 1 in 2 of their examples"),
+        (False, 2, "4 files that are not shards; each process reads all and takes 1 in 2 of their examples"),
     ],
 )
 def test_what_each_process_reads_is_told(sharded, readers, words):

@@ -85,7 +85,7 @@ def test_a_named_strategy_is_left_alone():
         ),
         ({"mesh": "1x2"}, "mesh: strategy 'default' does not split a model; .*strategy=model_parallel"),
         ({"layout_rules": "kernel = model"}, "layout_rules: strategy 'default' does not split a model"),
-        ({"strategy": "model_parallel", "mesh": "2"}, "mesh: '2' is no mesh; write .* such as 2x4"),
+        ({"strategy": "model_parallel", "mesh": "2"}, "mesh: '2' is not a valid mesh; write .* such as 2x4"),
         (
             {"strategy": "model_parallel", "mesh": "2x2", "accelerator_count": 3},
             "mesh: 2x2 is 4 devices, but accelerator_count is 3; write accelerator_count=4, or a mesh of 3, .* mesh=1x3",

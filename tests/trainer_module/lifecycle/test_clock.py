@@ -1,4 +1,4 @@
-"""Time in which a process was suspended does not count."""
+"""Tests that time in which a process was suspended does not count."""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""Processes of real clusters die, hang, or are told to leave: no more is lost than a save interval, nothing stays behind."""
+"""Tests faults of real clusters, whose processes die, hang or are told to leave.
+
+No fault loses more than a save interval, or leaves anything behind.
+"""
 
 import json
 import os
@@ -33,7 +36,7 @@ LONG = {
 
 @pytest.fixture
 def faulty(cluster, tmp_path, monkeypatch):
-    """A cluster whose processes can be struck; at the end, nothing of it must be left but one model and its state."""
+    """Makes a cluster with faults; only one model and its state may be left."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -45,7 +48,7 @@ def faulty(cluster, tmp_path, monkeypatch):
 
 
 def undisturbed(faulty, strategy):
-    """Result and weights of the same training that nothing strikes."""
+    """Returns result and weights of the same training without faults."""
     if strategy not in _undisturbed:
         result = faulty.train(STRATEGIES[strategy])
         _undisturbed[strategy] = result, weights(faulty)
@@ -74,7 +77,7 @@ CASES = [
 
 @pytest.mark.parametrize(("strategy", "task"), CASES)
 def test_killed_process_costs_no_more_than_an_interval(faulty, strategy, task):
-    """And what comes of it is what would have come of it anyway, to the last bit. Step 57 is in the second epoch."""
+    """The result is the same as without the fault. Step 57 is in the second epoch."""
     undisturbed(faulty, strategy)
     step = 57 if strategy == "default" else 37
     result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "kill", task, fault_step=step))
@@ -92,7 +95,7 @@ def test_killed_in_a_save_the_one_before_counts(faulty, strategy, task):
 
 @pytest.mark.parametrize(("strategy", "task"), [("mirrored", "chief-0"), ("multi_worker_mirrored", "worker-0")])
 def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
-    """One is told, all leave: not a step is lost."""
+    """One process is told to leave, and all leave without losing a step."""
     undisturbed(faulty, strategy)
     result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "terminate", task, fault_step=37))
     assert continued(faulty) == [37]
@@ -117,7 +120,10 @@ def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
 
 
 class Suspend:
-    """Stops all training processes for a while, past each of some training steps; every other time the launcher too."""
+    """Stops all training processes for a while after each of some training steps.
+
+    Every other time it stops the launcher too.
+    """
 
     def __init__(self, cluster, seconds, steps):
         self._cluster, self._seconds, self._steps, self._wakers = cluster, seconds, list(steps), []
@@ -143,7 +149,7 @@ class Suspend:
 
 
 def test_processes_that_were_suspended_together_go_on(faulty):
-    """With heartbeats every two seconds, one that hangs is given up after six."""
+    """With heartbeats every two seconds, a hanging process is given up after six."""
     suspend = Suspend(faulty, 10, steps=(100, 250))
     changes = {**LONG, "recovery": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
     result = faulty.train(STRATEGIES["multi_worker_mirrored"], **changes, on_progress=suspend)
@@ -160,7 +166,7 @@ def test_processes_that_were_suspended_together_go_on(faulty):
     ],
 )
 def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_in, where):
-    """It gives signs of life all the time, and its peers wait for it."""
+    """The process gives signs of life all the time, and its peers wait for it."""
     module = UserModule("stuck.build_model", faulty.job.module.search_path)
     hparams = {**faulty.job.hparams, "stuck_task": task, "stuck_in": stuck_in}
     recovery = FaultTolerance(progress_timeout_secs=6, max_restarts=0)
@@ -173,7 +179,7 @@ def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_i
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("role", ["worker", "ps"])
 def test_loss_of_a_process_that_serves(faulty, role, number):
-    """Without a worker training goes on; without a parameter server it goes on from the last save."""
+    """Training continues without a worker; after a lost server, from the last save."""
     strike = Strike(faulty, number, step=100, which=[{"worker": 1, "ps": 3}[role]])
     result = faulty.train(STRATEGIES["parameter_server"], **LONG, on_progress=strike)
     assert strike.pids
@@ -221,7 +227,7 @@ def test_mistake_of_the_users_is_final(faulty):
 
 
 def interrupted(faulty, strategy):
-    """A training of many epochs that ends by Ctrl-C at its first report after some steps; its last step."""
+    """Trains until Ctrl-C at a report after some steps; returns the last step."""
 
     hit = []
 
@@ -244,7 +250,10 @@ def test_interrupted_run_goes_on_when_it_is_run_again(faulty):
 
 
 def test_another_strategy_takes_up_what_it_can(faulty):
-    """Two replicas of one process instead of two processes; and not a replica less, since batches would be others."""
+    """Two replicas in one process may take over from two processes.
+
+    One replica may not, since it would have other batches.
+    """
     step = interrupted(faulty, "multi_worker_mirrored")
     faulty.train(STRATEGIES["default"], **LONG)
     assert [message for message in messages(faulty) if "afresh" in message] == [
@@ -265,7 +274,7 @@ def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path, stra
 
 
 def test_evaluator_of_another_try_is_not_confused(faulty):
-    """The one that dies has left weights, and metrics of them, of epochs that are trained again."""
+    """The lost evaluator has left weights and metrics of epochs that are repeated."""
     distribution = replace(STRATEGIES["multi_worker_mirrored"], num_evaluators=1)
     hparams = fault(faulty, "kill", "worker-0", fault_step=37)
     result = faulty.train(distribution, hparams=hparams)
@@ -279,7 +288,7 @@ UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 
 @pytest.fixture
 def isolated(tmp_path):
-    """Trains in a network and a file system of its own, where this machine allows that."""
+    """Trains in a separate network and file system, if this machine allows that."""
     if not shutil.which("unshare") or subprocess.run([*UNSHARE, "ip", "link", "set", "lo", "up"], check=False).returncode:
         pytest.skip("this machine allows no namespaces")
 
@@ -293,7 +302,7 @@ def isolated(tmp_path):
 
 
 def test_network_between_workers_is_cut(isolated):
-    """Nobody says that the other has gone: only its signs of life are missing."""
+    """The only sign that the other is gone is that its heartbeats are missing."""
     found = isolated("cut")
     assert found["train_steps"] == 20 * 22
     assert any("has lost" in message and "restart 1 of 3" in message for message in found["messages"])
@@ -302,7 +311,7 @@ def test_network_between_workers_is_cut(isolated):
 
 @pytest.mark.parametrize("how", ["full", "read-only"])
 def test_disk_that_takes_no_more(isolated, how):
-    """Training goes on, and the state of before stays whole."""
+    """Training continues, and the earlier state stays intact."""
     found = isolated(how)
     assert found["train_steps"] == 20 * 22
     assert any("cannot save the training state, and goes on" in message for message in found["messages"])
@@ -311,7 +320,7 @@ def test_disk_that_takes_no_more(isolated, how):
 
 
 def test_training_says_when_strangers_could_take_it_over(isolated, tmp_path):
-    """The dynamic linker only prints that it leaves a library out: the training process has to find out by itself."""
+    """The dynamic linker only prints a line, so the process has to check by itself."""
     found = isolated("unguarded")
     warning = found["messages"][0]
     assert warning.startswith("WARNING: Anyone who can reach this machine over the network can take over this training")
@@ -320,7 +329,7 @@ def test_training_says_when_strangers_could_take_it_over(isolated, tmp_path):
 
 
 def test_temporary_folder_that_takes_no_more(isolated):
-    """Nothing of reports and logs can be written from the start of training on."""
+    """No report and no log can be written from the start of training."""
     found = isolated("temporary")
     assert found["train_steps"] == 20 * 22
     assert found["saved"] == 400

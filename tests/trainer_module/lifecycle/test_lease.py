@@ -1,4 +1,4 @@
-"""A training that nobody follows any more ends by itself."""
+"""Tests that a training ends by itself when no pipeline step follows it any more."""
 
 import json
 import os
@@ -22,14 +22,14 @@ def quick(monkeypatch):
 
 def test_signs_of_life_say_when(tmp_path):
     path = str(tmp_path / "followed.json")
-    assert lease.last_time(path) is None
+    assert lease.last_renewal(path) is None
     lease.renew(path)
-    first = lease.last_time(path)
+    first = lease.last_renewal(path)
     lease.renew(path)
     assert first is not None
-    assert (lease.last_time(path) or 0) >= first
+    assert (lease.last_renewal(path) or 0) >= first
     (tmp_path / "followed.json").write_text("damaged")
-    assert lease.last_time(path) is None
+    assert lease.last_renewal(path) is None
 
 
 def test_whoever_is_followed_stays(quick, tmp_path):
@@ -71,7 +71,7 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, lease.FOLLOWED_FILE: str(tmp_path / "followed.json")},
+        env={**os.environ, lease.LEASE_FILE: str(tmp_path / "followed.json")},
         capture_output=True,
         text=True,
         timeout=120,
@@ -85,7 +85,7 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
 
 @pytest.mark.e2e
 def test_a_training_that_has_failed_for_good_is_not_begun_again(cluster, tmp_path):
-    """Vertex AI starts a process again whatever its exit code; and its peers with it."""
+    """Vertex AI restarts a process and its peers, whatever its exit code."""
     (tmp_path / "job.json").write_text(cluster.job.to_json())
     error_file = str(tmp_path / "error.json")
     Failure("hidden_units: is missing", expected=True).write(error_file)

@@ -1,4 +1,4 @@
-"""What SIGTERM does to a training process and to the processes that it forks."""
+"""Tests SIGTERM to a training process and to the processes that it forks."""
 
 import signal
 import subprocess

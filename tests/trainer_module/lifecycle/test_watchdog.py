@@ -1,4 +1,4 @@
-"""A process that makes no progress ends itself, whatever stands in its way."""
+"""Tests that a process without progress ends itself in all circumstances."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ time.sleep(600)
 
 
 def give_up(error_file):
-    """Runs a process that makes no progress; returns its exit code and what it printed."""
+    """Runs a process that makes no progress; returns its exit code and its output."""
     done = subprocess.run(
         [sys.executable, "-c", STUCK],
         env={**os.environ, ERROR_FILE: str(error_file)},
@@ -44,7 +44,7 @@ def test_reason_is_written(tmp_path):
 
 @pytest.mark.timeout(120)
 def test_storage_that_does_not_answer_is_not_waited_for(tmp_path):
-    """Whoever opens a named pipe that has no other end waits for ever, as on a file server that is gone."""
+    """Opening a named pipe without a reader blocks forever, like a lost file server."""
     os.mkfifo(tmp_path / "error")
     began = time.monotonic()
     code, printed = give_up(tmp_path / "error")

@@ -1,4 +1,4 @@
-"""Which devices a process takes, on a machine that has two GPUs, or says that it has."""
+"""Tests which devices a process uses on a machine with two, or two pretended, GPUs."""
 
 import pytest
 import tensorflow as tf
@@ -10,7 +10,10 @@ from tfx_distribute.trainer_module.strategies import factory
 
 @pytest.fixture
 def taken(monkeypatch) -> list[str]:
-    """The GPUs that were left visible; no call reaches TensorFlow's runtime, which this process has in use."""
+    """Returns the list of visible GPUs.
+
+    No call reaches TensorFlow's runtime, which this process is already using.
+    """
     seen: list[str] = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["first", "second"] if kind == "GPU" else ["cpu"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: seen.extend(devices))
@@ -45,7 +48,7 @@ def test_devices_of_a_process(taken, distribution, devices, left):
         ),
         (
             Distribution("mirrored", devices="GPU:0,GPU:2"),
-            "devices: GPU:0,GPU:2 are asked for, but this process sees GPU:0 to GPU:1; name those",
+            "devices: GPU:0,GPU:2 are asked for, but this process sees GPU:0 to GPU:1; use only those",
         ),
         (
             Distribution("model_parallel", mesh="2x2"),

@@ -1,4 +1,7 @@
-"""No TPU here: TensorFlow's own error without one, and a stand-in that records the calls that a TPU is made ready with."""
+"""Tests TPU connections without a TPU.
+
+They use TensorFlow's own error, and a fake that records the calls for a TPU.
+"""
 
 import socket
 import subprocess
@@ -57,7 +60,10 @@ def test_training_without_a_tpu_ends_with_that_sentence(cluster):
     ],
 )
 def test_calls_in_the_order_of_the_guide(monkeypatch, name, calls):
-    """https://www.tensorflow.org/guide/tpu: resolver, connection where it is remote, initialization, strategy."""
+    """Checks the order: resolver, connection if remote, initialization, strategy.
+
+    Source: https://www.tensorflow.org/guide/tpu
+    """
     made = []
 
     class Resolver:

@@ -203,7 +203,7 @@ def test_embedding_is_divided_by_columns(cluster):
         ("embedding = model", "^layout_rules: 'embedding' matches no variable.* the model has dense/kernel, dense/bias"),
         (
             "dense_2/bias = model",
-            "^layout_rules: dense_2/bias \\[10\\] cannot be divided along 'model': 10 is no multiple of 4",
+            "^layout_rules: dense_2/bias \\[10\\] cannot be divided along 'model': 10 is not a multiple of 4",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Keras's own callbacks under every strategy, in both generations of Keras."""
+"""Tests Keras's own callbacks under every strategy, with Keras 2 and Keras 3."""
 
 import csv
 import re
@@ -52,7 +52,7 @@ def callbacks(context):
 
 @pytest.fixture
 def train(cluster, request, tmp_path):
-    """Trains the digits example with callbacks of a module's text."""
+    """Trains the digits example with callbacks from the text of a module."""
 
     def train(text: str, strategy: str, keras_version: int = 2, **hparams: object):
         if keras_version == 3:
@@ -98,7 +98,8 @@ def test_callbacks_work_as_under_fit_and_write_once(train, cluster, tmp_path, st
     assert [row["epoch"] for row in rows] == ["0", "1", "2"]
     assert float(rows[-1]["val_loss"]) == pytest.approx(result.metrics["val_loss"])
 
-    # What early stopping restored is exported, and is the model that was saved after the first epoch.
+    # What early stopping restored is exported, and is the model that was saved after
+    # the first epoch.
     pixels = load_digits().data[:50].astype(np.float32) / 16.0
     saved = (tf.keras if keras_version == 2 else keras).models.load_model(str(run / "epoch-1.keras"))
     exported = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]

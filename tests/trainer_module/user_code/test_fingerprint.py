@@ -16,7 +16,7 @@ def folder(tmp_path):
 
 
 def is_other(folder, change, **options) -> bool:
-    """True if a change is seen."""
+    """Returns True if a change alters the fingerprint."""
     before = fingerprint.of_folder(folder, **options)
     assert fingerprint.of_folder(folder, **options) == before
     change()
@@ -195,7 +195,7 @@ def test_environment_names_what_computes_results():
 
 
 def test_what_this_process_writes_to_does_not_count(folder):
-    """Such as `tfx-distribute run pipeline.yaml > out.txt`."""
+    """An example is `tfx-distribute run pipeline.yaml > out.txt`."""
     with open(folder / "out.txt", "a") as output:
         assert not is_other(folder, lambda: output.write("one more line\n") and output.flush())
     assert is_other(folder, lambda: (folder / "out.txt").write_text("not any more"))

@@ -3,13 +3,13 @@ from dataclasses import fields
 import pytest
 
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance, InputOptions, TrainingOptions
-from tfx_distribute.trainer_module.user_code.function_settings import ignored
+from tfx_distribute.trainer_module.user_code.function_settings import find_ignored
 
 REACH_RUN_FN = {"train_steps", "eval_steps", "keras_version", "heartbeat_timeout_secs", "max_restarts"}
 
 
 def changed(group: type, name: str) -> object:
-    """The group with another value for one of its fields."""
+    """Returns the group with another value for one of its fields."""
     default = getattr(group(), name)
     return group(**{name: not default if isinstance(default, bool) else default + type(default)(1)})
 
@@ -20,13 +20,13 @@ def changed(group: type, name: str) -> object:
 )
 def test_each_parameter_reaches_a_run_fn_or_is_named(group, name):
     groups = [changed(group, name) if kind is group else kind() for kind in (TrainingOptions, InputOptions, FaultTolerance)]
-    assert set(ignored("run_fn", *groups, ())) == {name} - REACH_RUN_FN
-    assert not ignored("build_model", *groups, ())
+    assert set(find_ignored("run_fn", *groups, ())) == {name} - REACH_RUN_FN
+    assert not find_ignored("build_model", *groups, ())
 
 
 def test_arguments_of_the_other_function_are_named():
     arguments = ("hparams", "custom_config", "base_model")
     nothing = (TrainingOptions(), InputOptions(), FaultTolerance())
-    assert set(ignored("run_fn", *nothing, arguments)) == {"hparams"}
-    assert set(ignored("build_model", *nothing, arguments)) == {"custom_config", "base_model"}
-    assert not ignored("run_fn", *nothing, ())
+    assert set(find_ignored("run_fn", *nothing, arguments)) == {"hparams"}
+    assert set(find_ignored("build_model", *nothing, arguments)) == {"custom_config", "base_model"}
+    assert not find_ignored("run_fn", *nothing, ())

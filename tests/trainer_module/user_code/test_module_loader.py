@@ -81,7 +81,7 @@ def test_module_that_cannot_train_is_refused():
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Packages whose import would be noticed."""
+    """Makes packages that would exit if they were imported."""
     files = ("package/__init__.py", "package/models/__init__.py", "package/models/digits.py", "space/inner/model.py")
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

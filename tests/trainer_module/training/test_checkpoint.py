@@ -154,7 +154,7 @@ def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monk
     with monkeypatch.context() as patched:
         patched.setattr(np, "savez", no_room)
         saved.save(Position(0, 20, 20))
-    assert saved.remark == "cannot save the training state, and goes on: No space left on device"
+    assert saved.remark == "cannot save the training state, training continues: No space left on device"
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-10", "state"}
     assert restored(begun(tmp_path, made, [])) == Position(0, 10, 10)
     saved.save(Position(0, 30, 30))
@@ -187,13 +187,13 @@ def test_damaged_state_is_named(tmp_path):
     checkpoints(tmp_path, made).save(Position(0, 10, 10))
     for part in tmp_path.glob("step-10.data*"):
         part.write_bytes(part.read_bytes()[:10])
-    with pytest.raises(TrainingError, match=rf"the saved state {tmp_path}/step-10 cannot be taken up .*; remove the folder"):
+    with pytest.raises(TrainingError, match=rf"the saved state {tmp_path}/step-10 cannot be restored .*; remove the folder"):
         restored(checkpoints(tmp_path, made))
 
 
 def test_state_of_another_model_is_refused(tmp_path):
     checkpoints(tmp_path, trained()).save(Position(0, 10, 10))
-    with pytest.raises(TrainingError, match="cannot be taken up"):
+    with pytest.raises(TrainingError, match="cannot be restored"):
         restored(checkpoints(tmp_path, trained(units=5)))
 
 

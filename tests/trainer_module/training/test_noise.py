@@ -5,7 +5,7 @@ from tfx_distribute.trainer_module.training import noise
 
 
 def dropped(layer, **where):
-    with noise.of_step(**where):
+    with noise.seeded_by_step(**where):
         return layer(tf.ones([4, 64]), training=True).numpy()
 
 
@@ -20,7 +20,7 @@ def test_noise_follows_from_seed_step_and_batch():
 
 def test_layers_of_a_step_draw_different_numbers():
     layer = tf.keras.layers.Dropout(0.5)
-    with noise.of_step(seed=1, step=5):
+    with noise.seeded_by_step(seed=1, step=5):
         one, other = (layer(tf.ones([4, 64]), training=True).numpy() for _ in range(2))
     assert not np.array_equal(one, other)
 
@@ -31,7 +31,7 @@ def test_draws_in_a_loop_of_the_model_differ_from_round_to_round():
 
     @tf.function
     def noisy():
-        with noise.of_step(seed=1, step=5):
+        with noise.seeded_by_step(seed=1, step=5):
             return tf.map_fn(lambda row: layer(row, training=True), tf.ones([3, 64]))
 
     rows = noisy().numpy()

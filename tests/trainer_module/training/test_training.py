@@ -429,7 +429,7 @@ from tfx_distribute.trainer_module.training import epoch_runner
 
 def build_model(context):
     # Left to themselves, the two would divide the same steps into calls of very different length.
-    assert hasattr(epoch, "CALL_SECONDS")
+    assert hasattr(epoch_runner, "CALL_SECONDS")
     epoch_runner.CALL_SECONDS = {"chief": 0.01, "worker": 5.0}[json.loads(os.environ["TF_CONFIG"])["task"]["type"]]
     return digits_model(context)
 """

@@ -1,9 +1,10 @@
-"""A bare TensorFlow script, which `training_speed.py` compares with: the digits model, a strategy, `fit` or a loop by hand.
+"""Trains the digits model without our code, as a baseline for `training_speed.py`.
 
     python benchmarks/bare_fit.py fit|loop STRATEGY FILE_PATTERN BATCH_PER_REPLICA STEPS
 
-`fit` is Keras's with one step per execution. `loop` takes 200 steps in each TensorFlow call, with the same losses and
-metrics, and nothing of what a library adds. Prints the seconds of training. Where there are several processes, each has its
+`fit` is Keras's, with one step per execution. `loop` is a hand-written loop of 200
+steps per TensorFlow call, with the same losses and metrics, and nothing that a library
+adds. Prints the seconds of training. If there are several processes, each needs its
 TF_CONFIG.
 """
 
@@ -57,7 +58,7 @@ def make_dataset(pattern: str, batch: int) -> tf.data.Dataset:
 
 
 def loop(model: tf.keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, steps: int) -> None:
-    """Many steps in each call, by hand."""
+    """Runs training steps, many in each TensorFlow call."""
 
     @tf.autograph.experimental.do_not_convert
     def step(batch: tuple) -> None:
@@ -69,16 +70,16 @@ def loop(model: tf.keras.Model, strategy: tf.distribute.Strategy, dataset: tf.da
         model.compiled_metrics.update_state(y, prediction)
 
     @tf.function
-    def take(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
+    def run_steps(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
         for _ in tf.range(count):
             strategy.run(step, args=(next(iterator),))
 
     iterator = iter(strategy.experimental_distribute_dataset(dataset))
     for done in range(0, steps, STEPS_PER_CALL):
-        take(iterator, tf.constant(min(STEPS_PER_CALL, steps - done)))
+        run_steps(iterator, tf.constant(min(STEPS_PER_CALL, steps - done)))
 
 
-def main(how: str, name: str, pattern: str, per_replica: int, steps: int) -> None:
+def main(mode: str, name: str, pattern: str, per_replica: int, steps: int) -> None:
     task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
     if name == "parameter_server" and task["type"] != "chief":
         cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
@@ -91,15 +92,15 @@ def main(how: str, name: str, pattern: str, per_replica: int, steps: int) -> Non
         hidden = tf.keras.layers.Dense(128, activation="relu")(hidden)
         model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(hidden))
         model.compile(tf.keras.optimizers.Adam(0.002), "sparse_categorical_crossentropy", ["accuracy"])
-    began = time.monotonic()
-    if how == "loop":
+    start = time.monotonic()
+    if mode == "loop":
         loop(model, strategy, make_dataset(pattern, batch), steps)
     elif name == "parameter_server":
         creator = tf.keras.utils.experimental.DatasetCreator(lambda context: make_dataset(pattern, batch))
         model.fit(creator, steps_per_epoch=steps, verbose=0)
     else:
         model.fit(make_dataset(pattern, batch), steps_per_epoch=steps, verbose=0)
-    print(f"seconds {time.monotonic() - began}", flush=True)
+    print(f"seconds {time.monotonic() - start}", flush=True)
     os._exit(0)
 
 

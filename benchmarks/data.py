@@ -1,12 +1,16 @@
-"""Writing shards against TFX's Transform, and reading them against TFX's DataAccessor and against merely iterating.
+"""Compares writing and reading shards with TFX's Transform and DataAccessor.
 
     python benchmarks/data.py [--examples N] [--pairs N]
 
-Taxi rides as TFX's examples have them, made up: 18 features, numbers and text. Prints three tables. The first: seconds of
-Transform with and without materialising, and of the Sharder with one Beam process and with two. The second: peak memory of
-the Sharder for the data and for ten times as much. The third: examples per second, read and parsed, of TFX's DataAccessor
-and of ours, in batches of 256, and those of the same files merely iterated over, in batches and singly. Each figure is from
-a process of its own.
+The data are made-up taxi rides like those of TFX's examples: 18 features, numbers and
+text. Each figure is measured in a separate process. Prints three tables:
+
+1. Seconds of Transform with and without materialising, and of the Sharder with one Beam
+   process and with two.
+2. Peak memory of the Sharder for a tenth of the data and for all of it.
+3. Examples per second, read and parsed in batches of 256, with TFX's DataAccessor and
+   with our input pipeline; and of a plain iteration over the same files, in batches and
+   one by one.
 """
 
 import argparse
@@ -35,7 +39,7 @@ PROCESSES = {
 
 
 def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What the taxi example does: scales, buckets and vocabularies."""
+    """Scales, buckets and looks up features as TFX's taxi example does."""
     import tensorflow_transform as tft
 
     outputs = {name: tft.scale_to_z_score(inputs[name]) for name in FLOATS}
@@ -45,7 +49,7 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def make(folder: Path, examples: int) -> None:
-    """Raw examples in gzipped files, as an ExampleGen leaves them, and their schema."""
+    """Writes raw examples to gzipped files, as an ExampleGen does, and their schema."""
     import numpy as np
     import tensorflow as tf
 
@@ -83,27 +87,29 @@ def make(folder: Path, examples: int) -> None:
 def artifact(kind: str, uri: Path) -> Any:
     from tfx.types import artifact_utils, standard_artifacts
 
-    made = getattr(standard_artifacts, kind)()
-    made.uri = str(uri)
+    result = getattr(standard_artifacts, kind)()
+    result.uri = str(uri)
     if kind == "Examples":
-        made.split_names = artifact_utils.encode_split_names(["train"])
-        made.set_string_custom_property("payload_format", "FORMAT_TF_EXAMPLE")
-    return made
+        result.split_names = artifact_utils.encode_split_names(["train"])
+        result.set_string_custom_property("payload_format", "FORMAT_TF_EXAMPLE")
+    return result
 
 
-def timed(
-    executor: type, folder: Path, arguments: list[str], inputs: Any, outputs: Any, properties: Any
+def run_executor(
+    executor_class: type, folder: Path, beam_args: list[str], inputs: Any, outputs: Any, properties: Any
 ) -> dict[str, float]:
+    """Runs a component's executor; returns its seconds and its peak memory in MiB."""
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 
-    made = executor(BaseBeamExecutor.Context(beam_pipeline_args=arguments, tmp_dir=str(folder / "tmp"), unique_id="1"))
-    began = time.monotonic()
-    made.Do(inputs, outputs, properties)
-    return {"seconds": time.monotonic() - began, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    context = BaseBeamExecutor.Context(beam_pipeline_args=beam_args, tmp_dir=str(folder / "tmp"), unique_id="1")
+    executor = executor_class(context)
+    start = time.monotonic()
+    executor.Do(inputs, outputs, properties)
+    return {"seconds": time.monotonic() - start, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def transform(folder: Path, output: Path, materialize: bool) -> dict[str, float]:
-    """TFX's Transform, without statistics."""
+    """Runs TFX's Transform, without statistics."""
     from tfx.components.transform.executor import Executor
 
     inputs = {"examples": [artifact("Examples", folder / "raw")], "schema": [artifact("Schema", folder / "schema")]}
@@ -112,11 +118,11 @@ def transform(folder: Path, output: Path, materialize: bool) -> dict[str, float]
         outputs["transformed_examples"] = [artifact("Examples", output / "transformed")]
     properties = {"preprocessing_fn": "data.preprocessing_fn", "disable_statistics": 1, "force_tf_compat_v1": 0}
     properties |= {"custom_config": "null", "splits_config": None}
-    return timed(Executor, output, PROCESSES[1], inputs, outputs, properties)
+    return run_executor(Executor, output, PROCESSES[1], inputs, outputs, properties)
 
 
 def shard(folder: Path, output: Path, processes: int, compression: str = "none") -> dict[str, float]:
-    """The Sharder, without statistics."""
+    """Runs the Sharder, without statistics."""
     from tfx_distribute.components.sharder.executor import Executor
 
     inputs = {
@@ -125,11 +131,11 @@ def shard(folder: Path, output: Path, processes: int, compression: str = "none")
     }
     outputs = {"sharded_examples": [artifact("Examples", output / "shards")]}
     properties = {"num_shards": 16, "compression": compression}
-    return timed(Executor, output, PROCESSES[processes], inputs, outputs, properties)
+    return run_executor(Executor, output, PROCESSES[processes], inputs, outputs, properties)
 
 
-def rate(make_dataset: Callable[[], Any], batch: int, seconds: float = 5.0) -> dict[str, float]:
-    """Examples per second of a dataset, after a second of running in."""
+def measure_rate(make_dataset: Callable[[], Any], batch: int, seconds: float = 5.0) -> dict[str, float]:
+    """Measures the examples per second of a dataset, after a second of warm-up."""
     import tensorflow as tf
 
     iterator = iter(make_dataset())
@@ -142,16 +148,16 @@ def rate(make_dataset: Callable[[], Any], batch: int, seconds: float = 5.0) -> d
             last += 1
         return last
 
-    def examples_in(limit: float) -> tuple[int, float]:
-        taken, began = 0, time.monotonic()
-        while time.monotonic() - began < limit:
+    def take_for(limit: float) -> tuple[int, float]:
+        num_examples, start = 0, time.monotonic()
+        while time.monotonic() - start < limit:
             take(tf.constant(max(1, 25_600 // batch)))
-            taken += max(1, 25_600 // batch) * batch
-        return taken, time.monotonic() - began
+            num_examples += max(1, 25_600 // batch) * batch
+        return num_examples, time.monotonic() - start
 
-    examples_in(1.0)
-    taken, took = examples_in(seconds)
-    return {"rate": taken / took}
+    take_for(1.0)
+    num_examples, elapsed = take_for(seconds)
+    return {"rate": num_examples / elapsed}
 
 
 def read_ours(folder: Path, shards: Path) -> dict[str, float]:
@@ -163,16 +169,17 @@ def read_ours(folder: Path, shards: Path) -> dict[str, float]:
     from tfx_distribute.trainer_module.job.step_plan import make_plan
     from tfx_distribute.trainer_module.job.training_job import InputOptions, TrainingData, TrainingOptions
 
-    reading = InputOptions(cache="none")
-    split = Splits([artifact("Examples", shards)], reading, "").read(["train"], "train_args")
+    input_options = InputOptions(cache="none")
+    split = Splits([artifact("Examples", shards)], input_options, "").read(["train"], "train_args")
     data = TrainingData(split, None, "tips", str(folder / "graph"), None)
-    schedule = TrainingOptions(BATCH, epochs=1)
-    feed = InputPipeline(data, Features(data), schedule, reading, make_plan(schedule, split.num_examples, 1), 1, 1)
-    return rate(lambda: feed.train(tf.distribute.InputContext()), BATCH)
+    options = TrainingOptions(BATCH, epochs=1)
+    plan = make_plan(options, split.num_examples, 1)
+    input_pipeline = InputPipeline(data, Features(data), options, input_options, plan, 1, 1)
+    return measure_rate(lambda: input_pipeline.train(tf.distribute.InputContext()), BATCH)
 
 
 def read_accessor(folder: Path, shards: Path) -> dict[str, float]:
-    """TFX's own way, as its Trainer hands it to a `run_fn`."""
+    """Reads with the DataAccessor that TFX's Trainer passes to a `run_fn`."""
     import tensorflow_transform as tft
     from tfx.components.trainer import fn_args_utils
     from tfx.components.util import tfxio_utils
@@ -185,17 +192,17 @@ def read_accessor(folder: Path, shards: Path) -> dict[str, float]:
     )
     schema = tft.TFTransformOutput(str(folder / "graph")).transformed_metadata.schema
     options = tfxio.TensorFlowDatasetOptions(batch_size=BATCH, label_key="tips")
-    return rate(lambda: accessor.tf_dataset_factory([str(shards / "Split-train" / "*")], options, schema), BATCH)
+    return measure_rate(lambda: accessor.tf_dataset_factory([str(shards / "Split-train" / "*")], options, schema), BATCH)
 
 
 def iterate(shards: Path, batch: int) -> dict[str, float]:
-    """The records of the same files, one after the other; in batches, or each by itself."""
+    """Iterates over the raw records, in batches or, with a batch of 1, one by one."""
     import tensorflow as tf
 
     files = sorted(map(str, (shards / "Split-train").iterdir()))
     compression = "GZIP" if files[0].endswith(".gz") else ""
     records = tf.data.TFRecordDataset(files, compression, buffer_size=1 << 20).repeat()
-    return rate(lambda: records.batch(batch) if batch > 1 else records, batch)
+    return measure_rate(lambda: records.batch(batch) if batch > 1 else records, batch)
 
 
 JOBS = {
@@ -211,13 +218,15 @@ JOBS = {
 
 
 def run(job: str, folder: Path, output: Path, argument: object = "") -> dict[str, float]:
-    """Does one job in a process of its own."""
-    words = [sys.executable, __file__, "--job", job, "--folder", folder, "--output", output, "--argument", argument]
+    """Runs one job in a separate process."""
+    command = [sys.executable, __file__, "--job", job, "--folder", folder, "--output", output, "--argument", argument]
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, env=environment, timeout=3000)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return dict(json.loads(done.stdout.splitlines()[-1]) or {})
+    process = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, env=environment, timeout=3000
+    )
+    if process.returncode:
+        sys.exit(process.stderr)
+    return dict(json.loads(process.stdout.splitlines()[-1]) or {})
 
 
 def main() -> None:
@@ -226,19 +235,19 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3, help="runs of each")
     for hidden in ("--job", "--folder", "--output", "--argument"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.job:
-        print(json.dumps(JOBS[given.job](Path(given.folder), Path(given.output), given.argument)))
+    options = parser.parse_args()
+    if options.job:
+        print(json.dumps(JOBS[options.job](Path(options.folder), Path(options.output), options.argument)))
         return
     with tempfile.TemporaryDirectory() as name:
-        tables(Path(name), given.examples, given.pairs)
+        print_tables(Path(name), options.examples, options.pairs)
 
 
-def tables(root: Path, examples: int, pairs: int) -> None:
+def print_tables(root: Path, examples: int, pairs: int) -> None:
     folder, tenth = root / "all", root / "tenth"
-    for where, count in ((folder, examples), (tenth, examples // 10)):
-        run("make", where, where, count)
-        run("transform", where, where)
+    for data_folder, count in ((folder, examples), (tenth, examples // 10)):
+        run("make", data_folder, data_folder, count)
+        run("transform", data_folder, data_folder)
     print(f"{os.cpu_count()} cores, {examples:,} examples\n")
     print("Transform, s   materialising   Sharder   with 2 processes   Sharder / materialising   1 process / 2")
     for pair in range(pairs):
@@ -255,17 +264,17 @@ def tables(root: Path, examples: int, pairs: int) -> None:
         "examples/s   DataAccessor      ours   iterating   singly   ours / DataAccessor   ours / iterating   ours / singly"
     )
     for name, shards in (("none", root / "one-0" / "shards"), ("gzip", root / "gzip" / "shards")):
-        found: dict[str, list[float]] = {"accessor": [], "ours": [], "iterate": [], "iterate-singly": []}
+        rates: dict[str, list[float]] = {"accessor": [], "ours": [], "iterate": [], "iterate-singly": []}
         for _ in range(pairs):
-            for job, measured in found.items():
-                measured.append(run(job, folder, shards)["rate"])
-        theirs, ours, batched, singly = (statistics.median(measured) for measured in found.values())
-        by = [
-            statistics.median(mine / other for mine, other in zip(found["ours"], found[job], strict=True))
+            for job, job_rates in rates.items():
+                job_rates.append(run(job, folder, shards)["rate"])
+        accessor, ours, batched, singly = (statistics.median(job_rates) for job_rates in rates.values())
+        ratios = [
+            statistics.median(our_rate / other for our_rate, other in zip(rates["ours"], rates[job], strict=True))
             for job in ("accessor", "iterate", "iterate-singly")
         ]
-        rates = f"{name:10} {theirs:14,.0f} {ours:9,.0f} {batched:11,.0f} {singly:8,.0f}"
-        print(f"{rates} {by[0]:21.1f} {by[1]:18.2f} {by[2]:15.2f}", flush=True)
+        row = f"{name:10} {accessor:14,.0f} {ours:9,.0f} {batched:11,.0f} {singly:8,.0f}"
+        print(f"{row} {ratios[0]:21.1f} {ratios[1]:18.2f} {ratios[2]:15.2f}", flush=True)
 
 
 if __name__ == "__main__":

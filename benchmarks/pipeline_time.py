@@ -1,9 +1,10 @@
-"""Wall time of the digits pipeline against the same pipeline of stock TFX components with a `run_fn`.
-
-Same graph, data, splits, model, strategy, batch, training steps and thresholds; each run in a fresh folder and a fresh
-process, in turn. Prints seconds and the ratio of each pair.
+"""Compares the digits pipeline with the same pipeline of stock TFX components.
 
     python benchmarks/pipeline_time.py [--pairs N]
+
+The stock pipeline trains with a `run_fn`. Both have the same graph, data, splits,
+model, strategy, batch, training steps and thresholds. They run in turn, each in a fresh
+folder and a fresh process. Prints the wall time in seconds and the ratio of each pair.
 """
 
 import argparse
@@ -20,23 +21,23 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = [
     *(sys.executable, "-m", "tfx_distribute.pipelines", "run", ROOT / "examples" / "digits" / "pipeline.yaml"),
     *("-p", "strategy=one_device", "-p", "per_replica_batch_size=64", "-p", "epochs=20", "-p", "accelerator_type=cpu"),
-    *("-p", "drop_remainder=true"),  # 22 steps an epoch, as stock takes
+    *("-p", "drop_remainder=true"),  # 22 steps an epoch, as in the stock pipeline
     "--root",
 ]
 STOCK = [sys.executable, ROOT / "benchmarks" / "stock" / "digits_pipeline.py"]
 
 
 def seconds(command: list[str | Path], root: str) -> float:
-    """Wall time of a pipeline from an empty folder to a pushed model."""
-    # What importing TFT sets in a stock pipeline, too late for its Trainer.
+    """Returns the wall time of a pipeline from an empty folder to a pushed model."""
+    # In the stock pipeline, importing TFT sets this variable too late for the Trainer.
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
     with open(f"{root}.log", "wb") as log:
-        began = time.monotonic()
+        start = time.monotonic()
         subprocess.run([*command, root], check=True, stdout=log, stderr=subprocess.STDOUT, env=environment, timeout=600)
-        took = time.monotonic() - began
+        elapsed = time.monotonic() - start
     (model,) = Path(root, "serving").iterdir()
     assert (model / "saved_model.pb").is_file(), "the pipeline pushed a model"  # noqa: S101
-    return took
+    return elapsed
 
 
 def main() -> None:

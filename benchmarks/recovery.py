@@ -1,10 +1,14 @@
-"""What it costs to save the training state, and how soon training goes on after a process was killed.
+"""Measures the cost of saving the training state, and of resuming after a kill.
 
     python benchmarks/recovery.py [--pairs N]
 
-The first table: seconds of training with many saves and without, of the examples' own pipelines; from them what a save
-takes, and what part of training time that is at the default interval. The second: seconds from the start of a launcher to
-the first training step that it reports (a cold start), and from the kill of a process to the first new step reported.
+Prints two tables:
+
+1. Seconds of training of the examples' pipelines, with many saves and without; and from
+   these, the seconds of a save, and its share of the training time at the default
+   interval.
+2. Seconds from the start of a launcher to the first training step that it reports (a
+   cold start), and from the kill of a process to the first new step that it reports.
 """
 
 import argparse
@@ -21,7 +25,7 @@ from pathlib import Path
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "modules"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
 from faults import STRATEGIES, Strike, can_be_struck
 from training import TrainingCluster, digits_cluster, write_digits
@@ -34,48 +38,58 @@ SAVES = 20
 STEPS = {"digits": 6000, "taxi": 2000}
 
 
-def seconds(example: str, strategy: list[str], root: Path, every: int) -> float:
-    """Training time of an example's pipeline that saves every so many steps; 0 saves never."""
+def training_seconds(example: str, strategy: list[str], root: Path, save_steps: int) -> float:
+    """Returns the training time of an example's pipeline.
+
+    Args:
+      example: Name of the example.
+      strategy: Pipeline parameters of the strategy, such as `num_workers=2`.
+      root: Folder of the pipeline.
+      save_steps: Training steps between two saves; 0 to save never.
+    """
     arguments = ["run", str(REPOSITORY / "examples" / example / "pipeline.yaml"), "--root", str(root)]
-    given = {"train_steps": STEPS[example], "save_checkpoints_secs": 0, "save_checkpoints_steps": every}
-    for pair in (*strategy, *(f"{name}={value}" for name, value in given.items())):
+    parameters = {"train_steps": STEPS[example], "save_checkpoints_secs": 0, "save_checkpoints_steps": save_steps}
+    for pair in (*strategy, *(f"{name}={value}" for name, value in parameters.items())):
         arguments += ["-p", pair]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tfx_distribute.pipelines", *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
-    log = re.search(r"^log +(/.*)$", done.stdout, re.M)
-    found = log and re.findall(r"TrainingResult\(.*seconds=([\d.]+)", Path(log[1]).read_text(errors="replace"))
-    if not found:
-        sys.exit(done.stdout + done.stderr)
-    return float(found[-1])
+    log = re.search(r"^log +(/.*)$", process.stdout, re.M)
+    seconds = log and re.findall(r"TrainingResult\(.*seconds=([\d.]+)", Path(log[1]).read_text(errors="replace"))
+    if not seconds:
+        sys.exit(process.stdout + process.stderr)
+    return float(seconds[-1])
 
 
-def until_first_step(cluster: TrainingCluster, strategy: str, which: list[int] | None) -> float:
-    """Seconds from the start, or from the kill of some processes, to the first step that is new."""
-    seen: list[tuple[float, int, str]] = []
+def seconds_until_first_step(cluster: TrainingCluster, strategy: str, which: list[int] | None) -> float:
+    """Returns the seconds until the first new training step.
+
+    They count from the start or, if `which` names processes, from the kill of these.
+    """
+    reports: list[tuple[float, int, str]] = []
     strike = Strike(cluster, signal.SIGKILL, 300, which) if which is not None else None
-    struck_at: list[float] = []
+    killed_at: list[float] = []
 
     def listen(task, progress):  # type: ignore[no-untyped-def]
         if strike:
-            before = len(strike.pids)
+            num_killed = len(strike.pids)
             strike(task, progress)
-            if len(strike.pids) > before:
-                struck_at.append(time.monotonic())
-        seen.append((time.monotonic(), progress.step, progress.message))
+            if len(strike.pids) > num_killed:
+                killed_at.append(time.monotonic())
+        reports.append((time.monotonic(), progress.step, progress.message))
 
-    began = time.monotonic()
+    start = time.monotonic()
     cluster.train(STRATEGIES[strategy], on_progress=listen)
     if not strike:
-        return next(at for at, step, _ in seen if step) - began
-    went_on, after = next(
-        (number, step) for number, (_, step, message) in enumerate(seen) if message.startswith("continues")
+        return next(at for at, step, _ in reports if step) - start
+    resumed_report, resumed_step = next(
+        (number, step) for number, (_, step, message) in enumerate(reports) if message.startswith("continues")
     )
-    return next(at for at, step, _ in seen[went_on:] if step > after) - struck_at[0]
+    return next(at for at, step, _ in reports[resumed_report:] if step > resumed_step) - killed_at[0]
 
 
 def main() -> None:
@@ -83,26 +97,30 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3, help="runs of each")
     pairs = parser.parse_args().pairs
     print(f"{os.cpu_count()} cores\n")
-    cost_of_saves(pairs)
-    after_a_kill(pairs)
+    print_cost_of_saves(pairs)
+    print_recovery_times(pairs)
 
 
-def cost_of_saves(pairs: int) -> None:
-    two = ["strategy=multi_worker_mirrored", "num_workers=2", "accelerator_type=cpu"]
+def print_cost_of_saves(pairs: int) -> None:
+    two_workers = ["strategy=multi_worker_mirrored", "num_workers=2", "accelerator_type=cpu"]
     print("pipeline  strategy                training, s  with saves   a save   at the default interval", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for example in STEPS:
-            for name, strategy in (("as it is", []), ("multi_worker_mirrored", two)):
+            for name, strategy in (("as it is", []), ("multi_worker_mirrored", two_workers)):
                 root = Path(folder) / example
                 for _ in range(pairs):
-                    never, often = (seconds(example, strategy, root, every) for every in (0, STEPS[example] // SAVES))
-                    each = (often - never) / (SAVES - 1)
-                    part = each / FaultTolerance.save_checkpoints_secs
-                    print(f"{example:9} {name:23} {never:11.1f} {often:11.1f} {each:7.3f} s {part:26.2%}", flush=True)
-                    shutil.rmtree(root)  # nothing from cache
+                    without, with_saves = (
+                        training_seconds(example, strategy, root, save_steps) for save_steps in (0, STEPS[example] // SAVES)
+                    )
+                    save = (with_saves - without) / (SAVES - 1)
+                    share = save / FaultTolerance.save_checkpoints_secs
+                    print(
+                        f"{example:9} {name:23} {without:11.1f} {with_saves:11.1f} {save:7.3f} s {share:26.2%}", flush=True
+                    )
+                    shutil.rmtree(root)  # so that the next run takes nothing from the cache
 
 
-def after_a_kill(pairs: int) -> None:
+def print_recovery_times(pairs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         print("\nstrategy                killed    cold start, s   after a kill, s   ratio", flush=True)
         digits = write_digits(Path(folder))
@@ -112,14 +130,15 @@ def after_a_kill(pairs: int) -> None:
             ("parameter_server", "ps 0", [3]),
         ):
             for number in range(pairs):
-                own = Path(folder) / f"{strategy}-{number}"
-                own.mkdir()
-                made = can_be_struck(digits_cluster(own, digits, None))
-                made.job = replace(made.job, schedule=TrainingOptions(32, train_steps=4000), recovery=FaultTolerance(0, 200))
-                cold = until_first_step(made, strategy, None)
-                shutil.rmtree(made.job.outputs.checkpoint_dir)
-                with ForkServer(own / "log") as made.server:
-                    warm = until_first_step(made, strategy, which)
+                run_folder = Path(folder) / f"{strategy}-{number}"
+                run_folder.mkdir()
+                cluster = can_be_struck(digits_cluster(run_folder, digits, None))
+                options, fault_tolerance = TrainingOptions(32, train_steps=4000), FaultTolerance(0, 200)
+                cluster.job = replace(cluster.job, schedule=options, recovery=fault_tolerance)
+                cold = seconds_until_first_step(cluster, strategy, None)
+                shutil.rmtree(cluster.job.outputs.checkpoint_dir)
+                with ForkServer(run_folder / "log") as cluster.server:
+                    warm = seconds_until_first_step(cluster, strategy, which)
                 print(f"{strategy:23} {role:9} {cold:13.1f} {warm:17.1f} {warm / cold:7.2f}", flush=True)
 
 

@@ -1,12 +1,15 @@
-"""Each strategy against no strategy on the same global batch, and from one worker to two with one core each.
+"""Compares each strategy with no strategy, and one worker with two.
 
     python benchmarks/strategies.py [--pairs N]
 
-Prints two tables. The first: held-out accuracy on the digits after 15 epochs with a global batch of 64, of a compiled model
-and of a task, and training steps per second of the compiled model. The second: examples per second of a model whose step
-takes 50 ms or more, one worker against two workers with the same batch each, every worker on a core of its own. Cores of a
-virtual machine may share what they compute with: so one worker is also timed while the other core trains the same model by
-itself.
+Prints two tables:
+
+1. Held-out accuracy on the digits after 15 epochs with a global batch of 64, of a
+   compiled model and of a task; and training steps per second of the compiled model.
+2. Milliseconds per step of a model whose step takes 50 ms or more: one worker against
+   two workers with the same batch each, every worker on its own core. Cores of a
+   virtual machine may share computing units, so one worker is also timed while an
+   unrelated process trains the same model on the other core.
 """
 
 import argparse
@@ -22,7 +25,7 @@ from pathlib import Path
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "modules"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
 from faults import STRATEGIES
 from training import digits_cluster, write_digits
@@ -47,7 +50,8 @@ import os
 import tensorflow as tf
 
 def build_model(context):
-    # Each process on a core of its own, the chief on the first, the worker on the second: all its threads, and later ones.
+    # Puts the chief on the first core and the worker on the second, with all their threads
+    # and later ones.
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), {0 if context.is_chief else 1})
     pixels = tf.keras.Input((64,), name="pixels")
@@ -59,7 +63,7 @@ def build_model(context):
     model.compile(tf.keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
     return model
 """
-WEAK = (10, 110)  # steps that are not timed, and steps in all
+WEAK = (10, 110)  # steps that are not timed, and steps in total
 BUSY = """
 import os, sys
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -79,7 +83,7 @@ model.fit(data, steps_per_epoch=10**6, verbose=0)
 
 @contextlib.contextmanager
 def other_core_busy(folder: Path) -> Iterator[None]:
-    """Trains the same model on the second core meanwhile, in a process that has nothing to do with ours."""
+    """Trains the same model on the second core during the block, in another process."""
     with subprocess.Popen(
         [sys.executable, "-c", BUSY, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
@@ -95,12 +99,12 @@ def train(
     folder: Path,
     data: TrainingData,
     distribution: Distribution,
-    schedule: TrainingOptions,
+    options: TrainingOptions,
     module: UserModule,
 ) -> TrainingResult:
-    """Trains under our launcher."""
+    """Trains with our launcher."""
     with tempfile.TemporaryDirectory(dir=folder) as run:
-        return digits_cluster(Path(run), data, server).train(distribution, schedule, module=module, hparams=HPARAMS)
+        return digits_cluster(Path(run), data, server).train(distribution, options, module=module, hparams=HPARAMS)
 
 
 def steps_per_second(
@@ -113,13 +117,13 @@ def steps_per_second(
     few: int,
     many: int,
 ) -> float:
-    """Of the steps after the first `few`."""
+    """Returns the rate of the steps after the first `few`, in a training of `many`."""
     data = replace(digits, eval=None)
-    took = [
+    seconds = [
         train(server, folder, data, distribution, TrainingOptions(batch, train_steps=steps), module).seconds
         for steps in (few, many)
     ]
-    return (many - few) / (took[1] - took[0])
+    return (many - few) / (seconds[1] - seconds[0])
 
 
 def main() -> None:
@@ -150,8 +154,8 @@ def main() -> None:
                 )
                 for _ in range(pairs)
             ]
-            rate = statistics.median(own for own, _ in rates)
-            ratio = statistics.median(own / plain for own, plain in rates)
+            rate = statistics.median(strategy_rate for strategy_rate, _ in rates)
+            ratio = statistics.median(strategy_rate / default_rate for strategy_rate, default_rate in rates)
             print(f"{strategy:<24}{accuracies[0]:>16.3f}{accuracies[1]:>16.3f}{rate:>10.0f}{ratio:>8.2f}", flush=True)
         print("\nweak scaling, 256 examples a worker, ms a step; ratio: rate of two workers / twice that of one\n")
         print(f"{'one worker':>12}{'one, other core busy':>22}{'two workers':>13}{'ratio':>8}{'ratio to busy':>15}")

@@ -1,10 +1,12 @@
-"""Training steps per second under our Trainer against bare scripts with the same model, strategy and batch.
-
-Global batch 64 of the digits. Each training is run with few and with many steps: `whole` is the longer one from the call
-of `fit` to its end, its first batch included; `steady` is what the further steps took. The loop by hand takes many steps in
-each TensorFlow call, as ours does, with the same metrics.
+"""Compares our Trainer's training speed with that of bare scripts.
 
     python benchmarks/training_speed.py [--pairs N]
+
+The scripts have the same model, strategy and batch: the digits with a global batch of
+64. Each training runs once with few steps and once with many. `whole` is the longer
+one, from the call of `fit` to its end, including the first batch; the steady part is
+the difference between the two. The hand-written loop runs many steps in each TensorFlow
+call, as ours does, with the same metrics.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from pathlib import Path
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "modules"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
 from faults import STRATEGIES
 from training import digits_cluster, write_digits
@@ -33,23 +35,23 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, Trainin
 ROOT = Path(__file__).resolve().parents[1]
 FEW, MANY = 200, 2200
 HPARAMS = {"hidden_units": 128, "learning_rate": 0.002}
-MEASURED = [name for name in STRATEGIES if name != "model_parallel"]  # which `fit` does not know
-BY_HAND = [name for name in MEASURED if name != "parameter_server"]  # whose loop is the coordinator's
+MEASURED = [name for name in STRATEGIES if name != "model_parallel"]  # which `fit` does not support
+BY_HAND = [name for name in MEASURED if name != "parameter_server"]  # whose loop would be the coordinator's
 
 
-def replicas(distribution: Distribution) -> int:
+def num_replicas(distribution: Distribution) -> int:
     return strategy_table.readers(distribution) * max(distribution.accelerator_count, 1)
 
 
 def ours(distribution: Distribution, digits: TrainingData, folder: Path, server: ForkServer, steps: int) -> float:
-    """Seconds of training under our launcher."""
-    schedule = TrainingOptions(64 // replicas(distribution), train_steps=steps)
+    """Returns the seconds of training with our launcher."""
+    options = TrainingOptions(64 // num_replicas(distribution), train_steps=steps)
     with tempfile.TemporaryDirectory(dir=folder) as run:
-        return digits_cluster(Path(run), digits, server).train(distribution, schedule, hparams=HPARAMS).seconds
+        return digits_cluster(Path(run), digits, server).train(distribution, options, hparams=HPARAMS).seconds
 
 
-def bare(how: str, name: str, distribution: Distribution, digits: TrainingData, folder: Path, steps: int) -> float:
-    """Seconds of training in the bare script; of the chief where there are several processes."""
+def bare(mode: str, name: str, distribution: Distribution, digits: TrainingData, folder: Path, steps: int) -> float:
+    """Returns the seconds of training of the bare script, in the chief."""
     roles = replicas_of_roles(distribution)
     ports = free_ports(sum(roles.values()))
     cluster = Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))
@@ -59,10 +61,10 @@ def bare(how: str, name: str, distribution: Distribution, digits: TrainingData, 
             environment = dict(os.environ)
             if len(ports) > 1:
                 environment["TF_CONFIG"] = cluster.tf_config(task)
-            arguments = [how, name, digits.train.files[0], str(64 // replicas(distribution)), str(steps)]
+            arguments = [mode, name, digits.train.files[0], str(64 // num_replicas(distribution)), str(steps)]
             with open(Path(run, f"{task.file_name}.log"), "wb") as log:
-                words = [sys.executable, ROOT / "benchmarks" / "bare_fit.py", *arguments]
-                processes.append(subprocess.Popen(words, env=environment, stdout=log, stderr=subprocess.STDOUT))
+                command = [sys.executable, ROOT / "benchmarks" / "bare_fit.py", *arguments]
+                processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
         try:
             processes[0].wait(timeout=600)
             for process, task in zip(processes[1:], cluster.tasks[1:], strict=True):
@@ -73,8 +75,8 @@ def bare(how: str, name: str, distribution: Distribution, digits: TrainingData, 
                 process.kill()
                 process.wait()
         lines = Path(run, "chief-0.log").read_text().splitlines()
-        (took,) = [float(line.split()[1]) for line in lines if line.startswith("seconds ")]
-        return took
+        (seconds,) = [float(line.split()[1]) for line in lines if line.startswith("seconds ")]
+        return seconds
 
 
 def free_ports(count: int) -> list[int]:
@@ -100,19 +102,19 @@ def main() -> None:
                 distribution = STRATEGIES[strategy]
                 rows = []
                 for _ in range(pairs):
-                    a = [ours(distribution, digits, folder, server, steps) for steps in (FEW, MANY)]
-                    b = [bare("fit", strategy, distribution, digits, folder, steps) for steps in (FEW, MANY)]
-                    c = [math.nan, math.nan]
+                    our_seconds = [ours(distribution, digits, folder, server, steps) for steps in (FEW, MANY)]
+                    fit_seconds = [bare("fit", strategy, distribution, digits, folder, steps) for steps in (FEW, MANY)]
+                    loop_seconds = [math.nan, math.nan]
                     if strategy in BY_HAND:
-                        c = [bare("loop", strategy, distribution, digits, folder, steps) for steps in (FEW, MANY)]
-                    rates = [(MANY - FEW) / (took[1] - took[0]) for took in (a, b, c)]
-                    rows.append((*rates, rates[0] / rates[1], b[1] / a[1], rates[0] / rates[2]))
-                middle = [statistics.median(column) for column in zip(*rows, strict=True)]
-                print(
-                    f"{strategy:<24}{middle[0]:>8.0f}{middle[1]:>8.0f}{middle[2]:>9.0f}{middle[3]:>10.2f}{middle[4]:>8.2f}"
-                    f"{middle[5]:>14.2f}",
-                    flush=True,
-                )
+                        loop_seconds = [bare("loop", strategy, distribution, digits, folder, steps) for steps in (FEW, MANY)]
+                    our_rate, fit_rate, loop_rate = (
+                        (MANY - FEW) / (many - few) for few, many in (our_seconds, fit_seconds, loop_seconds)
+                    )
+                    ratios = (our_rate / fit_rate, fit_seconds[1] / our_seconds[1], our_rate / loop_rate)
+                    rows.append((our_rate, fit_rate, loop_rate, *ratios))
+                medians = [statistics.median(column) for column in zip(*rows, strict=True)]
+                rates = "".join(f"{rate:>{width}.0f}" for rate, width in zip(medians, (8, 8, 9), strict=False))
+                print(f"{strategy:<24}{rates}{medians[3]:>10.2f}{medians[4]:>8.2f}{medians[5]:>14.2f}", flush=True)
 
 
 if __name__ == "__main__":

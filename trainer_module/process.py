@@ -147,7 +147,7 @@ def run(job: TrainingJob) -> None:
             if is_chief:
                 export.export(model, features, job.outputs.serving_model_dir)
             else:
-                checkpoint.discard(lambda folder: export.export(model, features, f"{folder}/serving"))
+                checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
     if is_chief:
         atomic_files.write(job.outputs.result_file, result.to_json())
     reporter.enter("waiting for the other processes to finish")

@@ -1,4 +1,4 @@
-"""The digits example as a stock TFX module: `preprocessing_fn` and a `run_fn` that does everything by hand."""
+"""Defines the digits example as a stock TFX module with a hand-written `run_fn`."""
 
 import tensorflow as tf
 import tensorflow_transform as tft

@@ -1,4 +1,4 @@
-"""The digits pipeline with stock TFX components and LocalDagRunner, as TFX's own examples are written.
+"""Runs the digits pipeline with stock TFX components, written like TFX's own examples.
 
 python benchmarks/stock/digits_pipeline.py ROOT
 """
@@ -12,7 +12,7 @@ from tfx import v1 as tfx
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "examples" / "digits"))
 
-import digits_data  # noqa: E402 (found beside the example)
+import digits_data  # noqa: E402 (in the folder of the example)
 
 EPOCHS = 20
 STEPS_PER_EPOCH = 22

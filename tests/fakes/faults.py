@@ -1,4 +1,4 @@
-"""Training that is struck by a fault, and what came of it."""
+"""Trains with injected faults and describes the outcome."""
 
 import json
 import os
@@ -27,12 +27,15 @@ STRATEGIES = {
 
 
 def fault(cluster: TrainingCluster, kind: str, task: str = "chief-0", **more: object) -> dict[str, object]:
-    """hparams of a training in which one process is struck; see `faulty.py`."""
+    """Returns hparams that inject a fault into one process; see `faulty.py`."""
     return {**cluster.job.hparams, "fault": kind, "fault_task": task, "fault_file": str(cluster.folder / "struck"), **more}
 
 
 def can_be_struck(cluster: TrainingCluster) -> TrainingCluster:
-    """The cluster with a module that plays fate, which saves every ten training steps of two epochs."""
+    """Gives the cluster's job a module that injects faults; returns the cluster.
+
+    The job trains two epochs and saves every ten training steps.
+    """
     outputs = replace(cluster.job.outputs, checkpoint_dir=str(cluster.folder / "checkpoints"))
     cluster.job = replace(
         cluster.job,
@@ -45,37 +48,43 @@ def can_be_struck(cluster: TrainingCluster) -> TrainingCluster:
 
 
 def weights(cluster: TrainingCluster) -> list:
-    """All variables of the exported model."""
+    """Returns the values of all variables of the exported model."""
     return [variable.numpy() for variable in tf.saved_model.load(str(cluster.model)).variables]
 
 
 def messages(cluster: TrainingCluster) -> list[str]:
-    """What was said of the last training."""
+    """Returns the chief's messages in the last training."""
     return [progress.message for task, progress in cluster.reports if progress.message and task.role == "chief"]
 
 
 def continued(cluster: TrainingCluster) -> list[int]:
-    """After which training steps tries went on."""
+    """Returns the training steps after which the tries of the last training resumed."""
     return [int(message.rpartition(" ")[2]) for message in messages(cluster) if message.startswith("continues after")]
 
 
 def struck(cluster: TrainingCluster) -> dict[str, float]:
-    """At which training step the fault struck, and when."""
+    """Returns the training step of the fault as `step`, and its time as `at`."""
     return dict(json.loads((cluster.folder / "struck").read_text()))
 
 
 class Strike:
-    """Sends a signal, once, to some of a cluster's processes when its chief is past a training step.
+    """Sends a signal to processes of a cluster once its chief is past a training step.
+
+    Pass it to `TrainingCluster.train` as `on_progress`.
 
     Args:
       cluster: The cluster.
-      number: The signal.
+      signal_number: The signal.
       step: The training step.
-      which: Numbers of the processes in the order of their start: chief, workers, parameter servers. Default: all.
+      which: Indices of the processes in the order of their start: chief, workers,
+        parameter servers. All processes by default.
+
+    Attributes:
+      pids: Ids of the processes that got the signal; empty before.
     """
 
-    def __init__(self, cluster: TrainingCluster, number: int, step: int, which: Sequence[int] | None = None):
-        self._cluster, self._number, self._step, self._which = cluster, number, step, which
+    def __init__(self, cluster: TrainingCluster, signal_number: int, step: int, which: Sequence[int] | None = None):
+        self._cluster, self._signal_number, self._step, self._which = cluster, signal_number, step, which
         self.pids: list[int] = []
 
     def __call__(self, task: ClusterTask, progress: Progress) -> None:
@@ -83,4 +92,4 @@ class Strike:
             running = sorted(children(self._cluster.server.pid))
             self.pids = [running[index] for index in self._which] if self._which is not None else running
             for pid in self.pids:
-                os.kill(pid, self._number)
+                os.kill(pid, self._signal_number)

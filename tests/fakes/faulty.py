@@ -1,7 +1,14 @@
-"""The digits model, and a callback that strikes one process of its cluster, once, at a training step or in a save.
+"""A user's module: the digits model with a callback that injects a fault once.
 
-hparams: `fault`, one of FAULTS; `fault_task`, such as `worker-0`; `fault_step` or `fault_save`, when; `fault_file`, a file
-that tells that it has struck; `fault_always`, so that it strikes again.
+The fault hits one process of the cluster, at a training step or during a save.
+
+hparams:
+  fault: A key of FAULTS.
+  fault_task: The process, for example `worker-0`.
+  fault_step: The training step after which to inject the fault.
+  fault_save: Instead, the number of the save after which to inject it, from 1.
+  fault_file: A file that records that the fault was injected.
+  fault_always: True to inject the fault again after a restart.
 """
 
 import json
@@ -38,26 +45,26 @@ class Fault(tf.keras.callbacks.Callback):
         super().__init__()
         self._hparams = hparams
         self._struck = pathlib.Path(hparams["fault_file"])
-        self.batches = 0  # remembered from try to try
+        self.batches = 0  # saved and restored with the training state
 
     def _due(self):
-        here = task_from_environment(os.environ).file_name == self._hparams["fault_task"]
-        return here and (self._hparams.get("fault_always") or not self._struck.exists())
+        is_this_process = task_from_environment(os.environ).file_name == self._hparams["fault_task"]
+        return is_this_process and (self._hparams.get("fault_always") or not self._struck.exists())
 
     def _strike(self):
         self._struck.write_text(json.dumps({"step": int(self.model.optimizer.iterations.numpy()), "at": time.time()}))
         FAULTS[self._hparams["fault"]]()
-        time.sleep(0.2)  # a signal needs a moment
+        time.sleep(0.2)  # until the signal arrives
 
     def on_train_begin(self, logs=None):
-        write, saves = tf.train.Checkpoint.write, []
+        write, saved_paths = tf.train.Checkpoint.write, []
 
         def write_and_strike(checkpoint, path):
-            saves.append(path)
-            written = write(checkpoint, path)
-            if self._hparams.get("fault_save") == len(saves) and self._due():
+            saved_paths.append(path)
+            result = write(checkpoint, path)
+            if self._hparams.get("fault_save") == len(saved_paths) and self._due():
                 self._strike()
-            return written
+            return result
 
         tf.train.Checkpoint.write = write_and_strike
 

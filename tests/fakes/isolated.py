@@ -1,6 +1,10 @@
-"""Trains in a network and a file system of its own, which it spoils on the way; prints what came of it, as JSON.
+"""Trains in its own network and file system, breaks them, and prints the outcome.
 
-unshare --user --map-root-user --net --mount python isolated.py cut|full|read-only|temporary|unguarded FOLDER
+    unshare --user --map-root-user --net --mount python isolated.py MODE FOLDER
+
+MODE is `cut`, `full`, `read-only` or `temporary` (see `Spoil`; `full` leaves space for
+one state only), or `unguarded` (the library that guards servers cannot be loaded). The
+outcome is one JSON object.
 """
 
 import contextlib
@@ -32,37 +36,45 @@ def mount(*arguments: str) -> None:
 
 
 class Spoil:
-    """Cuts the network, or write-protects the checkpoints, past a training step; mends the network once that is noticed.
+    """Breaks the environment once training is past a step.
 
-    The temporary folder, which logs and reports go to, is full as soon as the processes have started.
+    * `cut` cuts the network, and restores it once the launcher restarts the cluster.
+    * `read-only` write-protects the checkpoints.
+    * `temporary` fills the temporary folder, which logs and reports go to, as soon as
+      the processes have started.
+
+    Args:
+      mode: What to break.
+      checkpoints: Folder of the checkpoints.
+      temporary: The temporary folder.
     """
 
-    def __init__(self, how: str, checkpoints: str, temporary: Path):
-        self._how, self._checkpoints, self._temporary, self._done = how, checkpoints, temporary, False
+    def __init__(self, mode: str, checkpoints: str, temporary: Path):
+        self._mode, self._checkpoints, self._temporary, self._done = mode, checkpoints, temporary, False
 
     def __call__(self, task, progress) -> None:
-        if self._how == "cut" and progress.message and "restart" in progress.message:
+        if self._mode == "cut" and progress.message and "restart" in progress.message:
             loopback("up")
-        elif self._how == "temporary":
+        elif self._mode == "temporary":
             fill(self._temporary)
         elif progress.step > 150 and not progress.message and not self._done:
             self._done = True
-            if self._how == "cut":
+            if self._mode == "cut":
                 loopback("down")
-            elif self._how == "read-only":
+            elif self._mode == "read-only":
                 mount("-o", "remount,ro", self._checkpoints)
 
 
 def fill(folder: Path) -> None:
-    """Leaves no space in a folder."""
+    """Fills the file system of a folder."""
     with contextlib.suppress(OSError), open(folder / "full", "ab", buffering=0) as file:
         while True:
             file.write(b"x" * 1024)
 
 
-def main(how: str, folder: Path) -> None:
+def main(mode: str, folder: Path) -> None:
     loopback("up")
-    if how == "unguarded":  # the library that guards servers is there, and cannot be loaded
+    if mode == "unguarded":  # the library that guards servers exists, but cannot be loaded
         (library,) = Path(loopback_library.__file__).parent.glob("_loopback*.so")
         (folder / "broken.so").write_bytes(b"not a library")
         mount("--bind", str(folder / "broken.so"), str(library))
@@ -70,25 +82,25 @@ def main(how: str, folder: Path) -> None:
         cluster = can_be_struck(digits_cluster(folder, write_digits(folder), server))
         checkpoints = cluster.job.outputs.checkpoint_dir
         os.mkdir(checkpoints)
-        # Room for one state of some 130 KiB, or for many.
-        mount("-t", "tmpfs", "-o", "size=200k" if how == "full" else "size=10m", "tmpfs", checkpoints)
-        recovery = FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=100, heartbeat_timeout_secs=3)
-        strategy = STRATEGIES["multi_worker_mirrored"]
+        # Space for one state of about 130 KiB, or for many.
+        mount("-t", "tmpfs", "-o", "size=200k" if mode == "full" else "size=10m", "tmpfs", checkpoints)
+        fault_tolerance = FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=100, heartbeat_timeout_secs=3)
+        distribution = STRATEGIES["multi_worker_mirrored"]
         temporary = folder / "temporary"
         temporary.mkdir()
         refused = ""
-        if how == "temporary":
+        if mode == "temporary":
             mount("-t", "tmpfs", "-o", "size=400k", "tmpfs", str(temporary))
-            cluster.folder = temporary  # of the job document, the reports and the logs
+            cluster.folder = temporary  # for the job document, the reports and the logs
         result = cluster.train(
-            strategy, TrainingOptions(32, epochs=20), Spoil(how, checkpoints, temporary), recovery=recovery
+            distribution, TrainingOptions(32, epochs=20), Spoil(mode, checkpoints, temporary), recovery=fault_tolerance
         )
         free = shutil.disk_usage(temporary).free
-        if how == "temporary":
+        if mode == "temporary":
             try:
                 (temporary / "job.json").unlink()
                 fill(temporary)
-                cluster.train(strategy)
+                cluster.train(distribution)
             except TrainingError as error:
                 refused = str(error)
         state = json.loads((Path(checkpoints) / "state.json").read_text())

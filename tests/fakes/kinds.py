@@ -1,4 +1,7 @@
-"""Models of every kind that the oracle compares with `fit`; each function is a `build_model`."""
+"""Defines a model of each kind that the oracle compares with `fit`.
+
+Each public function is a `build_model`.
+"""
 
 import tensorflow as tf
 
@@ -7,9 +10,9 @@ from tfx_distribute.trainer_module import Task
 _keras_3 = tf.keras.Model.__module__.startswith("keras.")
 
 
-def _network(*, head=1, **of_hidden):
+def _network(*, head=1, **hidden_options):
     x = tf.keras.Input((4,), name="x")
-    hidden = tf.keras.layers.Dense(6, activation="tanh", **of_hidden)(x)
+    hidden = tf.keras.layers.Dense(6, activation="tanh", **hidden_options)(x)
     return {"x": x}, tf.keras.layers.Dense(head)(hidden)
 
 
@@ -56,7 +59,7 @@ def embedding_masked(context):
 
 
 class _Rows(tf.keras.layers.Layer):
-    """Looks rows of a table up, or multiplies it by ones and zeros, which has a dense gradient."""
+    """Looks up rows of a table, or computes the same with a dense gradient."""
 
     def __init__(self, dense):
         super().__init__()
@@ -88,7 +91,7 @@ def adam_on_a_dense_table(context):
 
 
 class _Table(tf.keras.Model):
-    """The mean row of a variable number of ids."""
+    """Computes the mean row of a variable number of ids."""
 
     def __init__(self, feature, size=20):
         super().__init__(name="mean_of_rows")
@@ -100,9 +103,9 @@ class _Table(tf.keras.Model):
         ids = features[self.feature]
         if isinstance(ids, tf.SparseTensor):
             padded = tf.sparse.to_dense(ids, default_value=-1)
-            there = tf.cast(padded >= 0, tf.float32)[:, :, tf.newaxis]
-            rows = self.table(tf.maximum(padded, tf.zeros([], padded.dtype))) * there
-            mean = tf.reduce_sum(rows, 1) / (tf.reduce_sum(there, 1) + 1.0)
+            is_id = tf.cast(padded >= 0, tf.float32)[:, :, tf.newaxis]
+            rows = self.table(tf.maximum(padded, tf.zeros([], padded.dtype))) * is_id
+            mean = tf.reduce_sum(rows, 1) / (tf.reduce_sum(is_id, 1) + 1.0)
         else:
             rows = ids.with_flat_values(self.table(ids.flat_values))
             mean = tf.reduce_sum(rows, 1) / (tf.cast(ids.row_lengths(), tf.float32)[:, tf.newaxis] + 1.0)
@@ -118,7 +121,7 @@ def embedding_ragged(context):
 
 
 def embedding_large(context):
-    """A table that is too large to be summed whole."""
+    """Uses a table that is too large to be summed as a dense gradient."""
     return _compiled(_Table("words", 300_000))
 
 
@@ -163,15 +166,18 @@ def use_ema(context):
 
 
 class _Spike(tf.keras.layers.Layer):
-    """Adds nothing to its input but, where `spike` is set, a gradient that overflows once it is scaled."""
+    """Adds nothing to its input; if `spike` is set, adds a gradient that overflows.
+
+    The gradient overflows once a loss scale multiplies it.
+    """
 
     def build(self, shape):
-        self.by = self.add_weight(name="by", shape=(), initializer="zeros")
+        self.factor = self.add_weight(name="by", shape=(), initializer="zeros")
 
     def call(self, inputs):
         values, spike = inputs
-        by = tf.convert_to_tensor(self.by)
-        return values + 1e30 * spike * (by - tf.stop_gradient(by))
+        factor = tf.convert_to_tensor(self.factor)
+        return values + 1e30 * spike * (factor - tf.stop_gradient(factor))
 
 
 def loss_scale_overflow(context):
@@ -225,7 +231,7 @@ class _OwnLoss(tf.keras.Model):
 
 
 def two_outputs(context):
-    """Two outputs and one label: a loss of one's own, as `fit` needs too."""
+    """Has two outputs and one label, which needs a custom loss under `fit`, too."""
     inputs, output = _network()
     model = _OwnLoss(inputs, [output, tf.keras.layers.Dense(1)(output)], name="own_loss")
     model.compile(_sgd(), jit_compile=False)
@@ -288,7 +294,7 @@ def task_with_loss_object(context):
 
 
 def clipped(context):
-    """Clipped by the loop instead of the optimizer; see `SCHEDULES`."""
+    """Is clipped by the loop instead of the optimizer; see `OPTIONS`."""
     return dense(context)
 
 
@@ -304,36 +310,45 @@ def accumulated_rows(context):
     return embedding_sparse(context)
 
 
-# What is peculiar to a kind, as the oracle needs to know it.
-REFERENCES = {  # the model for `fit`, where that is another
-    "task": "dense",  # `fit` knows no task, no clipping by the loop, and accumulates in its own way
+# Exceptions for single kinds.
+
+# The kind to train with `fit` instead. `fit` has no tasks and no clipping by the loop,
+# and accumulates differently.
+REFERENCES = {
+    "task": "dense",
     "task_with_loss_object": "dense",
     "clipped": "global_clipnorm",
-    "adam_with_repeated_rows": "adam_on_a_dense_table",  # which Keras 3 gets wrong under `fit`
+    "adam_with_repeated_rows": "adam_on_a_dense_table",  # under `fit`, Keras 3 trains repeated rows incorrectly
     "accumulated": "dense",
     "accumulated_sum": "sum_loss",
     "accumulated_rows": "embedding_sparse",
 }
-SCHEDULES = {  # changes of the training's schedule
+# Training options that differ from those of the other kinds.
+OPTIONS = {
     "clipped": {"global_clipnorm": 0.1},
     "accumulated": {"gradient_accumulation_steps": 2},
     "accumulated_sum": {"gradient_accumulation_steps": 2},
     "accumulated_rows": {"gradient_accumulation_steps": 2},
-    # Replicas cannot weigh batches of different sizes in a step of the module's own, or in a metric that is a scalar.
+    # The user's own step and a scalar metric cannot weight replicas whose batches have
+    # different sizes.
     "scalar_loss": {"drop_remainder": True},
     "own_steps": {"drop_remainder": True},
     "own_metrics": {"drop_remainder": True},
 }
-NOISY = {"dropout"}  # compared with an uninterrupted training, since random numbers differ from those under `fit`
-# Logs that are not compared: of an own step `fit` shows the last and the loop the mean; and replicas whose batches differ
-# by an example weigh the sums, and the scalars, of an evaluation alike.
-LOGS = {
+# Kinds that are compared with an uninterrupted training by the loop, because `fit`
+# draws other random numbers.
+NOISY = {"dropout"}
+# Logs that are not compared. Of a value that the user's own step logs, `fit` shows the
+# last one and the loop the mean. Sums and scalars of an evaluation have the same weight
+# on all replicas, even if their batches differ by an example.
+IGNORED_LOGS = {
     "own_steps": {"own_loss", "val_own_loss"},
     "sum_loss": {"val_loss"},
     "accumulated_sum": {"val_loss"},
     "scalar_loss": {"val_loss", "val_error"},
 }
-MORE_LOGS = {"two_outputs": {"loss", "val_loss"}}  # that Keras 2 drops, where a loss of the module's own has no metric
+# Logs that Keras 2 lacks under `fit`, because a custom loss has no metric.
+EXTRA_LOGS = {"two_outputs": {"loss", "val_loss"}}
 KINDS = [
     name
     for name, value in list(globals().items())

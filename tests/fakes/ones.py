@@ -1,4 +1,4 @@
-"""The smallest training there is: one weight, and examples that are all ones."""
+"""Provides a minimal training: one weight, and examples that are all ones."""
 
 import tensorflow as tf
 
@@ -8,12 +8,12 @@ from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, 
 
 
 class Ones(InputPipeline):
-    """Ones, without end."""
+    """Yields batches of ones without end."""
 
     def __init__(self):
-        schedule = TrainingOptions(2, epochs=1)
+        options = TrainingOptions(2, epochs=1)
         data = TrainingData(Split((), 2), None, "y", None, None)
-        super().__init__(data, None, schedule, InputOptions(), make_plan(schedule, 2, 1), readers=1, batches=1)
+        super().__init__(data, None, options, InputOptions(), make_plan(options, 2, 1), readers=1, batches=1)
 
     def train(self, context, first_step=0):
         return tf.data.Dataset.from_tensors(((tf.ones([2, 1]), tf.ones([2, 1])), 1.0)).repeat()

@@ -1,10 +1,15 @@
-"""Trains models of all kinds with Keras's `fit` and with the loop, on the same examples in the same order.
+"""Compares models that are trained with Keras's `fit` and with the loop.
 
-    python tests/fakes/oracle.py --keras 2 --strategies default,mirrored --kinds dense,embedding --out FILE
+    python tests/fakes/oracle.py --keras 2 --strategies default,mirrored \\
+        --kinds dense,embedding --out FILE
 
-Imports TensorFlow once, forks a process for each task of each strategy, and writes one JSON object: for each cell
-`kind/strategy/how` the largest differences, or the error. `many` takes as many steps a call as it likes; `resumed` takes one
-step a call, fails in the middle of the second epoch, and goes on from the saved state in a new model.
+Both see the same examples in the same order. Imports TensorFlow once, forks a process
+for each task of each strategy, and writes one JSON object: for each cell
+`kind/strategy/how`, the largest differences, or the error. The values of `how` are:
+
+* `many`: any number of steps in each TensorFlow call.
+* `resumed`: one step in each call. Training fails at the end of the second epoch and
+  resumes from the saved state, in the middle of that epoch, with a new model.
 """
 
 import argparse
@@ -22,19 +27,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 STRATEGIES = ("default", "mirrored", "multi_worker_mirrored")
-EPOCHS, BATCH, SAVED_EVERY = 3, 8, 5  # steps: in the middle of the second epoch
+EPOCHS, BATCH = 3, 8
+SAVED_EVERY = 5  # training steps; the last save is in the middle of the second epoch
 LIMIT_SECONDS = 800.0  # for all cells of a strategy
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One cell.
+    """The result of one cell.
 
     Attributes:
-      weights: The largest difference of a weight from that under `fit`, relative to the largest weight.
+      weights: The largest difference of a weight from that under `fit`, relative to the
+        largest weight.
       logs: The largest relative difference of a logged value.
-      trace: The first difference between the two traces of callbacks; empty where they are equal.
-      error: What was raised, if anything.
+      trace: The first difference between the two traces of callbacks; empty if they are
+        equal.
+      error: The error that was raised, or empty.
     """
 
     weights: float = 0.0
@@ -48,65 +56,74 @@ class InterruptionError(Exception):
 
 
 def make_trace(batches: bool, fails_after_epoch: int | None = None):
-    """A callback that writes down what it hears of, and may fail at the end of an epoch."""
+    """Returns a callback that records the calls of its hooks.
+
+    Args:
+      batches: True to record batch hooks as well.
+      fails_after_epoch: Number of an epoch at whose end the callback raises
+        `InterruptionError`, if any.
+    """
     import tensorflow as tf
 
     class Trace(tf.keras.callbacks.Callback):
         def __init__(self):
             super().__init__()
-            self.__dict__["heard"] = []
+            self.__dict__["calls"] = []
             self.__dict__["epochs"] = {}
 
         def on_train_begin(self, logs=None):
-            self.heard.append(("train begin",))
+            self.calls.append(("train begin",))
 
         def on_train_end(self, logs=None):
-            self.heard.append(("train end",))
+            self.calls.append(("train end",))
 
         def on_epoch_begin(self, epoch, logs=None):
-            self.heard.append(("epoch begin", epoch))
+            self.calls.append(("epoch begin", epoch))
 
         def on_epoch_end(self, epoch, logs=None):
             if epoch == fails_after_epoch:
                 raise InterruptionError
-            self.heard.append(("epoch end", epoch, sorted(logs)))
+            self.calls.append(("epoch end", epoch, sorted(logs)))
             self.epochs[epoch] = {name: float(value) for name, value in logs.items()}
 
         def on_test_begin(self, logs=None):
-            self.heard.append(("test begin",))
+            self.calls.append(("test begin",))
 
         def on_test_end(self, logs=None):
-            self.heard.append(("test end",))
+            self.calls.append(("test end",))
 
     class BatchTrace(Trace):
         def on_train_batch_begin(self, batch, logs=None):
-            self.heard.append(("train batch begin", batch))
+            self.calls.append(("train batch begin", batch))
 
         def on_train_batch_end(self, batch, logs=None):
-            self.heard.append(("train batch end", batch))
+            self.calls.append(("train batch end", batch))
 
         def on_test_batch_begin(self, batch, logs=None):
-            self.heard.append(("test batch begin", batch))
+            self.calls.append(("test batch begin", batch))
 
         def on_test_batch_end(self, batch, logs=None):
-            self.heard.append(("test batch end", batch))
+            self.calls.append(("test batch end", batch))
 
     return (BatchTrace if batches else Trace)()
 
 
-def halving():
-    """A learning rate that follows from the one before: setting it twice shows."""
+def make_decay():
+    """Returns a callback that derives each learning rate from the previous one.
+
+    If a rate is set twice, the results differ.
+    """
     import tensorflow as tf
 
     return tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.7)
 
 
 def callbacks(kind: str, trace) -> list:
-    return [trace] if kind == "schedule" else [trace, halving()]
+    return [trace] if kind == "schedule" else [trace, make_decay()]
 
 
 class Cells:
-    """Trains the cells of one process of one strategy."""
+    """Trains the cells of one strategy in one of its processes."""
 
     def __init__(self, data, keras_version: int, distribution, strategy, is_chief: bool, folder: Path):
         self.data, self.keras, self.folder = data, keras_version, folder
@@ -124,7 +141,7 @@ class Cells:
         )
 
         folder = self.folder / name
-        changes = kinds.SCHEDULES.get(kind, {})
+        changes = kinds.OPTIONS.get(kind, {})
         batch //= changes.get("gradient_accumulation_steps", 1)
         return TrainingJob(
             UserModule(f"kinds.{kind}", (str(Path(__file__).parent),)),
@@ -136,7 +153,7 @@ class Cells:
         )
 
     def fit(self, kind: str):
-        """Weights, and what a callback heard, under `fit` on one device."""
+        """Trains with `fit` on one device; returns weights, traced calls and logs."""
         import kinds
         import tensorflow as tf
 
@@ -150,36 +167,39 @@ class Cells:
         features = Features(self.data)
         plan = make_plan(job.schedule, self.data.train.num_examples, 1)
         model = model_builder.build(job, model_builder.make_context(job, features, plan, True)).model
-        feed = InputPipeline(self.data, features, job.schedule, job.reading, plan, readers=1, batches=1)
+        input_pipeline = InputPipeline(self.data, features, job.schedule, job.reading, plan, readers=1, batches=1)
         names = features.inputs().keys() if isinstance(model, kinds._Table) else input_names(model, set(features.inputs()))
-        reads = lambda x, *rest: ({name: x[name] for name in names}, *rest)  # noqa: E731
-        evaluated = feed.evaluation(tf.distribute.InputContext(), 1).take(feed.eval_steps(1))
+        select_inputs = lambda x, *rest: ({name: x[name] for name in names}, *rest)  # noqa: E731
+        evaluation = input_pipeline.evaluation(tf.distribute.InputContext(), 1).take(input_pipeline.eval_steps(1))
         trace = make_trace(batches=True)
         model.fit(
-            feed.train(tf.distribute.InputContext()).map(lambda batch, share: reads(*batch)),
+            input_pipeline.train(tf.distribute.InputContext()).map(lambda batch, share: select_inputs(*batch)),
             epochs=EPOCHS,
             steps_per_epoch=plan.steps_per_epoch,
-            validation_data=evaluated.map(lambda *batch: reads(*(batch[0] if isinstance(batch[0], tuple) else batch))),
+            validation_data=evaluation.map(
+                lambda *batch: select_inputs(*(batch[0] if isinstance(batch[0], tuple) else batch))
+            ),
             callbacks=callbacks(kind, trace),
             verbose=0,
         )
-        return model.get_weights(), trace.heard, trace.epochs
+        return model.get_weights(), trace.calls, trace.epochs
 
     def loop(self, kind: str, how: str, batches: bool, fails_after_epoch: int | None = None):
-        """The same under the loop."""
+        """Trains with the loop; returns the same as `fit`."""
         from tfx_distribute.trainer_module.data.feature_specs import Features
         from tfx_distribute.trainer_module.lifecycle.progress import Reporter
         from tfx_distribute.trainer_module.training import loop
 
         job = self.job(kind, BATCH // self.strategy.num_replicas_in_sync, f"{kind}-{how}")
         trace = make_trace(batches, fails_after_epoch)
-        loaded = sys.modules["kinds"]
-        loaded.callbacks = lambda context: callbacks(kind, trace)
+        user_module = sys.modules["kinds"]
+        user_module.callbacks = lambda context: callbacks(kind, trace)
         reporter = Reporter(os.devnull)
         model, _ = loop.train(job, self.data, Features(self.data), self.strategy, reporter, self.is_chief)
-        return model.get_weights(), trace.heard, trace.epochs
+        return model.get_weights(), trace.calls, trace.epochs
 
     def compare(self, kind: str, how: str, expected) -> Outcome:
+        """Trains one cell with the loop and compares it with what is expected."""
         batches = how == "resumed"
         if how == "resumed":
             try:
@@ -191,42 +211,68 @@ class Cells:
         return differences(expected, self.loop(kind, how, batches), kind, how)
 
 
-def differences(expected, seen, kind: str, how: str) -> Outcome:
+def differences(expected, actual, kind: str, how: str) -> Outcome:
+    """Compares the weights, logs and traced calls of two trainings of one cell."""
     import kinds
     import numpy as np
 
-    (wanted, calls, wanted_logs), (weights, heard, seen_logs) = expected, seen
-    if [w.shape for w in wanted] != [w.shape for w in weights]:
-        return Outcome(error=f"{[w.shape for w in weights]} are the weights, not {[w.shape for w in wanted]}")
-    if not all(np.isfinite(w).all() for w in (*wanted, *weights)):
-        return Outcome(error="weights that are not finite")
-    largest = max(float(np.max(np.abs(w))) for w in wanted)
-    apart = max(float(np.max(np.abs(a - b))) for a, b in zip(wanted, weights, strict=True))
-    logs = 0.0
-    for epoch, values in seen_logs.items():
-        for name, value in values.items():
-            if name in wanted_logs[epoch] and name not in kinds.LOGS.get(kind, ()):
-                other = wanted_logs[epoch][name]
-                off = abs(value - other) / max(abs(other), 1e-3)
-                logs = max(logs, off if np.isfinite(value) else 1e9)
-    more = kinds.MORE_LOGS.get(kind, set())
-    calls, heard = ([(*call[:2], *(sorted(set(logs) - more) for logs in call[2:])) for call in c] for c in (calls, heard))
-    if "gradient_accumulation_steps" in kinds.SCHEDULES.get(kind, ()):  # a batch of an evaluation is smaller, too
-        calls, heard = ([call for call in c if not call[0].startswith("test batch")] for c in (calls, heard))
+    (expected_weights, expected_calls, expected_logs), (weights, calls, logs) = expected, actual
+    if [w.shape for w in expected_weights] != [w.shape for w in weights]:
+        return Outcome(error=f"the weights are {[w.shape for w in weights]}, not {[w.shape for w in expected_weights]}")
+    if not all(np.isfinite(w).all() for w in (*expected_weights, *weights)):
+        return Outcome(error="some weights are not finite")
+    largest_weight = max(float(np.max(np.abs(w))) for w in expected_weights)
+    weight_difference = max(float(np.max(np.abs(a - b))) for a, b in zip(expected_weights, weights, strict=True))
+    log_difference = compare_logs(expected_logs, logs, kinds.IGNORED_LOGS.get(kind, ()))
+    extra_logs = kinds.EXTRA_LOGS.get(kind, set())
+    expected_calls, calls = (
+        [(*call[:2], *(sorted(set(names) - extra_logs) for names in call[2:])) for call in both]
+        for both in (expected_calls, calls)
+    )
+    if "gradient_accumulation_steps" in kinds.OPTIONS.get(kind, ()):  # evaluation batches are smaller, too
+        expected_calls, calls = (
+            [call for call in both if not call[0].startswith("test batch")] for both in (expected_calls, calls)
+        )
     if how == "many":
-        calls = [call for call in calls if "batch" not in call[0]]
-    if how == "resumed":  # what comes after the saved step: its epoch begins once more
-        again, second = [("train begin",), ("epoch begin", 1)], calls.index(("epoch begin", 1))
-        steps_per_epoch = sum(call[0] == "train batch begin" for call in calls[:second])
-        begin = calls.index(("train batch begin", SAVED_EVERY - steps_per_epoch), second)
-        calls = again + calls[begin:]
-    where = next((n for n, (a, b) in enumerate(zip(calls, heard, strict=False)) if a != b), min(len(calls), len(heard)))
-    told = "" if calls == heard else f"{where}: {heard[where : where + 2]} for {calls[where : where + 2]}"
-    return Outcome(apart / largest, logs, told)
+        expected_calls = [call for call in expected_calls if "batch" not in call[0]]
+    if how == "resumed":
+        expected_calls = calls_after_resuming(expected_calls)
+    if calls == expected_calls:
+        trace = ""
+    else:
+        pairs = enumerate(zip(expected_calls, calls, strict=False))
+        index = next((n for n, (a, b) in pairs if a != b), min(len(expected_calls), len(calls)))
+        trace = f"{index}: {calls[index : index + 2]} instead of {expected_calls[index : index + 2]}"
+    return Outcome(weight_difference / largest_weight, log_difference, trace)
+
+
+def compare_logs(expected_logs, logs, ignored_names) -> float:
+    """Returns the largest relative difference of a logged value in any epoch."""
+    import numpy as np
+
+    largest = 0.0
+    for epoch, values in logs.items():
+        for name, value in values.items():
+            if name in expected_logs[epoch] and name not in ignored_names:
+                expected = expected_logs[epoch][name]
+                difference = abs(value - expected) / max(abs(expected), 1e-3)
+                largest = max(largest, difference if np.isfinite(value) else 1e9)
+    return largest
+
+
+def calls_after_resuming(calls: list) -> list:
+    """Returns the calls of a training that resumes from the last save.
+
+    The epoch of the save begins again, but only its remaining batches follow.
+    """
+    second_epoch = calls.index(("epoch begin", 1))
+    steps_per_epoch = sum(call[0] == "train batch begin" for call in calls[:second_epoch])
+    first_new = calls.index(("train batch begin", SAVED_EVERY - steps_per_epoch), second_epoch)
+    return [("train begin",), ("epoch begin", 1), *calls[first_new:]]
 
 
 def run_fit(keras_version: int, kind_names: list[str], data, folder: Path) -> None:
-    """Writes what `fit` makes of each kind."""
+    """Trains each kind with `fit` and writes the results to files."""
     import kinds
     import tensorflow as tf
 
@@ -246,7 +292,7 @@ def run_fit(keras_version: int, kind_names: list[str], data, folder: Path) -> No
 
 
 def run_task(keras_version: int, strategy_name: str, kind_names: list[str], data, folder: Path, ports: list[int], task: int):
-    """Trains all cells of a strategy in this process, which is one of the strategy's."""
+    """Trains all cells of a strategy in this process, which is one of its tasks."""
     import kinds
 
     from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -282,7 +328,7 @@ def run_task(keras_version: int, strategy_name: str, kind_names: list[str], data
 
 
 def fork(function, *arguments) -> int:
-    """Runs a function in a fork; returns its process id."""
+    """Runs a function in a forked process; returns the process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -299,7 +345,7 @@ def fork(function, *arguments) -> int:
 
 
 def wait(pids: list[int]) -> None:
-    """Waits for forks, and ends those that take too long or have lost another."""
+    """Waits for forked processes; kills those still running after `LIMIT_SECONDS`."""
     deadline = time.monotonic() + LIMIT_SECONDS
     while pids and time.monotonic() < deadline:
         pids = [pid for pid in pids if not os.waitpid(pid, os.WNOHANG)[0]]
@@ -335,24 +381,27 @@ def main() -> None:
 
     _ = process
     faulthandler.register(signal.SIGUSR1)
-    tf.get_logger().setLevel("ERROR")  # each training traces functions of its own
+    tf.get_logger().setLevel("ERROR")  # suppresses warnings about retracing: each training traces its own functions
     kind_names = arguments.kinds.split(",") if arguments.kinds else kinds.KINDS
     results = {}
     with tempfile.TemporaryDirectory(prefix="oracle-") as name:
         folder = Path(name)
-        data = write_examples_apart(folder)
+        data = write_examples_in_fork(folder)
         wait([fork(run_fit, arguments.keras, kind_names, data, folder)])
         for strategy in arguments.strategies.split(","):
             ports = free_ports(2) if strategy == "multi_worker_mirrored" else []
-            given = (arguments.keras, strategy, kind_names, data, folder, ports)
-            wait([fork(run_task, *given, task) for task in range(len(ports) or 1)])
-            written = folder / f"{strategy}.json"
-            results.update(json.loads(written.read_text()) if written.exists() else {})
+            cells = (arguments.keras, strategy, kind_names, data, folder, ports)
+            wait([fork(run_task, *cells, task) for task in range(len(ports) or 1)])
+            results_file = folder / f"{strategy}.json"
+            results.update(json.loads(results_file.read_text()) if results_file.exists() else {})
     Path(arguments.out).write_text(json.dumps(results, indent=1))
 
 
-def write_examples_apart(folder: Path):
-    """`write_examples` in a process of its own: the forks need a TensorFlow that has run no operation."""
+def write_examples_in_fork(folder: Path):
+    """Calls `write_examples` in a forked process.
+
+    Later forks need a TensorFlow that has not run any operation in this one.
+    """
     from oracle_examples import write_examples
     from pydantic import TypeAdapter
 

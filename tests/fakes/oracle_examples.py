@@ -6,7 +6,10 @@ EXAMPLES = {"train": 26, "eval": 13}
 
 
 def write_examples(folder: Path):
-    """Examples with dense, sparse and ragged features; the number of ids in an example differs a lot."""
+    """Writes examples with dense, sparse and ragged features, and their schema.
+
+    The number of ids varies a lot from example to example.
+    """
     import numpy as np
     import tensorflow as tf
 
@@ -25,9 +28,9 @@ def write_examples(folder: Path):
             "words": tf.train.Int64List(value=random.integers(0, 20, number % 7)),
             "rows": tf.train.Int64List(value=random.integers(0, 20, number % 5)),
         }
-        kinds = {"ids": "int64_list", "words": "int64_list", "rows": "int64_list"}
-        made = {name: tf.train.Feature(**{kinds.get(name, "float_list"): value}) for name, value in features.items()}
-        return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+        list_types = {"ids": "int64_list", "words": "int64_list", "rows": "int64_list"}
+        feature = {name: tf.train.Feature(**{list_types.get(name, "float_list"): value}) for name, value in features.items()}
+        return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
     splits = {}
     for name, count in EXAMPLES.items():

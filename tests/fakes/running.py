@@ -1,4 +1,4 @@
-"""What tests ask of running processes."""
+"""Inspects running processes, for tests."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ def is_running(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The running processes that a process has started."""
+    """Returns the running child processes of a process."""
     out = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout  # noqa: S607
     return [child for child in map(int, out.split()) if is_running(child)]
 
@@ -24,16 +24,19 @@ def children(pid: int) -> list[int]:
 def wait_until(condition, seconds=20.0):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"still not true after {seconds} s"
         time.sleep(0.05)
 
 
 def listening(pids: list[int]) -> list[str]:
-    """The addresses that processes listen on, as the kernel writes them: hexadecimal, `address:port`."""
+    """Returns the addresses that processes listen on.
+
+    In the kernel's notation: hexadecimal `address:port`.
+    """
     inodes = set()
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # closed in the meantime
                 target = os.readlink(descriptor)
                 if target.startswith("socket:["):
                     inodes.add(target[len("socket:[") : -1])

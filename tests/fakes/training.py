@@ -1,4 +1,7 @@
-"""Digits as examples, and a training cluster on them: for tests, and for whatever else trains again and again."""
+"""Provides the digits as examples, and a cluster that trains on them.
+
+For tests, benchmarks and the soak test.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,13 +29,16 @@ feature { name: "digit" type: INT presence { min_fraction: 1 } shape { dim { siz
 
 
 def write_digits(folder: Path) -> TrainingData:
-    """The digits that scikit-learn carries as TFRecords, 1,400 to train on and 397 held out, with a schema."""
+    """Writes scikit-learn's digits as TFRecords, with a schema.
+
+    1,400 are for training, 397 are held out.
+    """
     import numpy as np
     import tensorflow as tf
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    # They come in the order of their writers.
+    # scikit-learn has them in the order of their writers.
     order = np.random.default_rng(0).permutation(len(digits.target))
 
     def write(name: str, rows: np.ndarray) -> Split:
@@ -61,8 +67,10 @@ class TrainingCluster:
     """Trains jobs as processes on loopback, as the Trainer does.
 
     Attributes:
-      job: The job that is trained, but for what a call changes.
-      reports: What the processes of the last training said of themselves.
+      job: The job to train; arguments of `train` override its fields.
+      folder: Folder for logs and other files.
+      server: The fork server to use, or None.
+      reports: Reports of the processes of the last training.
     """
 
     job: TrainingJob
@@ -78,6 +86,15 @@ class TrainingCluster:
         base_port: int = 0,
         **changes: object,
     ) -> TrainingResult:
+        """Trains the job and returns the result.
+
+        Args:
+          distribution: Replaces that of the job.
+          schedule: Replaces that of the job.
+          on_progress: Called with each report.
+          base_port: First port of the cluster; 0 to choose free ports.
+          **changes: Other fields of the job to replace.
+        """
         from tfx_distribute.components.launchers.local import launcher as local_launcher
 
         self.reports.clear()
@@ -112,7 +129,7 @@ class TrainingCluster:
 
 
 def digits_cluster(folder: Path, digits: TrainingData, server: object) -> TrainingCluster:
-    """A training cluster on the digits with the example's model."""
+    """Returns a cluster that trains the example's model on the digits."""
     job = TrainingJob(
         module=UserModule("model.build_model", (str(EXAMPLES / "digits"),)),
         data=digits,

@@ -1,4 +1,4 @@
-"""Keeps AutoGraph out of Keras 2's own code, and in the user's code that Keras calls."""
+"""Exempts the code of Keras 2 from AutoGraph, but not user code that Keras calls."""
 
 import functools
 import inspect
@@ -10,19 +10,23 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.training.model_adapters import is_keras_3
 
-# Methods that Keras itself passes to AutoGraph before it calls them.
+# Keras passes these methods to AutoGraph itself before it calls them.
 _CONVERTED_BY_KERAS = {"call", "update_state", "result"}
 
 
 def exempt_tf_keras() -> None:
     """Stops AutoGraph from converting `tf_keras`, as it already leaves `keras` alone.
 
-    TensorFlow 2.16 converts the inside of tf_keras at the first batch, which takes about ten seconds and changes nothing;
-    from 2.21 on it has this rule itself. AutoGraph still converts methods of the user's subclasses, though Keras calls them.
-    A function of the user's that Keras calls, such as an activation, ends the exemption, since it cannot be wrapped: saved
-    models refer to it. To be called before the user's module is imported.
+    TensorFlow 2.16 converts the inside of tf_keras at the first batch, which takes
+    about ten seconds and changes nothing; TensorFlow 2.21 and later have this rule
+    themselves. AutoGraph still converts methods of the user's subclasses, even though
+    Keras calls them. A user's function that Keras calls, such as an activation, ends
+    the exemption: it cannot be wrapped, because saved models refer to it.
 
-    The list of rules is private, so it is used only where it looks as expected.
+    Call this before the user's module is imported.
+
+    AutoGraph's list of rules is private, so it is changed only if it looks as
+    expected.
     """
     if is_keras_3():
         return
@@ -49,15 +53,15 @@ def exempt_tf_keras() -> None:
     for base in bases:
         _convert_subclasses(base)
 
-    def end_exemption(*arguments: Any, **named: Any) -> None:
-        for value in (*arguments, *named.values()):
+    def end_exemption(*arguments: Any, **keyword_arguments: Any) -> None:
+        for value in (*arguments, *keyword_arguments.values()):
             function = value.func if isinstance(value, functools.partial) else value
             if callable(function) and not isinstance(function, bases) and not _is_library(function.__module__):
                 config.CONVERSION_RULES = rules
 
     for getter in (tf.keras.activations.get, tf.keras.constraints.get, tf.keras.regularizers.get):
-        _call_first(sys.modules[getter.__module__], "get", end_exemption)
-    _call_first(tf.keras.layers.Lambda, "__init__", end_exemption)
+        _add_hook(sys.modules[getter.__module__], "get", end_exemption)
+    _add_hook(tf.keras.layers.Lambda, "__init__", end_exemption)
 
 
 def _is_library(module: str) -> bool:
@@ -65,7 +69,7 @@ def _is_library(module: str) -> bool:
 
 
 def _convert_subclasses(base: type) -> None:
-    """Makes AutoGraph convert the methods by which the user's subclasses of a Keras class override Keras's."""
+    """Makes AutoGraph convert Keras methods that the user's subclasses override."""
 
     def __init_subclass__(cls: type, **arguments: Any) -> None:  # noqa: N807
         super(base, cls).__init_subclass__(**arguments)  # type: ignore[arg-type]  # base is a class
@@ -79,36 +83,45 @@ def _convert_overrides(cls: type) -> None:
     names = {name for owner in cls.__mro__ if _is_library(owner.__module__) for name in vars(owner)}
     for name in names - _CONVERTED_BY_KERAS:
         method = inspect.getattr_static(cls, name)
-        special = name.startswith("__") and name != "__call__"
+        is_special = name.startswith("__") and name != "__call__"
         if (
             inspect.isfunction(method)
-            and not special
+            and not is_special
             and not _is_library(method.__module__)
             and method.__module__ != __name__
         ):
-            setattr(cls, name, _converted(method))
+            setattr(cls, name, _convert_when_called(method))
 
 
-def _converted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a method that AutoGraph converts where it converts at all, whichever code calls it."""
+def _convert_when_called(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a method so that AutoGraph converts it even when exempt code calls it.
 
-    # Its module stays this one, which AutoGraph leaves alone.
+    Where AutoGraph is off, it stays off.
+    """
+
+    # The wrapper keeps this module as its `__module__`, which AutoGraph leaves alone.
     @functools.wraps(method, assigned=("__name__", "__qualname__", "__doc__"))
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: Any, **keyword_arguments: Any) -> Any:
         status = tf.__internal__.autograph.control_status_ctx()
         convert = tf.__internal__.autograph.tf_convert
-        return convert(method, status, convert_by_default=False)(*arguments, **named)
+        return convert(method, status, convert_by_default=False)(*arguments, **keyword_arguments)
 
     return call
 
 
-def _call_first(owner: Any, name: str, first: Callable[..., None]) -> None:
-    """Calls `first` with the same arguments whenever a function of a module or class is called."""
+def _add_hook(owner: Any, name: str, hook: Callable[..., None]) -> None:
+    """Calls `hook` with the same arguments before each call of a function.
+
+    Args:
+      owner: The module or class that has the function.
+      name: Name of the function.
+      hook: What to call first.
+    """
     function = getattr(owner, name)
 
     @functools.wraps(function)
-    def call(*arguments: Any, **named: Any) -> Any:
-        first(*arguments, **named)
-        return function(*arguments, **named)
+    def call(*arguments: Any, **keyword_arguments: Any) -> Any:
+        hook(*arguments, **keyword_arguments)
+        return function(*arguments, **keyword_arguments)
 
     setattr(owner, name, call)

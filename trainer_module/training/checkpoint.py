@@ -1,7 +1,9 @@
-"""The state of training, saved again and again under the identity of the run's inputs, and taken up by the next try.
+"""Saves the state of training, so that the next try of the same run can resume from it.
 
-A state is a TensorFlow checkpoint, the plain values of the callbacks, and a document that names both. The document is
-replaced in one step, when everything else is there: whoever is killed in the middle of a save leaves the state before.
+A state consists of a TensorFlow checkpoint, the plain values of the callbacks, and a
+JSON document that names both. The document is replaced atomically after everything else
+is written, so a process that is killed in the middle of a save leaves the previous
+state intact.
 """
 
 import collections
@@ -24,21 +26,24 @@ from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter
 
 STATE_FILE = "state.json"
 PREFIX = "step-"
-# Where saves are a matter of time alone, the first comes this soon, the next ones after twice as long each, up to
-# `save_checkpoints_secs`: a training that is struck in its first minute has something to continue from, too.
+# If saves depend on time only, the first one comes this soon. Each interval after it is
+# twice as long, up to `save_checkpoints_secs`. This way even a training that fails in
+# its first minute has something to resume from.
 FIRST_SAVE_SECONDS = 5.0
-MAX_SAVING_SHARE = 0.1  # of the time until then that a save may take for the next one to come sooner
+# A save may take at most this share of the interval before the next one; if it takes
+# longer, the interval grows.
+MAX_SAVING_SHARE = 0.1
 _PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where training is.
+    """A position in a training.
 
     Attributes:
-      epoch: Number of the epoch, from 0.
-      step_of_epoch: Training steps of it that were taken.
-      step: Training steps that were taken in all.
+      epoch: Number of the current epoch, from 0.
+      step_of_epoch: Training steps of this epoch that are done.
+      step: Training steps that are done in total.
     """
 
     epoch: int = 0
@@ -47,61 +52,76 @@ class Position:
 
 
 class Checkpoints:
-    """The saved state of one run. Every process of a strategy in step has to do the same; only the chief's files count.
+    """Saves and restores the state of one run.
+
+    If the processes of a strategy train in step, all of them have to make the same
+    calls. Only the chief's files count.
+
+        checkpoints = Checkpoints(folder, FaultTolerance(), {}, True, model_adapter, [])
+        position = checkpoints.find()
+        checkpoints.restore()
+        ...
+        if checkpoints.due(step):
+            checkpoints.save(Position(epoch, step_of_epoch, step))
 
     Args:
-      folder: Where the state lies; the same for every try, and for all processes. Empty to save none.
-      recovery: How often to save.
-      made_with: What the state depends on beside the run's inputs, name -> value, for people to read. One that was made
-        with anything else is not taken up.
-      is_chief: Whether this is the chief.
-      trained: What is trained.
-      callbacks: Callbacks that remember something.
+      folder: Folder of the state, the same for every try and for all processes. Empty
+        to save nothing.
+      fault_tolerance: How often to save.
+      made_with: Settings that the state depends on besides the run's inputs, name ->
+        value, readable by people. A state that was made with other settings is ignored.
+      is_chief: True in the chief.
+      model_adapter: The model whose state is saved.
+      callbacks: Callbacks whose attributes are saved.
 
     Attributes:
-      remark: What a person should know of the state that was found, or of the last save.
+      remark: A message for the user about the state that was found, or about the last
+        save. Empty if there is nothing to say.
     """
 
     def __init__(
         self,
         folder: str,
-        recovery: FaultTolerance,
+        fault_tolerance: FaultTolerance,
         made_with: Mapping[str, Any],
         is_chief: bool,
-        trained: ModelAdapter,
+        model_adapter: ModelAdapter,
         callbacks: Sequence[tf.keras.callbacks.Callback],
     ):
         self._folder = folder
-        self._trained = trained
-        self._callbacks = _named(callbacks)
-        self._at_first: dict[str, dict[str, Any]] = {}
+        self._model_adapter = model_adapter
+        self._callbacks = _key_callbacks(callbacks)
+        self._initial_values: dict[str, dict[str, Any]] = {}
         self._document: dict[str, Any] = {}  # of the state that was found
-        self._found: dict[str, dict[str, Any]] = {}
-        self._recovery = recovery
+        self._restored_values: dict[str, dict[str, Any]] = {}
+        self._fault_tolerance = fault_tolerance
         self._made_with = dict(made_with)
         self._is_chief = is_chief
         self._saved_step, self._saved_at = 0, time.monotonic()
-        seconds = recovery.save_checkpoints_secs
-        self._interval = seconds if recovery.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
-        self._kept = ""  # what the files of the last whole state begin with
+        seconds = fault_tolerance.save_checkpoints_secs
+        self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
+        self._last_complete_prefix = ""  # the files of the last complete state begin with this
         self.remark = ""
 
     def find(self) -> Position:
-        """Looks for a saved state that this training can continue from.
+        """Looks for a saved state that this training can resume from.
 
-        To be called after `on_train_begin`, where callbacks set themselves back.
+        Call this after `on_train_begin`, in which callbacks reset themselves.
 
         Returns:
-          Where it was saved; the very beginning where there is none, or none that goes with this run: see `remark`.
+          The position of the saved state. It is the start of training if there is no
+          state, or none that fits this run; `remark` then says why.
         """
         self._saved_at = time.monotonic()
-        self._at_first = {key: copy.deepcopy(dict(_remembered(callback))) for key, callback in self._callbacks.items()}
+        self._initial_values = {
+            key: copy.deepcopy(dict(_plain_attributes(callback))) for key, callback in self._callbacks.items()
+        }
         self._document = {}
         text = atomic_files.read(f"{self._folder}/{STATE_FILE}") if self._folder else None
         if text is None:
             return Position()
         document = json.loads(text)
-        self._kept = f"{document['checkpoint']}."
+        self._last_complete_prefix = f"{document['checkpoint']}."
         if document["made_with"] != self._made_with:
             then, now = document["made_with"], self._made_with
             changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
@@ -111,10 +131,12 @@ class Checkpoints:
         return Position(**document["position"])
 
     def restore(self) -> None:
-        """Restores the state that was found, if any: variables, and what callbacks remember.
+        """Restores the state that `find` found: variables, and attributes of callbacks.
 
-        To be called in the strategy's scope, when all variables are made; after the `on_epoch_begin` of the epoch in which
-        the state was saved. The saved state already contains what that hook did, such as a change of the learning rate.
+        Does nothing if there is none. Call this in the strategy's scope, after all
+        variables are created and after the `on_epoch_begin` of the epoch in which the
+        state was saved: the saved state already contains what that hook did, such as a
+        change of the learning rate.
 
         Raises:
           TrainingError: The state cannot be read.
@@ -128,59 +150,69 @@ class Checkpoints:
                 arrays = dict(np.load(io.BytesIO(file.read()), allow_pickle=False))
         except (tf.errors.OpError, ValueError, AssertionError, IndexError, OSError) as error:
             raise TrainingError(
-                f"the saved state {path} cannot be taken up ({str(error).strip().splitlines()[0]}); remove the folder "
+                f"the saved state {path} cannot be restored ({str(error).strip().splitlines()[0]}); remove the folder "
                 f"{self._folder} to start afresh"
             ) from error
-        self._found = {key: _joined(plain, arrays) for key, plain in self._document["callbacks"].items()}
-        for key, values in self._found.items():
+        self._restored_values = {key: _join_arrays(plain, arrays) for key, plain in self._document["callbacks"].items()}
+        for key, values in self._restored_values.items():
             for name, value in values.items() if key in self._callbacks else ():
                 setattr(self._callbacks[key], name, value)
         self._saved_step = self._document["position"]["step"]
 
     def due(self, step: int) -> bool:
-        """Whether it is time to save."""
+        """Returns True if it is time to save after `step` training steps."""
         if step == self._saved_step or not self._folder:
             return False
-        every = self._recovery.save_checkpoints_steps
+        every = self._fault_tolerance.save_checkpoints_steps
         seconds = self._interval
         return bool(
             (every and step - self._saved_step >= every) or (seconds and time.monotonic() - self._saved_at >= seconds)
         )
 
     def steps_until_due(self, step: int) -> int:
-        """Training steps until it is time to save, where that is a matter of steps; else very many."""
-        every = self._recovery.save_checkpoints_steps
+        """Returns the number of training steps until the next save.
+
+        At least 1. Very large if saves do not depend on steps.
+        """
+        every = self._fault_tolerance.save_checkpoints_steps
         return max(1, self._saved_step + every - step) if every else 1 << 62
 
     def save(self, position: Position) -> None:
-        """Saves the state; the one before is kept until this one is complete."""
+        """Saves the state; the previous one is kept until this one is complete.
+
+        Does not raise if the files cannot be written; `remark` says why.
+
+        Args:
+          position: How far training is.
+        """
         if not self._folder:
             return
-        began = time.monotonic()
-        self.remark = self._cannot_write() if self._is_chief else ""
+        started = time.monotonic()
+        self.remark = self._find_write_problem() if self._is_chief else ""
         if not self._is_chief or self.remark:
-            # Saving takes part of all processes in step: one that cannot save where it should does it elsewhere, in vain.
-            discard(lambda folder: self._checkpoint().write(f"{folder}/state"))
+            # A save in step needs every process. One that cannot write, or whose files
+            # do not count, still takes part and discards its files.
+            save_and_discard(lambda folder: self._checkpoint().write(f"{folder}/state"))
         else:
             try:
                 self._save(position)
             except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
-                self.remark = _not_saved(error)
+                self.remark = _save_problem(error)
             with contextlib.suppress(tf.errors.OpError, OSError):
-                self._tidy()
+                self._remove_other_states()
         self._saved_step, self._saved_at = position.step, time.monotonic()
-        soonest = (self._saved_at - began) / MAX_SAVING_SHARE
-        self._interval = min(max(2 * self._interval, soonest), self._recovery.save_checkpoints_secs)
+        shortest_interval = (self._saved_at - started) / MAX_SAVING_SHARE
+        self._interval = min(max(2 * self._interval, shortest_interval), self._fault_tolerance.save_checkpoints_secs)
 
-    def _cannot_write(self) -> str:
-        """Why nothing can be written to the folder; empty where it can."""
+    def _find_write_problem(self) -> str:
+        """Returns a message if the folder cannot be written to, or an empty string."""
         try:
             tf.io.gfile.makedirs(self._folder)
             with tf.io.gfile.GFile(f"{self._folder}/{PREFIX}probe", "w") as file:
                 file.write("x" * 4096)
             tf.io.gfile.remove(f"{self._folder}/{PREFIX}probe")
         except (tf.errors.OpError, OSError) as error:
-            return _not_saved(error)
+            return _save_problem(error)
         return ""
 
     def _save(self, position: Position) -> None:
@@ -190,13 +222,15 @@ class Checkpoints:
         values: dict[str, dict[str, Any]] = {}
         arrays: dict[str, np.ndarray] = {}
         for key, callback in self._callbacks.items():
-            # What it was made with belongs to its process and its run: whether this is the chief, say, or where to write.
+            # Values that the callback was constructed with belong to its process and
+            # its run, for example whether this is the chief, or a path to write to.
             changed = {
                 name: value
-                for name, value in _remembered(callback)
-                if name in self._found.get(key, {}) or not _same(value, self._at_first.get(key, {}).get(name))
+                for name, value in _plain_attributes(callback)
+                if name in self._restored_values.get(key, {})
+                or not _are_equal(value, self._initial_values.get(key, {}).get(name))
             }
-            values[key] = _divided(changed, arrays, key)
+            values[key] = _separate_arrays(changed, arrays, key)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
         with tf.io.gfile.GFile(f"{folder}/{name}.npz", "wb") as file:
@@ -208,25 +242,27 @@ class Checkpoints:
             "callbacks": values,
         }
         atomic_files.write(f"{folder}/{STATE_FILE}", json.dumps(document, indent=1))
-        self._kept = f"{name}."
+        self._last_complete_prefix = f"{name}."
 
-    def _tidy(self) -> None:
-        """Removes what belongs to other states than the last whole one, whole or not."""
+    def _remove_other_states(self) -> None:
+        """Removes the files of all states but the last complete one."""
         for name in tf.io.gfile.listdir(self._folder):
-            if name.startswith(PREFIX) and not (self._kept and name.startswith(self._kept)):
+            if name.startswith(PREFIX) and not (self._last_complete_prefix and name.startswith(self._last_complete_prefix)):
                 path = f"{self._folder}/{name}"
-                # TensorFlow leaves a folder where it dies in the middle of writing.
+                # TensorFlow leaves a folder behind if it dies in the middle of writing.
                 (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
     def _checkpoint(self) -> tf.train.Checkpoint:
-        return tf.train.Checkpoint(**self._trained.state())
+        return tf.train.Checkpoint(**self._model_adapter.state())
 
 
-def discard(save: Callable[[str], Any]) -> None:
-    """Saves into a temporary folder that is removed, on a process whose files do not count.
+def save_and_discard(save: Callable[[str], Any]) -> None:
+    """Saves into a temporary folder and removes it.
 
-    It does not matter if writing fails, on a full disk for instance: the other processes have what they need of this one
-    before it writes. If it is one of them that failed, the next training step says so.
+    This is for a process that has to take part in saving, but whose files do not count.
+    Ignores errors in writing, for instance on a full disk: the other processes have
+    what they need from this one before it writes. If it failed because one of them did,
+    the next training step reports that.
 
     Args:
       save: Called with the folder.
@@ -235,24 +271,28 @@ def discard(save: Callable[[str], Any]) -> None:
         save(folder)
 
 
-def _not_saved(error: Exception) -> str:
-    return f"cannot save the training state, and goes on: {str(error).strip().splitlines()[0]}"
+def _save_problem(error: Exception) -> str:
+    return f"cannot save the training state, training continues: {str(error).strip().splitlines()[0]}"
 
 
-def _named(callbacks: Sequence[tf.keras.callbacks.Callback]) -> dict[str, tf.keras.callbacks.Callback]:
-    """Callbacks by kind and number among those of their kind: the chief may have more than others."""
-    numbers: collections.Counter[str] = collections.Counter()
-    named = {}
+def _key_callbacks(callbacks: Sequence[tf.keras.callbacks.Callback]) -> dict[str, tf.keras.callbacks.Callback]:
+    """Returns callbacks by key: their class and their number among those of that class.
+
+    The position in the list would not do: the chief may have more callbacks than
+    others.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    callbacks_by_key = {}
     for callback in callbacks:
         kind = type(callback).__name__
-        named[f"{kind}-{numbers[kind]}"] = callback
-        numbers[kind] += 1
-    return named
+        callbacks_by_key[f"{kind}-{counts[kind]}"] = callback
+        counts[kind] += 1
+    return callbacks_by_key
 
 
-def _remembered(callback: tf.keras.callbacks.Callback) -> Iterator[tuple[str, Any]]:
-    """What a callback has in its attributes, as far as it is plain: numbers, text, arrays, and lists of them."""
-    # TensorBoard's writers belong to their process; everything of its own that matters lies in its files.
+def _plain_attributes(callback: tf.keras.callbacks.Callback) -> Iterator[tuple[str, Any]]:
+    """Yields a callback's attributes that are numbers, text, arrays or such lists."""
+    # TensorBoard's writers belong to their process, and its state is in its log files.
     if isinstance(callback, tf.keras.callbacks.TensorBoard):
         return
     for name, value in vars(callback).items():
@@ -266,34 +306,45 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic)
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if _is_array(one) or _is_array(other):
-        return type(one) is type(other) and np.array_equal(one, other)
-    return bool(one == other)
+def _are_equal(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_are_equal, left, right))
+    if _is_array(left) or _is_array(right):
+        return type(left) is type(right) and np.array_equal(left, right)
+    return bool(left == right)
 
 
-def _divided(values: Mapping[str, Any], arrays: dict[str, np.ndarray], key: str) -> dict[str, Any]:
-    """Values as JSON has them; what is an array goes into `arrays`, and its name there into its place."""
+def _separate_arrays(values: Mapping[str, Any], arrays: dict[str, np.ndarray], key: str) -> dict[str, Any]:
+    """Moves the arrays among values into `arrays`, so that JSON can hold the rest.
 
-    def put(value: Any, name: str) -> Any:
+    Args:
+      values: Attribute name -> value.
+      arrays: Receives the arrays, by name.
+      key: Key of the callback that has the attributes; the arrays' names begin with it.
+
+    Returns:
+      The values, with `{"array": name}` in place of each array.
+    """
+
+    def separate(value: Any, name: str) -> Any:
         if isinstance(value, list):
-            return [put(item, f"{name}/{number}") for number, item in enumerate(value)]
+            return [separate(item, f"{name}/{number}") for number, item in enumerate(value)]
         if not _is_array(value):
             return value
         arrays[name] = np.asarray(value)
         return {"array": name}
 
-    return {name: put(value, f"{key}/{name}") for name, value in values.items()}
+    return {name: separate(value, f"{key}/{name}") for name, value in values.items()}
 
 
-def _joined(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What `_divided` has divided."""
+def _join_arrays(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Puts back the arrays that `_separate_arrays` took out."""
 
-    def get(value: Any) -> Any:
+    def join(value: Any) -> Any:
         if isinstance(value, list):
-            return [get(item) for item in value]
-        return arrays[value["array"]][()] if isinstance(value, dict) else value  # [()]: a scalar is none of NumPy's arrays
+            return [join(item) for item in value]
+        return (
+            arrays[value["array"]][()] if isinstance(value, dict) else value
+        )  # [()] turns an array without axes into a scalar
 
-    return {name: get(value) for name, value in values.items()}
+    return {name: join(value) for name, value in values.items()}

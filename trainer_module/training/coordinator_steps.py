@@ -1,6 +1,7 @@
-"""Training with parameter servers: a coordinator that hands out steps, and the processes that serve it.
+"""Trains with parameter servers: a coordinator schedules steps on other processes.
 
-Workers take steps whenever they are free, each by itself, on variables that live on the parameter servers.
+Each worker takes a step whenever it is free, independently of the others, on variables
+that live on the parameter servers.
 """
 
 import os
@@ -14,30 +15,37 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor, cluster_spec
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
-CALLS_PER_WORKER = 4  # of the steps that are asked for at once: a worker that is slow holds up no more than its last call
+# Each `train` or `evaluate` is split into this many calls for each worker, so that a
+# slow worker delays the end by no more than its last call.
+CALLS_PER_WORKER = 4
 
 
 class CoordinatorStepRunner(StepRunner):
-    """`StepRunner` that workers take when they are free: asynchronously, though all of a call's are done when it returns."""
+    """Runs steps asynchronously on workers.
+
+    All steps of a call to `train` or `evaluate` are done when it returns.
+    """
 
     @override
     def open(self, first_step: int) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._num_workers = cluster_spec().num_tasks(WORKER)
 
-        def of_worker() -> tf.data.Dataset:
-            # Of a worker that comes back, too: it takes up its own share again.
-            number = tf.distribute.coordinator.experimental_get_current_worker_index()
-            context = tf.distribute.InputContext(self._num_workers, tf.cast(number, tf.int64))
-            return self._feed.train(context, first_step)
+        def make_worker_dataset() -> tf.data.Dataset:
+            # TensorFlow also calls this for a worker that comes back after a failure,
+            # which then reads its own share again.
+            index = tf.distribute.coordinator.experimental_get_current_worker_index()
+            context = tf.distribute.InputContext(self._num_workers, tf.cast(index, tf.int64))
+            return self._input_pipeline.train(context, first_step)
 
-        self._training = iter(self._coordinator.create_per_worker_dataset(of_worker))
+        self._training = iter(self._coordinator.create_per_worker_dataset(make_worker_dataset))
         self._evaluate_part_function = tf.function(self._evaluate_part)
 
     @override
     def train(self, num_steps: int) -> float:
-        each = max(1, num_steps // (CALLS_PER_WORKER * self._num_workers))
-        calls = [each] * (num_steps // each) + [num_steps % each] * (num_steps % each > 0)
+        steps_per_call = max(1, num_steps // (CALLS_PER_WORKER * self._num_workers))
+        num_full_calls, rest = divmod(num_steps, steps_per_call)
+        calls = [steps_per_call] * num_full_calls + [rest] * (rest > 0)
         losses = [
             self._coordinator.schedule(self._train_function, args=(self._training, tf.constant(steps))) for steps in calls
         ]
@@ -46,37 +54,41 @@ class CoordinatorStepRunner(StepRunner):
 
     @override
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
-        del callbacks  # workers evaluate parts at the same time: there is no order of batches, nor has `fit` one here
-        parts = CALLS_PER_WORKER * self._num_workers
-        for part in range(parts):
-            self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), parts))
+        # Workers evaluate parts at the same time, so batches have no order, and batch
+        # hooks are not called. `fit` does not call them here either.
+        del callbacks
+        num_parts = CALLS_PER_WORKER * self._num_workers
+        for part in range(num_parts):
+            self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), num_parts))
         self._coordinator.join()
 
-    def _evaluate_part(self, part: tf.Tensor, parts: int) -> None:
-        for batch in self._feed.evaluation_part(part, parts, self._feed.options.per_replica_batch_size):
+    def _evaluate_part(self, part: tf.Tensor, num_parts: int) -> None:
+        batch_size = self._input_pipeline.options.per_replica_batch_size
+        for batch in self._input_pipeline.evaluation_part(part, num_parts, batch_size):
             self._strategy.run(self._eval_step, args=(batch,))
 
 
 def serve(task: ClusterTask, distribution: Distribution) -> None:
-    """Does what the coordinator tells this process, until that one has come and gone.
+    """Serves the coordinator in a worker or a parameter server until it ends.
 
-    `tf.distribute.Server.join` would never return.
+    Replaces `tf.distribute.Server.join`, which never returns.
 
     Args:
-      task: Who this process is in the cluster of its TF_CONFIG.
-      distribution: What the pipeline's parameters ask for.
+      task: The role of this process in the cluster of its TF_CONFIG.
+      distribution: The distribution that the pipeline's parameters ask for.
 
     Raises:
-      TrainingError: No coordinator came.
+      TrainingError: No coordinator connected.
     """
     cluster = cluster_spec()
-    # As many threads as may wait for each other: by default there are no more than cores.
+    # As many threads as may wait for each other. By default, there are only as many as
+    # cores.
     threads = max(4, cluster.num_tasks(WORKER) + 1, os.cpu_count() or 1)
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
-    no_gpu = distribution.accelerator_type == "cpu" or not uses_accelerators(distribution, task)
-    config.device_count["GPU"] = 0 if no_gpu else 1
+    uses_gpu = distribution.accelerator_type != "cpu" and uses_accelerators(distribution, task)
+    config.device_count["GPU"] = 1 if uses_gpu else 0
     server = tf.distribute.Server(cluster, job_name=task.role, task_index=task.index, protocol="grpc", config=config)
-    chief = ChiefMonitor(task)
-    while not chief.has_gone():
+    chief_monitor = ChiefMonitor(task)
+    while not chief_monitor.has_gone():
         time.sleep(1.0)
     del server

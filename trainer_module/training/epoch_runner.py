@@ -1,4 +1,4 @@
-"""The training steps of one epoch, divided into TensorFlow calls."""
+"""Runs the training steps of one epoch, divided into TensorFlow calls."""
 
 import contextlib
 import time
@@ -15,145 +15,175 @@ from tfx_distribute.trainer_module.training.model_adapters import as_floats
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
-CALL_SECONDS = 0.5  # how long one TensorFlow call of many steps aims to take: as often as progress is shown
+# Aim for the duration of one TensorFlow call of many steps, so that progress can be
+# shown about as often.
+CALL_SECONDS = 0.5
 
 
 class EpochRunner:
-    """Takes training steps, as many in a call as progress reports allow or as are asked for.
+    """Runs training steps, many in each TensorFlow call.
 
-    Between calls, callbacks that want to hear of batches do, state is saved when that is due, and a process that is told to
-    leave leaves; all processes in step do the same at the same step.
+    Between calls, it calls the batch hooks of callbacks, saves the state when that is
+    due, and ends a process that was asked to stop. Processes in step do the same things
+    after the same step.
 
     Args:
-      steps: What takes them.
-      steps_per_execution: Steps of a call; 0 for as many as take `CALL_SECONDS`.
+      step_runner: Runs the steps.
+      steps_per_execution: Training steps of a call; 0 for as many as take
+        `CALL_SECONDS`.
       callbacks: The callbacks of all epochs.
-      counter: Counts the steps.
-      profiler: Watches some of them.
+      counter: Counts and reports the steps.
+      profiler: Profiles a window of steps.
       checkpoints: Saves the state.
     """
 
     def __init__(
         self,
-        steps: StepRunner,
+        step_runner: StepRunner,
         steps_per_execution: int,
         callbacks: tf.keras.callbacks.CallbackList,
         counter: "StepCounter",
         profiler: Profiler,
         checkpoints: Checkpoints,
     ):
-        self._steps = steps
-        self._each = steps_per_execution
+        self._step_runner = step_runner
+        self._steps_per_execution = steps_per_execution
         self._callbacks = callbacks
         self._counter = counter
         self._profiler = profiler
         self._checkpoints = checkpoints
 
-    def run(self, epoch: int, first: int, num_steps: int) -> None:
-        """Takes the steps of an epoch, or of what is left of it.
+    def run(self, epoch: int, first_step: int, num_steps: int) -> None:
+        """Runs the steps of an epoch, or the rest of them.
 
         Args:
           epoch: Number of the epoch, from 0.
-          first: Steps of it that were taken already.
-          num_steps: Steps of the epoch in all.
+          first_step: Steps of the epoch that an earlier try has done.
+          num_steps: Steps of the epoch in total.
 
         Raises:
-          PreemptedError: A process was told to leave; the state is saved.
+          PreemptedError: A process was asked to stop. The state is saved, or the last
+            report says why not.
         """
-        # Whether some callback, of whichever process, wants to hear of each batch; as in `fit`, of each execution.
-        hooks = self._steps.agree(_wants_batches(self._callbacks, "train"))[0] > 0
-        each = self._each or 1
-        stretch = each  # steps until the processes agree again on what to do
-        done = first
+        # True if any process has a callback with batch hooks. As in `fit`, the hooks
+        # are called for each execution.
+        calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "train"))[0] > 0
+        min_steps = self._steps_per_execution or 1
+        has_fixed_calls = bool(self._steps_per_execution or calls_hooks)
+        stretch = min_steps  # steps until the processes agree again on what to do
+        done = first_step
         self._counter.enter_step()
         while done < num_steps:
             until = min(done + stretch, done + self._checkpoints.steps_until_due(self._counter.step), num_steps)
-            count, began = until - done, time.monotonic()
+            count, started = until - done, time.monotonic()
             while done < until:
-                done += self._call(done, until - done if not (self._each or hooks) else min(each, until - done), hooks)
-            took = time.monotonic() - began
-            # The first call also traces the function: grow by steps, not at once.
-            longest = min(10 * count, int(count * CALL_SECONDS / max(took, 1e-9)))
-            agreed, due, leaves, stops = self._steps.agree(
-                longest,
+                done += self._run_call(done, min(min_steps, until - done) if has_fixed_calls else until - done, calls_hooks)
+            elapsed = time.monotonic() - started
+            # Grows gradually, because the time of the first call includes tracing.
+            next_stretch = min(10 * count, int(count * CALL_SECONDS / max(elapsed, 1e-9)))
+            agreed_stretch, save_due, preempted, stop_training = self._step_runner.agree(
+                next_stretch,
                 self._checkpoints.due(self._counter.step),
                 preemption.preemption_requested(),
-                hooks and self._callbacks.model.stop_training,
+                calls_hooks and self._callbacks.model.stop_training,
             )
-            if due or leaves:
-                self._counter.enter("saving the training state")
-                self._checkpoints.save(Position(epoch, done, self._counter.step))
-                if self._checkpoints.remark and not leaves:
-                    self._counter.report(message=self._checkpoints.remark)
-            if leaves:
-                told = self._checkpoints.remark or f"saved after training step {self._counter.step}"
-                self._counter.report(message=told)
-                raise PreemptedError(f"told to leave; {told}")
-            if stops:
+            if save_due or preempted:
+                self._save(Position(epoch, done, self._counter.step), bool(preempted))
+            if stop_training:
                 break
             self._counter.enter_step()
-            stretch = each if hooks else max(each, int(agreed))
+            stretch = min_steps if calls_hooks else max(min_steps, int(agreed_stretch))
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluates on the eval split, as `evaluate` does within `fit`; returns the metrics."""
-        hooks = self._steps.agree(_wants_batches(self._callbacks, "test"))[0] > 0
+        """Evaluates on the eval split and returns the metrics, as `fit` does."""
+        calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "test"))[0] > 0
         self._callbacks.on_test_begin()
-        self._steps.evaluate(self._callbacks if hooks else None)
-        metrics = as_floats(self._steps.metrics(evaluated=True))
+        self._step_runner.evaluate(self._callbacks if calls_hooks else None)
+        metrics = as_floats(self._step_runner.metrics(evaluated=True))
         self._callbacks.on_test_end(metrics)
         return metrics
 
-    def _call(self, done: int, most: int, hooks: bool) -> int:
-        """One TensorFlow call, of at most so many steps; returns how many it was."""
+    def _save(self, position: Position, preempted: bool) -> None:
+        """Saves the state.
+
+        Raises:
+          PreemptedError: `preempted` is true.
+        """
+        self._counter.enter("saving the training state")
+        self._checkpoints.save(position)
+        remark = self._checkpoints.remark
+        if preempted:
+            message = remark or f"saved after training step {position.step}"
+            self._counter.report(message=message)
+            raise PreemptedError(f"told to leave; {message}")
+        if remark:
+            self._counter.report(message=remark)
+
+    def _run_call(self, done: int, max_steps: int, calls_hooks: bool) -> int:
+        """Makes one TensorFlow call and returns the number of its steps."""
         self._profiler.start_if_due(self._counter.step)
-        count = min(most, self._profiler.steps_until_end(self._counter.step) or most)
-        if hooks:
+        count = min(max_steps, self._profiler.steps_until_end(self._counter.step) or max_steps)
+        if calls_hooks:
             self._callbacks.on_train_batch_begin(done)
-        loss = self._steps.train(count)
+        loss = self._step_runner.train(count)
         self._counter.advance(count, loss)
         self._profiler.stop_if_due(self._counter.step)
-        if hooks:
+        if calls_hooks:
             self._callbacks.on_train_batch_end(done + count - 1, {"loss": loss})
         return count
 
 
-def _wants_batches(callbacks: tf.keras.callbacks.CallbackList, mode: str) -> bool:
-    """Returns whether some callback has hooks for each batch; `mode` is `train` or `test`."""
-    keras_2_knows: bool | None = getattr(callbacks, f"_should_call_{mode}_batch_hooks", None)
-    if keras_2_knows is not None:
-        return keras_2_knows
+def _has_batch_hooks(callbacks: tf.keras.callbacks.CallbackList, mode: str) -> bool:
+    """Returns True if any callback has batch hooks of a mode, `train` or `test`."""
+    keras_2_answer: bool | None = getattr(callbacks, f"_should_call_{mode}_batch_hooks", None)
+    if keras_2_answer is not None:
+        return keras_2_answer
     hooks = [f"on_{mode}_batch_begin", f"on_{mode}_batch_end"]
     if mode == "train":
         hooks += ["on_batch_begin", "on_batch_end"]
     return any(
-        # A LambdaCallback has functions of its own in their place.
+        # A LambdaCallback replaces the methods by functions in its attributes.
         getattr(getattr(callback, hook), "__func__", None) is not getattr(tf.keras.callbacks.Callback, hook)
         for callback in callbacks.callbacks
         for hook in hooks
-        # Some of Keras's own hear of batches, and do nothing with them as they are set.
+        # These callbacks of Keras have batch hooks that do nothing with such settings.
         if "epoch" not in (getattr(callback, "save_freq", ""), getattr(callback, "update_freq", ""))
     )
 
 
 class StepCounter:
-    """Counts training steps, and reports them at most once an interval."""
+    """Counts training steps and reports progress, at most once per interval.
+
+    Args:
+      reporter: Where to report.
+      plan: The planned number of steps, and their batch.
+      examples_per_step: Examples that this process reads in one step.
+
+    Attributes:
+      step: Training steps that are done in total, those of earlier tries included.
+    """
 
     def __init__(self, reporter: Reporter, plan: Plan, examples_per_step: int):
         self.step = 0
         self._reporter = reporter
         self._plan = plan
         self._examples_per_step = examples_per_step
-        self._reported_step = self._first = 0
+        self._reported_step = self._start_step = 0
         self._reported_at = time.monotonic()
 
     def begin(self, step: int, remark: str) -> None:
-        """Begins to count, after so many steps of an earlier try."""
-        self.step = self._reported_step = self._first = step
+        """Starts to count.
+
+        Args:
+          step: Training steps that earlier tries have done.
+          remark: A message about the state that was found, if any.
+        """
+        self.step = self._reported_step = self._start_step = step
         self.report(message=remark or (f"continues after training step {step}" if step else ""))
 
     @contextlib.contextmanager
     def reporting_step_on_error(self) -> Iterator[None]:
-        """Has an error within the block be preceded by a report of the training step that it happened after."""
+        """Reports the current step before an error leaves the block."""
         try:
             yield
         except BaseException:
@@ -161,32 +191,32 @@ class StepCounter:
             raise
 
     def advance(self, count: int, loss: float) -> None:
-        """So many steps were taken."""
-        first = self.step == self._first
+        """Adds `count` steps, of which the last had this loss."""
+        is_first_call = self.step == self._start_step
         self.step += count
         self.enter_step()
-        if first or self._reporter.due():  # the first: training goes
+        if is_first_call or self._reporter.due():  # the first report shows that training works
             self.report({"loss": loss})
 
     def enter(self, activity: str) -> None:
-        """Notes what the main thread begins to do; see `progress.Activity`."""
+        """Records what the main thread starts to do; see `progress.Activity`."""
         self._reporter.enter(activity)
 
     def enter_step(self) -> None:
-        """Notes that the next training step begins."""
+        """Records that the next training step starts."""
         self.enter(f"training step {self.step + 1}")
 
     def report_if_due(self, metrics: dict[str, float]) -> None:
-        """Reports, if the last report is old enough."""
+        """Reports progress if the last report is old enough."""
         if self._reporter.due():
             self.report(metrics)
 
     def report(self, metrics: dict[str, float] | None = None, message: str = "") -> None:
-        """Says how far training is, now.
+        """Reports progress now.
 
         Args:
-          metrics: Name -> value, as far as they are known.
-          message: What a person should know beside.
+          metrics: Name -> value, if known.
+          message: A message for the user, if any.
         """
         now = time.monotonic()
         examples = (self.step - self._reported_step) * self._examples_per_step

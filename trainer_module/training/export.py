@@ -1,4 +1,4 @@
-"""The trained model -> one SavedModel, complete or not there at all."""
+"""Exports the trained model as one SavedModel, which appears once it is complete."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,37 +8,43 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
 from tfx_distribute.trainer_module.training.model_adapters import input_names, is_keras_3
 
-_HALVES = (tf.float16, tf.bfloat16)
+_HALF_TYPES = (tf.float16, tf.bfloat16)
 
 
 def export(model: tf.keras.Model, features: Features, folder: str) -> None:
-    """Saves the model for serving and evaluation. Every process of a strategy in step has to.
+    """Saves the model for serving and evaluation.
 
-    The SavedModel has the signature `serving_default`: a vector of serialized tf.Examples as the data's source gives
-    them, without the label, through the transform graph and the model to `outputs`, or to the names of a model that
-    returns several (`output_0` and so on where they have none); and, where there is a transform
-    graph, `transform_features`: the same examples to the transformed features, the label included, for Evaluator.
-    Half-precision predictions are returned as float32, which every client can read.
+    If the processes of a strategy train in step, all of them have to call this.
+
+    The SavedModel has these signatures:
+
+    * `serving_default`: takes `examples`, a string vector of serialized tf.Examples as
+      the data's source provides them, without the label. Applies the transform graph,
+      if any, and the model. Returns the predictions as `outputs`; those of several
+      outputs under their names, or as `output_0` and so on if they have none.
+      Half-precision predictions are returned as float32, which every client can read.
+    * `transform_features`, only with a transform graph: takes the same examples and
+      returns the transformed features, the label included, for the Evaluator.
 
     Args:
       model: A trained Keras model.
       features: The features of the examples that it was trained on.
-      folder: Where the SavedModel appears.
+      folder: Path of the SavedModel. An existing one is replaced.
     """
-    beside = f"{folder}.partial"
-    if tf.io.gfile.exists(beside):
-        tf.io.gfile.rmtree(beside)
-    _save(model, features, beside)
-    if tf.io.gfile.exists(folder):  # of an earlier try; the new one is complete
+    partial_folder = f"{folder}.partial"
+    if tf.io.gfile.exists(partial_folder):
+        tf.io.gfile.rmtree(partial_folder)
+    _save(model, features, partial_folder)
+    if tf.io.gfile.exists(folder):  # from an earlier try; the new one is complete
         tf.io.gfile.rmtree(folder)
-    tf.io.gfile.rename(beside, folder)
+    tf.io.gfile.rename(partial_folder, folder)
 
 
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
     signatures = _signatures(model, features)
     if is_keras_3():
         tf.saved_model.save(model, folder, signatures=signatures)
-    else:  # Keras 2 has its own way of writing a SavedModel, and can load it again too, for a warm start
+    else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again, for a warm start
         model.save(folder, save_format="tf", signatures=signatures)
 
 
@@ -50,17 +56,17 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
 
         @tf.function(input_signature=[examples])
         def serve_examples(examples):  # type: ignore[no-untyped-def]
-            return _named(model(tf.io.parse_example(examples, request_spec), training=False))
+            return _name_outputs(model(tf.io.parse_example(examples, request_spec), training=False))
 
         return {"serving_default": serve_examples}
 
-    # A SavedModel holds only what hangs on the saved object.
+    # A SavedModel contains only what the saved object refers to.
     model.transform_layer = features.make_transform_layer()
 
     @tf.function(input_signature=[examples])
     def serve(examples):  # type: ignore[no-untyped-def]
         transformed = _transform(model.transform_layer, examples, request_spec)
-        return _named(model({name: transformed[name] for name in inputs}, training=False))
+        return _name_outputs(model({name: transformed[name] for name in inputs}, training=False))
 
     @tf.function(input_signature=[examples])
     def transform_features(examples):  # type: ignore[no-untyped-def]
@@ -69,17 +75,17 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
     return {"serving_default": serve, "transform_features": transform_features}
 
 
-def _named(prediction: Any) -> dict[str, tf.Tensor]:
-    """Names a model's predictions as a signature returns them: as the model does, or else `outputs`."""
+def _name_outputs(prediction: Any) -> dict[str, tf.Tensor]:
+    """Returns a model's predictions by the names that a signature gives them."""
     if isinstance(prediction, Mapping):
-        named = dict(prediction)
+        outputs = dict(prediction)
     elif isinstance(prediction, list | tuple):
-        named = {f"output_{index}": value for index, value in enumerate(prediction)}
+        outputs = {f"output_{index}": value for index, value in enumerate(prediction)}
     else:
-        named = {"outputs": prediction}
-    return {name: tf.cast(value, tf.float32) if value.dtype in _HALVES else value for name, value in named.items()}
+        outputs = {"outputs": prediction}
+    return {name: tf.cast(value, tf.float32) if value.dtype in _HALF_TYPES else value for name, value in outputs.items()}
 
 
-@tf.autograph.experimental.do_not_convert  # nothing of the user's in it, and converting TFT's own code takes a second
+@tf.autograph.experimental.do_not_convert  # contains no user code, and converting TFT's own code takes a second
 def _transform(layer: tf.keras.layers.Layer, examples: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
     return layer(tf.io.parse_example(examples, spec))

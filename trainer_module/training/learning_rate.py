@@ -1,7 +1,7 @@
-"""The learning rate that suits one replica's batch -> the one for the global batch, with a warm-up.
+"""Scales a learning rate from one replica's batch to the global batch, with a warm-up.
 
-Source of the rules: Goyal et al. 2017, https://arxiv.org/abs/1706.02677 (linear, warm-up); Krizhevsky 2014,
-https://arxiv.org/abs/1404.5997 (square root).
+Source of the rules: Goyal et al. 2017, https://arxiv.org/abs/1706.02677 (linear,
+warm-up); Krizhevsky 2014, https://arxiv.org/abs/1404.5997 (square root).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SETTLE_STEPS = 100
 
 
 def scale(
-    optimizer: tf.keras.optimizers.Optimizer, by: float, warmup_steps: int, in_step: bool = True
+    optimizer: tf.keras.optimizers.Optimizer, factor: float, warmup_steps: int, in_step: bool = True
 ) -> Callable[[], None] | None:
     """Multiplies an optimizer's learning rate.
 
@@ -23,20 +23,24 @@ def scale(
 
     Args:
       optimizer: The optimizer of a compiled model.
-      by: The factor.
-      warmup_steps: Training steps in which the learning rate rises, evenly, from nearly 0 to its value.
-      in_step: Whether one step is taken after the other. Workers that do not wait for each other may set the rate of a step
-        long past; so they set it for `SETTLE_STEPS` more, in which a callback cannot.
+      factor: Multiplies the learning rate.
+      warmup_steps: Training steps in which the learning rate rises linearly from nearly
+        0 to its final value; 0 for no warm-up.
+      in_step: True if all replicas take each step together. Workers that do not wait
+        for each other may set the rate of an outdated step, so they keep setting it for
+        `SETTLE_STEPS` more steps. During these, a callback cannot change it.
 
     Returns:
-      What is to be done before each training step of the warm-up, in the graph; None without one.
+      A function to call before each training step, in the graph; None if there is no
+      warm-up.
 
     Raises:
-      ConfigurationError: The optimizer has a schedule, which cannot be told from here what it is meant to be.
+      ConfigurationError: The optimizer has a learning rate schedule, or is not a Keras
+        optimizer. The scale of a schedule cannot be known here.
     """
-    if by == 1.0 and not warmup_steps:
+    if factor == 1.0 and not warmup_steps:
         return None
-    inner = gradients.unwrapped(optimizer)
+    inner = gradients.unwrap(optimizer)
     if not isinstance(inner, tf.keras.optimizers.Optimizer):
         raise ConfigurationError(
             f"learning_rate_scaling: build_model's optimizer is {type(inner).__module__}.{type(inner).__name__}; "
@@ -47,16 +51,16 @@ def scale(
             "learning_rate_scaling: build_model's optimizer has a learning rate schedule, which is not changed from "
             "outside; use context.num_replicas in it, and write learning_rate_scaling=none and warmup_steps=0"
         )
-    peak = float(inner.learning_rate.numpy()) * by
-    inner.learning_rate = peak
+    final_rate = float(inner.learning_rate.numpy()) * factor
+    inner.learning_rate = final_rate
     if not warmup_steps:
         return None
 
-    last = warmup_steps if in_step else warmup_steps + SETTLE_STEPS
+    last_step = warmup_steps if in_step else warmup_steps + SETTLE_STEPS
 
     def before_step() -> None:
         step = tf.cast(inner.iterations, tf.float32) + 1.0
-        if step <= float(last):
-            inner.learning_rate.assign(peak * tf.minimum(step / float(warmup_steps), 1.0))
+        if step <= float(last_step):
+            inner.learning_rate.assign(final_rate * tf.minimum(step / float(warmup_steps), 1.0))
 
     return before_step

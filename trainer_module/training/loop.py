@@ -1,8 +1,9 @@
-"""Training under a strategy: what `fit` does, with many steps in each TensorFlow call.
+"""Trains a model under a strategy as `fit` does, with many steps per TensorFlow call.
 
-A user of `fit` finds the same epochs, losses, metrics, validation and callbacks. Two things differ, for speed: steps go
-on in TensorFlow without a return to Python, unless a callback wants to hear of batches; and the datasets are iterated on
-from epoch to epoch, instead of being opened anew.
+Epochs, losses, metrics, validation and callbacks are the same as under `fit`. Two
+things differ, for speed: TensorFlow runs steps without returning to Python, unless a
+callback has batch hooks; and datasets are iterated on from epoch to epoch instead of
+being reopened.
 """
 
 import os
@@ -21,11 +22,11 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder
-from tfx_distribute.trainer_module.training.checkpoint import Checkpoints
+from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
-from tfx_distribute.trainer_module.training.model_adapters import as_floats
+from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
@@ -43,115 +44,104 @@ def train(
     """Builds the user's model under the strategy and trains it.
 
     Args:
-      job: What to train.
+      job: The training job.
       data: The job's data.
       features: The features of the data's examples.
       strategy: The strategy of this process.
-      reporter: Where to say how far it is.
-      is_chief: Whether this process writes TensorBoard logs.
+      reporter: Reports progress.
+      is_chief: True if this process writes TensorBoard logs.
 
     Returns:
-      The trained model and what came of it.
+      The trained model and the result of the training.
 
     Raises:
-      ConfigurationError: `build_model` returned something that cannot be trained, or data and batch do not fit.
+      ConfigurationError: `build_model` returned something that cannot be trained, or
+        the data has fewer examples than the batch or the workers need.
     """
-    schedule, run_dir = job.schedule, job.outputs.model_run_dir
-    row = strategy_table.strategy_named(job.distribution.strategy)
-    plan = make_plan(schedule, data.train.num_examples, strategy.num_replicas_in_sync, bool(row.fixed_batches))
+    options, run_dir = job.schedule, job.outputs.model_run_dir
+    strategy_info = strategy_table.strategy_named(job.distribution.strategy)
+    plan = make_plan(options, data.train.num_examples, strategy.num_replicas_in_sync, bool(strategy_info.fixed_batches))
     readers = strategy_table.readers(job.distribution)
-    processes = strategy_table.reading_processes(job.distribution)
-    if data.train.num_examples < processes:
-        raise ConfigurationError(
-            f"num_workers: {processes} workers read, but the train split has {data.train.num_examples} examples; write "
-            f"num_workers={data.train.num_examples} or less"
-        )
+    _check_enough_examples(job, data)
     counter = StepCounter(reporter, plan, plan.global_batch_size // readers)
-    profiler = Profiler(strategy_table.profile_window(schedule), run_dir if is_chief else None)
-    told = model_builder.make_context(job, features, plan, is_chief)
+    profiler = Profiler(strategy_table.profile_window(options), run_dir if is_chief else None)
+    context = model_builder.make_context(job, features, plan, is_chief)
     with strategy.scope():
         reporter.enter("build_model")
-        trained = model_builder.build(job, told)
+        model_adapter = model_builder.build(job, context)
         reporter.enter("preparing to train")
-        feed = InputPipeline(
-            data,
-            features.select(trained.reads(set(features.inputs()))),
-            schedule,
-            job.reading,
-            plan,
-            readers,
-            batches=0 if row.parameter_servers else plan.num_replicas * schedule.gradient_accumulation_steps // readers,
-        )
-        own_callbacks = callbacks_lib.load(job.module, told, strategy)
+        input_pipeline = _make_input_pipeline(job, data, features, plan, model_adapter)
+        user_callbacks = callbacks_lib.load(job.module, context, strategy)
     callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
-        own_callbacks + _tensorboard(job, is_chief),
-        model=trained.model,
+        user_callbacks + _make_tensorboard_callbacks(job, is_chief),
+        model=model_adapter.model,
         epochs=plan.epochs,
         steps=plan.steps_per_epoch,
         verbose=0,
     )
-    handover = (
-        SidecarCheckpointWriter(trained.model, run_dir, is_chief, plan.num_replicas)
+    sidecar_writer = (
+        SidecarCheckpointWriter(model_adapter.model, run_dir, is_chief, plan.num_replicas)
         if job.distribution.num_evaluators
         else None
     )
     start = time.monotonic()
-    with strategy.scope(), counter.reporting_step_on_error(), feed.explaining_read_errors(), preemption.deferring_exit():
-        batches = plan.num_replicas * schedule.gradient_accumulation_steps
-        by = strategy_table.learning_rate_factor(schedule.learning_rate_scaling, batches)
-        before_step = learning_rate.scale(trained.optimizer, by, schedule.warmup_steps, not row.parameter_servers)
-        gradients.clip(trained.optimizer, schedule.global_clipnorm)
-        steps = _kind_of_steps(strategy)(trained, strategy, feed, schedule, before_step)
-        callbacks_lib.check_same_everywhere(own_callbacks, steps.agree)
-        trained.model.stop_training = False
+    with strategy.scope(), counter.reporting_step_on_error(), input_pipeline.explaining_read_errors(), preemption.deferring_exit():
+        batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
+        rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
+        in_step = not strategy_info.parameter_servers
+        before_step = learning_rate.scale(model_adapter.optimizer, rate_factor, options.warmup_steps, in_step)
+        gradients.set_global_clipnorm(model_adapter.optimizer, options.global_clipnorm)
+        step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
+        callbacks_lib.check_same_everywhere(user_callbacks, step_runner.agree)
+        model_adapter.model.stop_training = False
         reporter.enter("on_train_begin")
         callbacks.on_train_begin()
         reporter.enter("restoring the saved state")
         checkpoints = Checkpoints(
-            job.outputs.checkpoint_dir, job.recovery, _made_with(job, plan), is_chief, trained, own_callbacks
+            job.outputs.checkpoint_dir,
+            job.recovery,
+            _describe_state_settings(job, plan),
+            is_chief,
+            model_adapter,
+            user_callbacks,
         )
-        begin = checkpoints.find()
-        if steps.agree(begin.step) != [begin.step]:
-            raise ConfigurationError(
-                f"checkpoint_dir: not all processes find the same saved state in {job.outputs.checkpoint_dir}; write a "
-                "folder that all machines share"
-            )
-        steps.open(begin.step)
+        begin = _find_state(checkpoints, step_runner, job.outputs.checkpoint_dir)
+        step_runner.open(begin.step)
         counter.begin(begin.step, checkpoints.remark)
-        epochs = EpochRunner(steps, schedule.steps_per_execution, callbacks, counter, profiler, checkpoints)
+        epoch_runner = EpochRunner(step_runner, options.steps_per_execution, callbacks, counter, profiler, checkpoints)
         metrics: dict[str, float] = {}
         atomic_files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
-            first = begin.step_of_epoch if epoch == begin.epoch else 0
-            trained.reset_metrics()
+            first_step = begin.step_of_epoch if epoch == begin.epoch else 0
+            model_adapter.reset_metrics()
             reporter.enter(f"on_epoch_begin of epoch {epoch + 1}")
             callbacks.on_epoch_begin(epoch)
             if epoch == begin.epoch:
                 checkpoints.restore()
-            epochs.run(epoch, first, plan.steps_per_epoch)
-            metrics = as_floats(steps.metrics())
-            if handover:
-                handover.save(epoch)
-            elif feed.has_evaluation:
+            epoch_runner.run(epoch, first_step, plan.steps_per_epoch)
+            metrics = as_floats(step_runner.metrics())
+            if sidecar_writer:
+                sidecar_writer.save(epoch)
+            elif input_pipeline.has_evaluation:
                 atomic_files.choose_temporary_folder()
                 reporter.enter(f"the evaluation after epoch {epoch + 1}")
-                trained.reset_metrics()
-                metrics |= _named_val(epochs.evaluate())
+                model_adapter.reset_metrics()
+                metrics |= _add_val_prefix(epoch_runner.evaluate())
             reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
             callbacks.on_epoch_end(epoch, metrics)
             counter.report_if_due(metrics)
-            if steps.agree(trained.model.stop_training)[0] > 0:
+            if step_runner.agree(model_adapter.model.stop_training)[0] > 0:
                 break
-        gradients.finalize(trained.optimizer, trained.model.trainable_variables)
+        gradients.finalize(model_adapter.optimizer, model_adapter.model.trainable_variables)
         profiler.stop()
         seconds = time.monotonic() - start
-        if handover:
-            reporter.enter("waiting for the evaluator", limited=False)  # it has a limit of its own
-            metrics |= _named_val(handover.finish())
+        if sidecar_writer:
+            reporter.enter("waiting for the evaluator", limited=False)  # `finish` has a time limit itself
+            metrics |= _add_val_prefix(sidecar_writer.finish())
         counter.report(metrics)
         reporter.enter("on_train_end")
         callbacks.on_train_end(metrics)
-    return trained.model, TrainingResult(
+    return model_adapter.model, TrainingResult(
         num_replicas=plan.num_replicas,
         global_batch_size=plan.global_batch_size,
         train_steps=counter.step,
@@ -160,26 +150,77 @@ def train(
     )
 
 
-def _made_with(job: TrainingJob, plan: Plan) -> dict[str, Any]:
-    """What a saved state depends on beside the run's inputs: another strategy may take it up where these are the same."""
+def _check_enough_examples(job: TrainingJob, data: TrainingData) -> None:
+    """Checks that there is an example for each process that reads.
+
+    Raises:
+      ConfigurationError: There are fewer examples.
+    """
+    processes = strategy_table.reading_processes(job.distribution)
+    if data.train.num_examples < processes:
+        raise ConfigurationError(
+            f"num_workers: {processes} workers read, but the train split has {data.train.num_examples} examples; write "
+            f"num_workers={data.train.num_examples} or less"
+        )
+
+
+def _make_input_pipeline(
+    job: TrainingJob, data: TrainingData, features: Features, plan: Plan, model_adapter: ModelAdapter
+) -> InputPipeline:
+    readers = strategy_table.readers(job.distribution)
+    uses_parameter_servers = strategy_table.strategy_named(job.distribution.strategy).parameter_servers
+    return InputPipeline(
+        data,
+        features.select(model_adapter.required_features(set(features.inputs()))),
+        job.schedule,
+        job.reading,
+        plan,
+        readers,
+        batches=0 if uses_parameter_servers else plan.num_replicas * job.schedule.gradient_accumulation_steps // readers,
+    )
+
+
+def _find_state(checkpoints: Checkpoints, step_runner: StepRunner, folder: str) -> Position:
+    """Finds the saved state and checks that all processes have found the same.
+
+    Raises:
+      ConfigurationError: They have not.
+    """
+    position = checkpoints.find()
+    if step_runner.agree(position.step) != [position.step]:
+        raise ConfigurationError(
+            f"checkpoint_dir: not all processes find the same saved state in {folder}; write a folder "
+            "that all machines share"
+        )
+    return position
+
+
+def _describe_state_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:
+    """Returns the settings that a saved state depends on besides the run's inputs.
+
+    Any strategy can restore the state if these are the same.
+    """
     return {
-        "variables": _how_divided(job.distribution),
+        "variables": _describe_division(job.distribution),
         "global_batch_size": plan.global_batch_size,
         "steps_per_epoch": plan.steps_per_epoch,
     }
 
 
-def _how_divided(distribution: Distribution) -> str:
-    """How variables are kept, in words: a checkpoint of whole ones goes with any strategy that keeps them whole."""
-    row = strategy_table.strategy_named(distribution.strategy)
-    if row.name == "model_parallel":
+def _describe_division(distribution: Distribution) -> str:
+    """Describes how variables are divided among devices.
+
+    A checkpoint of undivided variables fits any strategy that does not divide them.
+    """
+    strategy_info = strategy_table.strategy_named(distribution.strategy)
+    if strategy_info.name == "model_parallel":
         return f"divided on the mesh {distribution.mesh or 'of all devices'}"
-    if row.parameter_servers and distribution.partition_min_bytes:
+    if strategy_info.parameter_servers and distribution.partition_min_bytes:
         return f"divided among parameter servers (partition_min_bytes={distribution.partition_min_bytes})"
     return "whole"
 
 
-def _kind_of_steps(strategy: tf.distribute.Strategy) -> type[StepRunner]:
+def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return CoordinatorStepRunner
     if isinstance(strategy, MeshStrategy):
@@ -187,12 +228,13 @@ def _kind_of_steps(strategy: tf.distribute.Strategy) -> type[StepRunner]:
     return StepRunner
 
 
-def _tensorboard(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Callback]:
-    # Vertex AI names a folder from which it streams into the TensorBoard instance of a job that has one. Source:
+def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Callback]:
+    # If a Vertex AI job has a TensorBoard instance, Vertex AI sets a folder and streams
+    # the logs in it to that instance. Source:
     # https://cloud.google.com/vertex-ai/docs/training/code-requirements#environment-variables
     folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
     return [tf.keras.callbacks.TensorBoard(folder, write_graph=False, profile_batch=0) for folder in filter(None, folders)]
 
 
-def _named_val(metrics: dict[str, float]) -> dict[str, float]:
+def _add_val_prefix(metrics: dict[str, float]) -> dict[str, float]:
     return {f"val_{name}": value for name, value in metrics.items()}

@@ -1,6 +1,7 @@
-"""What `build_model` returned, in the one shape that the loop knows: a loss of a batch, metrics, an optimizer.
+"""Adapts what `build_model` returned to the one interface that the loop uses.
 
-A compiled model of either generation of Keras and a task with steps of its own differ here and nowhere else.
+Only this module distinguishes a compiled Keras 2 model, a compiled Keras 3 model and a
+task that defines its own steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,34 +16,42 @@ from tfx_distribute.trainer_module.user_code.task import Task
 
 
 class ModelAdapter:
-    """Something that has losses, metrics and an optimizer.
+    """The common interface of everything that can be trained.
 
     Attributes:
       model: The Keras model that is trained and exported.
-      optimizer: What applies gradients.
-      steps_alone: Whether `train_step` also applies the gradients, since the user's own one does.
+      optimizer: The optimizer that applies gradients.
+      applies_gradients: True if `train_step` also applies the gradients, because it
+        calls the model's own `train_step`.
     """
 
     model: tf.keras.Model
     optimizer: Any
-    steps_alone = False
+    applies_gradients = False
 
-    def reads(self, available: set[str]) -> set[str]:
-        """Which of the features the steps read; all, where it cannot be told."""
+    def required_features(self, available: set[str]) -> set[str]:
+        """Returns the names of the features that the steps read.
+
+        Args:
+          available: Names of all features. All of them are returned if the model
+            does not say which ones its steps read.
+        """
         return available
 
     def prepare(self, batch: Any) -> None:
-        """Creates the variables that Keras would create in the first step. To be called in the strategy's scope.
+        """Creates the variables that Keras would create in the first step.
+
+        Call this in the strategy's scope.
 
         Args:
           batch: Features and label of a batch of zeros.
         """
         if not all(layer.built for layer in self.model._flatten_layers()):
-            # Traced, and not computed: replicas have nothing to compute yet.
+            # Only traces the model: replicas have nothing to compute yet.
             tf.function(lambda features: self.model(features, training=False)).get_concrete_function(batch[0])
 
     def train_step(self, *batch: Any) -> tf.Tensor:
-        """Updates the metrics from one replica's batch and returns its mean loss, a scalar."""
+        """Updates the metrics from one replica's batch; returns the mean loss."""
         raise NotImplementedError
 
     def eval_step(self, *batch: Any) -> None:
@@ -50,59 +59,77 @@ class ModelAdapter:
         raise NotImplementedError
 
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
-        """Returns the values of the metrics, the loss among them: of training steps, or of an evaluation."""
+        """Returns the values of the metrics by name, including `loss`.
+
+        Args:
+          evaluated: True for the metrics of an evaluation, False for those of training
+            steps.
+        """
         raise NotImplementedError
 
     def reset_metrics(self) -> None:
-        """Begins to count anew."""
+        """Resets all metrics."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """All that training changes, as `tf.train.Checkpoint` takes it; the same in every process."""
+        """Returns everything that training changes, for `tf.train.Checkpoint(**state)`.
+
+        The keys are the same in every process.
+        """
         raise NotImplementedError
 
 
 class CompiledModel(ModelAdapter):
-    """A compiled Keras 2 model: its losses, regularisers and metrics, or its own `train_step` and `test_step`."""
+    """Adapts a compiled Keras 2 model.
+
+    Uses the model's losses, regularisers and metrics, or its own `train_step` and
+    `test_step` if its class overrides them.
+    """
 
     def __init__(self, model: tf.keras.Model):
         self.model = model
         self.optimizer = model.optimizer
-        kind, keras_model = type(model), tf.keras.Model
-        own_train, own_test = kind.train_step is not keras_model.train_step, kind.test_step is not keras_model.test_step
-        own_metrics = kind.compute_metrics is not keras_model.compute_metrics
-        self.steps_alone, self._tests_alone = own_train or own_metrics, own_test or own_metrics
-        self._reads_all = own_train or own_test  # as far as can be told; Keras's own steps read the model's inputs
-        self._own_loss = kind.compute_loss is not keras_model.compute_loss
-        # What the module's own steps log, in training and in evaluation; and means of what Keras keeps no metric for.
+        model_class, keras_model = type(model), tf.keras.Model
+        overrides_train = model_class.train_step is not keras_model.train_step
+        overrides_test = model_class.test_step is not keras_model.test_step
+        overrides_metrics = model_class.compute_metrics is not keras_model.compute_metrics
+        self.applies_gradients = overrides_train or overrides_metrics
+        self._uses_test_step = overrides_test or overrides_metrics
+        # Keras's own steps read the model's inputs; the user's may read any feature.
+        self._reads_all = overrides_train or overrides_test
+        self._overrides_loss = model_class.compute_loss is not keras_model.compute_loss
+        # Names of the values that the user's steps log, by whether it is an evaluation.
         self._logged: dict[bool, list[str]] = {False: [], True: []}
+        # Means of the logged values that Keras has no metric for.
         self._means = {"loss": tf.keras.metrics.Mean("loss")}
-        if self.steps_alone:
+        if self.applies_gradients:
             normalisation.use_keras_means()
         else:
             normalisation.use_replica_means()
 
     @override
     def prepare(self, batch: Any) -> None:
-        # In the first step is too late: what was saved of metrics is restored before it.
+        # The first step would be too late: saved metrics are restored before it.
         self._build(batch)
-        if self.steps_alone:
+        if self.applies_gradients:
             self._trace(self.train_step, batch)
-        if self._tests_alone:
+        if self._uses_test_step:
             self._trace(self.eval_step, batch)
         logged = {*self._logged[False], *self._logged[True]}
-        for name in sorted(logged - {metric.name for metric in self.model.metrics} - {"loss"}):  # alike in every process
+        # Sorted, so that every process creates the variables in the same order.
+        for name in sorted(logged - {metric.name for metric in self.model.metrics} - {"loss"}):
             self._means[name] = tf.keras.metrics.Mean(name)
 
     @override
-    def reads(self, available: set[str]) -> set[str]:
+    def required_features(self, available: set[str]) -> set[str]:
         return available if self._reads_all else input_names(self.model, available)
 
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:
-        if self.steps_alone:
-            return self._keep_logs(self.model.train_step(batch), batch, evaluated=False)
-        # What `tf.keras.Model.train_step` does, but for reading the metrics after it.
+        if self.applies_gradients:
+            return self._record_logs(self.model.train_step(batch), batch, evaluated=False)
+        # The same as `tf.keras.Model.train_step`, which also reads the metrics at the
+        # end.
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=True)
         loss = self._loss(x, y, prediction, sample_weight, training=True)
@@ -113,8 +140,8 @@ class CompiledModel(ModelAdapter):
 
     @override
     def eval_step(self, *batch: Any) -> None:
-        if self._tests_alone:
-            self._keep_logs(self.model.test_step(batch), batch, evaluated=True)
+        if self._uses_test_step:
+            self._record_logs(self.model.test_step(batch), batch, evaluated=True)
             return
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=False)
@@ -124,12 +151,12 @@ class CompiledModel(ModelAdapter):
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
         results = dict(self.model.get_metrics_result())
-        tracker = self._loss_metric()
-        if tracker is None:
+        loss_metric = self._loss_metric()
+        if loss_metric is None:
             results["loss"] = self._means["loss"].result()
-        else:  # which steps of the module's own may not update
-            kept = tf.convert_to_tensor(tracker.count) > 0
-            results["loss"] = tf.where(kept, results["loss"], self._means["loss"].result())
+        else:  # the user's own steps may not update it
+            is_updated = tf.convert_to_tensor(loss_metric.count) > 0
+            results["loss"] = tf.where(is_updated, results["loss"], self._means["loss"].result())
         if not self._logged[evaluated]:
             return results
         return {name: results[name] if name in results else self._means[name].result() for name in self._logged[evaluated]}
@@ -146,23 +173,27 @@ class CompiledModel(ModelAdapter):
         return {"model": self.model, "optimizer": self.optimizer, "metrics": metrics}
 
     def _trace(self, step: Callable[..., Any], batch: Any) -> None:
-        """Traces a step of the module's own, to learn what it logs, and to have it make its variables."""
+        """Traces the user's own step, to record its logs and create its variables."""
         strategy = tf.distribute.get_strategy()
         if self.model.run_eagerly or isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            return  # which cannot be traced here
+            return  # cannot be traced here
         tf.function(lambda: strategy.run(step, args=batch)).get_concrete_function()
 
-    def _keep_logs(self, logs: dict[str, Any], batch: Any, evaluated: bool) -> tf.Tensor:
-        """Updates the means of what a step of the module's own logs; returns its loss, 0 where it logs none."""
+    def _record_logs(self, logs: dict[str, Any], batch: Any, evaluated: bool) -> tf.Tensor:
+        """Updates the means of the values that the user's own step logs.
+
+        Returns:
+          The loss that the step logs, or 0 if it logs none.
+        """
         self._logged[evaluated] = list(logs)
         values = {name: tf.reduce_mean(tf.cast(value, tf.float32)) for name, value in logs.items()}
         for name in values.keys() & self._means.keys():
-            self._means[name].update_state(values[name], sample_weight=_size(batch[1]))
+            self._means[name].update_state(values[name], sample_weight=_batch_size(batch[1]))
         return values.get("loss", tf.constant(0.0))
 
     def _build(self, batch: Any) -> None:
         """Builds the model, its losses and its metrics."""
-        if self.steps_alone:  # which need not use them in Keras's way
+        if self.applies_gradients:  # the user's step may not use them as Keras does
             super().prepare(batch)
             return
 
@@ -171,21 +202,21 @@ class CompiledModel(ModelAdapter):
             if self.model.compiled_loss is not None:
                 self.model.compiled_loss.build(prediction)
             metrics = self.model.compiled_metrics
-            metrics.build(prediction, metrics._conform_to_outputs(prediction, label))  # one label for several outputs
+            metrics.build(prediction, metrics._conform_to_outputs(prediction, label))  # one label may serve several outputs
 
         tf.function(build).get_concrete_function(*batch[:2])
         if self.model.compiled_loss is not None:
             normalisation.use_sums_of_step(self.model.compiled_loss)
 
     def _loss_metric(self) -> tf.keras.metrics.Metric | None:
-        """Keras's own metric of the loss, if it has one."""
+        """Returns Keras's own metric of the loss, if it has one."""
         metrics = self.model.compiled_loss.metrics if self.model.compiled_loss is not None else []
         return metrics[0] if metrics else None
 
     def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor | None:
         loss = self.model.compute_loss(x, y, prediction, sample_weight)
-        if loss is not None and self._own_loss:
-            self._means["loss"].update_state(normalisation.replica_mean(loss), sample_weight=_size(y))
+        if loss is not None and self._overrides_loss:
+            self._means["loss"].update_state(normalisation.replica_mean(loss), sample_weight=_batch_size(y))
         return loss
 
     def _update_metrics(self, y: Any, prediction: Any, sample_weight: Any) -> None:
@@ -193,15 +224,16 @@ class CompiledModel(ModelAdapter):
 
 
 class CompiledKeras3Model(CompiledModel):
-    """A compiled Keras 3 model."""
+    """Adapts a compiled Keras 3 model."""
 
     @override
     def _build(self, batch: Any) -> None:
-        # Losses and metrics are built from the first batch, and cannot be inside a loop of a graph.
+        # Keras builds losses and metrics from the first batch, which fails inside a
+        # loop of a graph.
         if not any(isinstance(value, tf.SparseTensor | tf.RaggedTensor) for value in tf.nest.flatten(batch)):
             self.model._symbolic_build(data_batch=batch)
             return
-        # Keras's own way takes dense features only.
+        # `_symbolic_build` supports dense features only.
         features = {name: batch[0][name] for name in input_names(self.model, set(batch[0]))}
         predict = tf.function(lambda inputs: self.model(inputs, training=False)).get_concrete_function(features)
         size = int(tf.nest.flatten(batch[1])[0].shape[0])
@@ -221,8 +253,9 @@ class CompiledKeras3Model(CompiledModel):
     @override
     def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor:
         loss = self.model._compute_loss(x, y, prediction, sample_weight, training=training)
-        # Keras 2 sees to it in compute_loss: the metric called "loss", weighed by the examples.
-        self.model._loss_tracker.update_state(normalisation.replica_mean(loss), sample_weight=_size(y))
+        # Keras 2 updates the metric called "loss", weighted by the number of examples,
+        # in `compute_loss`.
+        self.model._loss_tracker.update_state(normalisation.replica_mean(loss), sample_weight=_batch_size(y))
         return loss
 
     @override
@@ -232,7 +265,7 @@ class CompiledKeras3Model(CompiledModel):
 
 
 class TaskAdapter(ModelAdapter):
-    """A task of the user's, with a metric for its loss."""
+    """Adapts a user's task and adds a metric of its loss."""
 
     def __init__(self, task: Task):
         self._task = task
@@ -240,7 +273,8 @@ class TaskAdapter(ModelAdapter):
         self._loss = tf.keras.metrics.Mean("loss")
         normalisation.use_replica_means()
         if not getattr(task.model, "optimizer", None):
-            # Callbacks look for the optimizer at the model; Keras wraps it where the precision needs a loss scale.
+            # Callbacks expect `model.optimizer`. Keras wraps the optimizer if the
+            # precision needs a loss scale.
             task.model.compile(optimizer=task.optimizer, jit_compile=False)
             self.optimizer = task.model.optimizer
         else:
@@ -253,14 +287,14 @@ class TaskAdapter(ModelAdapter):
             raise ConfigurationError(
                 f"module: train_step of {type(self._task).__name__} returned nothing; return the mean loss of the batch"
             )
-        self._loss.update_state(loss, sample_weight=_size(batch[1]))
+        self._loss.update_state(loss, sample_weight=_batch_size(batch[1]))
         return loss
 
     @override
     def eval_step(self, *batch: Any) -> None:
         loss = self._task.eval_step(*batch)
         if loss is not None:
-            self._loss.update_state(loss, sample_weight=_size(batch[1]))
+            self._loss.update_state(loss, sample_weight=_batch_size(batch[1]))
 
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
@@ -273,23 +307,25 @@ class TaskAdapter(ModelAdapter):
 
     @override
     def state(self) -> dict[str, Any]:
-        own = {"task": self._task} if isinstance(self._task, tf.Module) else {}
+        task_state = {"task": self._task} if isinstance(self._task, tf.Module) else {}
         metrics = _metric_state(self._all_metrics())
-        return {"model": self.model, "optimizer": self.optimizer, "metrics": metrics, **own}
+        return {"model": self.model, "optimizer": self.optimizer, "metrics": metrics, **task_state}
 
     def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
         return [self._loss, *getattr(self._task, "metrics", ())]
 
 
 def make(returned: Any, function: str) -> ModelAdapter:
-    """Takes what `build_model` returned. To be called in the strategy's scope.
+    """Makes the adapter for what `build_model` returned.
+
+    Call this in the strategy's scope.
 
     Args:
-      returned: What it returned.
-      function: Its name, for messages.
+      returned: The return value of `build_model`, a compiled Keras model or a task.
+      function: The name of that function, for messages.
 
     Raises:
-      ConfigurationError: It is neither a compiled Keras model nor a task.
+      ConfigurationError: The value is neither a compiled Keras model nor a task.
     """
     if isinstance(returned, tf.keras.Model):
         if not returned.optimizer:
@@ -297,37 +333,52 @@ def make(returned: Any, function: str) -> ModelAdapter:
                 f"module: {function} returned a model that is not compiled; call model.compile(...) in it"
             )
         return CompiledKeras3Model(returned) if is_keras_3() else CompiledModel(returned)
-    lacking = [name for name in ("train_step", "eval_step") if not _has_own(returned, name)]
-    if len(lacking) == 2:
+    missing = [name for name in ("train_step", "eval_step") if not _defines_step(returned, name)]
+    if len(missing) == 2:
         kind = f"{type(returned).__module__}.{type(returned).__name__}"
         raise ConfigurationError(
-            f"module: {function} returned {kind}; return a compiled {_keras()} model, or a task with "
+            f"module: {function} returned {kind}; return a compiled {_keras_name()} model, or a task with "
             "train_step and eval_step"
         )
-    if lacking:
+    if missing:
         raise ConfigurationError(
-            f"module: the task that {function} returned has no {lacking[0]}; write "
-            f"def {lacking[0]}(self, features, label) in {type(returned).__name__}"
+            f"module: the task that {function} returned has no {missing[0]}; write "
+            f"def {missing[0]}(self, features, label) in {type(returned).__name__}"
         )
     if not isinstance(getattr(returned, "model", None), tf.keras.Model) or not getattr(returned, "optimizer", None):
         raise ConfigurationError(
-            f"module: the task that {function} returned lacks model, a {_keras()} model, or optimizer; set both in "
+            f"module: the task that {function} returned lacks model, a {_keras_name()} model, or optimizer; set both in "
             f"{type(returned).__name__}.__init__"
         )
     return TaskAdapter(returned)
 
 
 def input_names(model: tf.keras.Model, available: set[str]) -> set[str]:
-    """The features that a model reads: those that its inputs are called after, or all where it does not say."""
+    """Returns the names of the features that a model reads.
+
+    These are the names of its inputs.
+
+    Args:
+      model: A Keras model.
+      available: Names of all features. All of them are returned if the model's inputs
+        have no names, or names of other things.
+    """
     if is_keras_3():
-        named = {tensor.name for tensor in getattr(model, "inputs", None) or ()}
+        names = {tensor.name for tensor in getattr(model, "inputs", None) or ()}
     else:
-        named = set(getattr(model, "input_names", None) or ())
-    return named if named and named <= available else available
+        names = set(getattr(model, "input_names", None) or ())
+    return names if names and names <= available else available
 
 
 def as_floats(metrics: dict[str, Any]) -> dict[str, float]:
-    """Metrics as numbers; one that has several values, such as one for each class, as so many metrics."""
+    """Converts the values of metrics to numbers.
+
+    A metric with several values, such as one for each class, becomes several metrics:
+    `{"recall": [0.5, 1.0]}` becomes `{"recall_0": 0.5, "recall_1": 1.0}`.
+
+    Args:
+      metrics: Name -> tensor or number.
+    """
     floats: dict[str, float] = {}
     for name, value in metrics.items():
         values = tf.reshape(tf.cast(value, tf.float64), [-1]).numpy()
@@ -337,22 +388,25 @@ def as_floats(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def is_keras_3() -> bool:
-    """Whether `tf.keras` is Keras 3 in this process."""
+    """Returns True if `tf.keras` is Keras 3 in this process."""
     return tf.keras.Model.__module__.startswith("keras.")  # Keras 2 is tf_keras
 
 
-def _keras() -> str:
+def _keras_name() -> str:
     return f"Keras {3 if is_keras_3() else 2}"
 
 
-def _has_own(returned: Any, name: str) -> bool:
+def _defines_step(returned: Any, name: str) -> bool:
     return callable(getattr(returned, name, None)) and getattr(type(returned), name, None) is not getattr(Task, name)
 
 
 def _metric_state(metrics: Sequence[tf.keras.metrics.Metric]) -> list[Any]:
-    """Returns what a checkpoint saves of metrics; it does not look into those of Keras 3."""
+    """Returns the state of metrics as a checkpoint can save it.
+
+    `tf.train.Checkpoint` does not save the variables of a Keras 3 metric object.
+    """
     return [variable.value for metric in metrics for variable in metric.variables] if is_keras_3() else list(metrics)
 
 
-def _size(label: Any) -> tf.Tensor:
+def _batch_size(label: Any) -> tf.Tensor:
     return tf.shape(tf.nest.flatten(label)[0])[0]

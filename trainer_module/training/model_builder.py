@@ -1,4 +1,4 @@
-"""Calls the user's module: what it makes is trained in one process, and evaluated in another."""
+"""Calls the user's module to build the model, both to train it and to evaluate it."""
 
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ from tfx_distribute.trainer_module.user_code import module_loader
 
 
 def make_context(job: TrainingJob, features: Features, plan: Plan, is_chief: bool) -> module_loader.ModelContext:
-    """What the module's functions are told."""
+    """Returns the argument of the functions in the user's module."""
     return module_loader.ModelContext(
         hparams=job.hparams,
         inputs=features.inputs(),
@@ -24,14 +24,21 @@ def make_context(job: TrainingJob, features: Features, plan: Plan, is_chief: boo
     )
 
 
-def build(job: TrainingJob, told: module_loader.ModelContext) -> model_adapters.ModelAdapter:
-    """Has the module make its model or task. To be called in the strategy's scope.
+def build(job: TrainingJob, context: module_loader.ModelContext) -> model_adapters.ModelAdapter:
+    """Sets the precision and the seed, and calls the module's `build_model`.
+
+    Call this in the strategy's scope.
+
+    Args:
+      job: The training job.
+      context: The argument of `build_model`.
 
     Raises:
-      ConfigurationError: The module has no such function, or it returned something else.
+      ConfigurationError: The module has no such function, or the function returned
+        neither a compiled model nor a task.
     """
     if job.schedule.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.schedule.precision)
     tf.keras.utils.set_random_seed(job.schedule.seed)
     build_model = module_loader.load(job.module)
-    return model_adapters.make(build_model(told), job.module.function)
+    return model_adapters.make(build_model(context), job.module.function)

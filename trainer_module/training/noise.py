@@ -1,11 +1,13 @@
-"""Random numbers of training steps, such as those of dropout: a function of seed, step and replica.
+"""Derives the random numbers of a training step from seed, step and replica.
 
-Left to themselves, all workers draw the same noise, because they trace the same graph with the same seeds, and a training
-that is resumed does not go on with the numbers that it would have had. Here a draw within `of_step` takes its seed from the
-step, so that replicas differ, and a step draws the same numbers whenever it is taken.
+These are the numbers that layers such as dropout draw. By default, all workers draw the
+same noise, because they trace the same graph with the same seeds, and a resumed
+training continues with other numbers than it would have had. Within `seeded_by_step`,
+each draw takes its seed from the step instead: replicas differ, and a step draws the
+same numbers whenever it runs.
 
-Draws in a loop or a branch of the model's own, such as one for each image of a batch, stay Keras's: they are traced once,
-but must not be the same in each round.
+Draws in a loop or a branch inside the model, for instance one for each image of a
+batch, stay Keras's own: they are traced once, but must differ from round to round.
 """
 
 import contextlib
@@ -17,11 +19,11 @@ from typing import Any
 
 import tensorflow as tf
 
-_replica = threading.local()  # under a mirrored strategy, each replica is traced in a thread of its own
+_replica = threading.local()  # under a mirrored strategy, each replica is traced in its own thread
 
 
 class _Draws:
-    """The draws of one replica's batch."""
+    """Supplies the seeds of all draws for one replica's batch."""
 
     def __init__(self, seed: int, step: Any, batch: Any):
         self._seed, self._step, self._batch = seed, step, batch
@@ -42,15 +44,18 @@ class _Draws:
 
 
 @contextlib.contextmanager
-def of_step(seed: int, step: Any, batch: Any = 0) -> Iterator[None]:
-    """Has what Keras draws within the block depend on these numbers and the replica alone.
+def seeded_by_step(seed: int, step: Any, batch: Any = 0) -> Iterator[None]:
+    """Makes Keras's draws in the block depend only on these numbers and the replica.
+
+        with noise.seeded_by_step(seed, optimizer.iterations):
+            prediction = model(features, training=True)
 
     Args:
       seed: The seed of the training.
       step: Number of the training step, a scalar integer variable or tensor.
       batch: Number of the replica's batch within the step, a scalar integer.
     """
-    _install()
+    _patch_keras()
     _replica.draws = _Draws(seed, step, batch)
     try:
         yield
@@ -59,20 +64,26 @@ def of_step(seed: int, step: Any, batch: Any = 0) -> Iterator[None]:
 
 
 @functools.cache
-def _install() -> None:
-    """Has Keras ask here for seeds. There is no public way to do so (Keras 2.16 and 3.12)."""
+def _patch_keras() -> None:
+    """Makes Keras take its seeds from here.
+
+    There is no public way to do so (Keras 2.16 and 3.12).
+    """
     if tf.keras.Model.__module__.startswith("keras."):
         generator = tf.keras.random.SeedGenerator
-        generator.next = _asking_here(generator.next)
+        generator.next = _prefer_step_seed(generator.next)
         return
     generator = importlib.import_module("tf_keras.src.backend").RandomGenerator
-    generator.make_seed_for_stateless_op = _asking_here(generator.make_seed_for_stateless_op)
-    generator._rng_type = property(_kind, _set_kind)
+    generator.make_seed_for_stateless_op = _prefer_step_seed(generator.make_seed_for_stateless_op)
+    generator._rng_type = property(_get_rng_type, _set_rng_type)
 
 
-def _kind(generator: Any) -> str:
-    """The kind of a Keras 2 generator, which decides what it draws with: within a step, operations that take a seed."""
-    if _draws():
+def _get_rng_type(generator: Any) -> str:
+    """Returns the type of a Keras 2 generator, which selects its operations.
+
+    Within a step, these are operations that take a seed.
+    """
+    if _current_draws():
         return str(generator.RNG_STATELESS)
     try:
         return str(vars(generator)["_rng_type"])
@@ -80,20 +91,20 @@ def _kind(generator: Any) -> str:
         raise AttributeError("_rng_type") from error
 
 
-def _set_kind(generator: Any, kind: str) -> None:
-    vars(generator)["_rng_type"] = kind
+def _set_rng_type(generator: Any, rng_type: str) -> None:
+    vars(generator)["_rng_type"] = rng_type
 
 
-def _asking_here(original: Any) -> Any:
-    @functools.wraps(original)
-    def seed(generator: Any, *arguments: Any, **options: Any) -> Any:
-        draws = _draws()
-        return draws.next_seed() if draws else original(generator, *arguments, **options)
+def _prefer_step_seed(make_seed: Any) -> Any:
+    @functools.wraps(make_seed)
+    def make_step_seed(generator: Any, *arguments: Any, **options: Any) -> Any:
+        draws = _current_draws()
+        return draws.next_seed() if draws else make_seed(generator, *arguments, **options)
 
-    return seed
+    return make_step_seed
 
 
-def _draws() -> _Draws | None:
+def _current_draws() -> _Draws | None:
     draws: _Draws | None = getattr(_replica, "draws", None)
     return draws if draws and draws.graph is _graph() else None
 

@@ -1,4 +1,7 @@
-"""Tensor branches in a user's subclasses and functions of Keras 2, which AutoGraph converts under a stock `fit` too."""
+"""Checks that AutoGraph converts tensor branches in the user's Keras 2 code.
+
+It does under a stock `fit`, too: in subclasses of Keras classes, and in functions.
+"""
 
 import os
 import subprocess
@@ -125,7 +128,7 @@ def module(tmp_path):
 
 @pytest.mark.parametrize("kind", ["Layers", "Trains", "Functions", "Lambda"])
 def test_fit_of_a_run_fn_takes_tensor_branches(module, kind):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", FIT, kind],
         cwd=module,
         env={**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -134,7 +137,7 @@ def test_fit_of_a_run_fn_takes_tensor_branches(module, kind):
         timeout=280,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert process.returncode == 0, process.stderr[-4000:]
 
 
 @pytest.mark.parametrize("kind", ["ComputesLoss", "Trains"])

@@ -1,4 +1,4 @@
-"""The exported model, called with raw examples, under every precision and in both generations of Keras."""
+"""Calls the exported model with raw examples in every precision and Keras version."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def callbacks(context):
 
 
 def serialized(**features: np.ndarray) -> list[bytes]:
-    """One tf.Example of floats for each row."""
+    """Returns one serialized tf.Example of floats for each row."""
     return [
         tf.train.Example(
             features=tf.train.Features(
@@ -85,7 +85,7 @@ def raw(tmp_path_factory) -> TrainingData:
 
 @pytest.fixture(scope="module")
 def transformed(tmp_path_factory) -> TrainingData:
-    """Transformed examples, with the graph of TFT that made them, laid out as TFX lays it out."""
+    """Transformed examples with TFT's transform graph, in the same folders as TFX's."""
     import apache_beam as beam
     import tensorflow_transform as tft
     import tensorflow_transform.beam as tft_beam
@@ -132,12 +132,12 @@ def test_export_answers_raw_examples_as_the_model_does(
     )
 
     signatures = tf.saved_model.load(str(cluster.model)).signatures
-    asked = {"angles": ANGLES, "distance": DISTANCES} if with_transform else {"angles": ANGLES}
-    served = signatures["serving_default"](examples=tf.constant(serialized(**asked)))["outputs"]
+    request = {"angles": ANGLES, "distance": DISTANCES} if with_transform else {"angles": ANGLES}
+    served = signatures["serving_default"](examples=tf.constant(serialized(**request)))["outputs"]
     assert served.dtype == tf.float32
     tolerance = TOLERANCES[precision]
     np.testing.assert_allclose(served.numpy(), np.load(predicted), rtol=tolerance, atol=tolerance)
     if with_transform:
-        evaluated = signatures["transform_features"](examples=tf.constant(serialized(**asked, label=ANGLES[:, :1])))
-        assert set(evaluated) == {"angles", "scaled", "label"}
-        np.testing.assert_allclose(evaluated["scaled"].numpy(), DISTANCES / 100_000, rtol=1e-6)
+        features = signatures["transform_features"](examples=tf.constant(serialized(**request, label=ANGLES[:, :1])))
+        assert set(features) == {"angles", "scaled", "label"}
+        np.testing.assert_allclose(features["scaled"].numpy(), DISTANCES / 100_000, rtol=1e-6)

@@ -24,21 +24,21 @@ def test_scaled_without_a_warmup():
 def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
     model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
     before_step = learning_rate.scale(model.optimizer, 2.0, 4)
-    steps = StepRunner(
+    step_runner = StepRunner(
         model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), before_step
     )
-    steps.open(0)
-    seen = []
+    step_runner.open(0)
+    rates = []
     for _ in range(5):
-        steps.train(1)
-        seen.append(float(model.optimizer.learning_rate))
-    assert seen == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02])
+        step_runner.train(1)
+        rates.append(float(model.optimizer.learning_rate))
+    assert rates == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02])
     model.optimizer.learning_rate = 0.001  # as a callback would
-    steps.train(3)
+    step_runner.train(3)
     assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
 
 
-def test_schedule_is_the_modules_own_business():
+def test_schedule_is_not_scaled():
     model = model_with(tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.CosineDecay(0.1, 10)))
     assert learning_rate.scale(model.optimizer, 1.0, 0) is None
     with pytest.raises(

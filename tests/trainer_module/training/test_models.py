@@ -1,4 +1,4 @@
-"""Models and tasks of all kinds that a user may write, in both generations of Keras."""
+"""Trains many kinds of models and tasks that users write, in both Keras versions."""
 
 import pytest
 
@@ -104,13 +104,13 @@ def build_model(context):
 
 @pytest.fixture
 def train(cluster, request):
-    def train(text, function, distribution, schedule, **changes):
+    def train(text, function, distribution, options, **changes):
         name = f"own_{request.node.name.partition('[')[0]}"
         (cluster.folder / f"{name}.py").write_text(HEAD + text)
-        if schedule.keras_version == 3:
+        if options.keras_version == 3:
             cluster.server = request.getfixturevalue("keras_3_server")
         module = UserModule(f"{name}.{function}", (str(cluster.folder),))
-        return cluster.train(distribution, schedule, module=module, **changes)
+        return cluster.train(distribution, options, module=module, **changes)
 
     return train
 
@@ -128,7 +128,10 @@ def test_model_that_is_built_by_its_first_batch(train, distribution, keras_versi
 
 @pytest.mark.parametrize("keras_version", [2, 3])
 def test_loss_that_an_own_step_returns_is_shown(train, keras_version):
-    """397 examples on two replicas of 32: the last step's are spread over both, so that none has an empty batch."""
+    """Evaluates 397 examples on two replicas of 32.
+
+    The examples of the last step are divided between both, so that no batch is empty.
+    """
     result = train(OWN_STEPS, "build_model", MIRRORED, TrainingOptions(32, epochs=5, keras_version=keras_version))
     assert 0 < result.metrics["loss"] < 0.5
     assert 0 < result.metrics["val_loss"] < 0.5
@@ -144,7 +147,7 @@ def test_model_of_several_outputs_is_served_by_their_names(train, cluster, keras
 
 
 @pytest.mark.parametrize("keras_version", [2, 3])
-def test_callback_that_stops_after_a_batch(train, cluster, keras_version):
+def test_callback_can_stop_after_a_batch(train, cluster, keras_version):
     result = train(STOPS, "build_model", ONE, TrainingOptions(32, train_steps=40, keras_version=keras_version))
     assert result.train_steps == 5
     lines = (cluster.logs / "chief-0.log").read_text().splitlines()
@@ -155,7 +158,7 @@ def test_callback_that_stops_after_a_batch(train, cluster, keras_version):
     ("distribution", "keras_version"), [(ONE, 2), (ONE, 3), (MESH, 2)], ids=lambda value: getattr(value, "strategy", value)
 )
 def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distribution, keras_version):
-    """Inputs are found by their names, whatever else the examples hold: text, sparse or ragged features."""
+    """Inputs are found by name, even next to text, sparse and ragged features."""
     import tensorflow as tf
     from sklearn.datasets import load_digits
 
@@ -182,8 +185,8 @@ def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distrib
     )
     split = type(cluster.job.data.train)((str(tmp_path / "many"),), 1797)
     data = type(cluster.job.data)(split, split, "digit", None, str(tmp_path / "many.pbtxt"))
-    schedule = TrainingOptions(32, epochs=4, keras_version=keras_version)
-    assert train(MANY_FEATURES, "build_model", distribution, schedule, data=data).metrics["val_accuracy"] > 0.9
+    options = TrainingOptions(32, epochs=4, keras_version=keras_version)
+    assert train(MANY_FEATURES, "build_model", distribution, options, data=data).metrics["val_accuracy"] > 0.9
 
 
 def test_profile_that_begins_with_an_epoch(train, cluster):

@@ -1,4 +1,7 @@
-"""What may be asked for beside a strategy: clipping, accumulation, XLA, calls of a length, profiles, an evaluator."""
+"""Trains with the options that do not depend on the strategy.
+
+Clipping, accumulation, XLA, steps per execution, profiles, an evaluator and weights.
+"""
 
 import json
 from pathlib import Path
@@ -22,7 +25,7 @@ MESH = Distribution("model_parallel", mesh="1x2", layout_rules="kernel = unshard
 
 @pytest.mark.parametrize("distribution", [ONE, MIRRORED, CENTRAL, WORKERS], ids=lambda d: d.strategy)
 def test_accumulated_batches_are_one_large_batch(cluster, distribution):
-    """Two batches of 16 are one of 32; and the global batch, which the steps of an epoch follow from, says so."""
+    """Two batches of 16 train like one of 32, and the global batch size is the same."""
     whole = cluster.train(distribution, TrainingOptions(32, train_steps=20))
     parts = cluster.train(distribution, TrainingOptions(16, train_steps=20, gradient_accumulation_steps=2))
     assert parts.global_batch_size == whole.global_batch_size
@@ -31,8 +34,8 @@ def test_accumulated_batches_are_one_large_batch(cluster, distribution):
 
 @pytest.mark.parametrize("distribution", [MIRRORED, MESH], ids=lambda d: d.strategy)
 def test_clipping_is_that_of_the_whole_gradient(cluster, distribution):
-    """The same on one device and on several; and it makes a difference."""
-    steps = {"train_steps": 20, "global_clipnorm": 0.05, "drop_remainder": True}  # as a mesh has it in any case
+    """Clipping has the same effect on one device and on several."""
+    steps = {"train_steps": 20, "global_clipnorm": 0.05, "drop_remainder": True}  # a mesh always drops the remainder
     hparams = {"hidden_units": 64, "learning_rate": 0.1}
     sgd = UserModule("sgd.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     (cluster.folder / "sgd.py").write_text(SGD)
@@ -40,7 +43,7 @@ def test_clipping_is_that_of_the_whole_gradient(cluster, distribution):
     clipped = cluster.train(distribution, TrainingOptions(64 // replicas, **steps), module=sgd, hparams=hparams)
     alone = cluster.train(ONE, TrainingOptions(64, **steps), module=sgd, hparams=hparams)
     free = cluster.train(ONE, TrainingOptions(64, train_steps=20), module=sgd, hparams=hparams)
-    for metric in ("loss", "val_loss"):  # one example of 397 on the other side makes 0.0025 of an accuracy
+    for metric in ("loss", "val_loss"):  # not the accuracies: one of 397 examples changes them by 0.0025
         assert clipped.metrics[metric] == pytest.approx(alone.metrics[metric], rel=1e-3)
     assert free.metrics["loss"] < 0.9 * clipped.metrics["loss"]
 
@@ -85,7 +88,7 @@ def callbacks(context):
 """
 
 
-def test_callbacks_hear_of_each_execution(cluster):
+def test_batch_hooks_are_called_for_each_execution(cluster):
     (cluster.folder / "count_calls.py").write_text(COUNT_CALLS)
     module = UserModule("count_calls.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     cluster.train(ONE, TrainingOptions(64, train_steps=25, steps_per_execution=10), module=module)
@@ -103,8 +106,8 @@ def test_profile_of_a_window_of_steps(cluster, distribution):
 
 
 @pytest.mark.parametrize("distribution", [WORKERS, SERVERS], ids=lambda d: d.strategy)
-def test_evaluator_works_beside_the_training_processes(cluster, distribution):
-    """Its metrics of the last epoch are those of the exported model, and TensorBoard has them with the training's."""
+def test_evaluator_runs_next_to_the_training_processes(cluster, distribution):
+    """Its last metrics are those of the exported model and are shown in TensorBoard."""
     import tensorflow as tf
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -120,15 +123,15 @@ def test_evaluator_works_beside_the_training_processes(cluster, distribution):
     accuracy = tf.reduce_mean(tf.keras.metrics.sparse_categorical_accuracy(labels, probabilities))
     assert result.metrics["val_accuracy"] == pytest.approx(float(accuracy), abs=1e-6)
     run = Path(cluster.job.outputs.model_run_dir)
-    seen = EventAccumulator(str(run / "validation"), size_guidance={"tensors": 0}).Reload().Tensors("epoch_accuracy")
-    assert seen[-1].step == 5
+    events = EventAccumulator(str(run / "validation"), size_guidance={"tensors": 0}).Reload().Tensors("epoch_accuracy")
+    assert events[-1].step == 5
     assert not list(run.glob("evaluator/*/epoch-*")), "the weights that were handed over are gone"
     (last,) = run.glob("evaluator/*/metrics-5")
     assert json.loads(last.read_text())["accuracy"] == result.metrics["val_accuracy"]
 
 
 def test_variables_are_divided_among_parameter_servers(cluster):
-    """Each server holds a part of what is large; the export is whole, and learned."""
+    """Each server holds a part of each large variable; the export is whole."""
     (cluster.folder / "tell.py").write_text(TELL_PARTS)
     module = UserModule("tell.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     divided = Distribution(**{**vars(SERVERS), "partition_min_bytes": 4096})
@@ -201,8 +204,12 @@ class Weighted(Task):
 
 @pytest.mark.parametrize("function", ["build_model", "Weighted"])
 @pytest.mark.parametrize(("distribution", "batch"), [(ONE, 4), (MIRRORED, 2), (MESH, 4)], ids=["one", "mirrored", "mesh"])
-def test_examples_count_what_their_weight_says(cluster, tmp_path, distribution, batch, function):
-    """Errors 1, 2, 3, 4 with weights 0, 1, 0, 3: a mean of (4 + 48) / 4, and of (2 + 12) / 4 where it is divided by them."""
+def test_examples_count_by_their_weight(cluster, tmp_path, distribution, batch, function):
+    """Trains on errors of 1, 2, 3 and 4 with weights of 0, 1, 0 and 3.
+
+    The mean square is (4 + 48) / 4 per example. The mean absolute error, which is
+    divided by the weights, is (2 + 12) / 4.
+    """
     import tensorflow as tf
 
     with tf.io.TFRecordWriter(str(tmp_path / "weighted")) as writer:

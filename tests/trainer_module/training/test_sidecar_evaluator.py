@@ -8,10 +8,10 @@ from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarChec
 
 
 def test_evaluator_counts_the_replicas_that_the_chief_has(tmp_path, monkeypatch):
-    """Four on two workers, say, which take all GPUs that they find: accelerator_count is 0."""
-    me = ClusterTask("evaluator", 0)
+    """For example four, on two workers that use all GPUs (accelerator_count is 0)."""
+    task = ClusterTask("evaluator", 0)
     cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}}))
     SidecarCheckpointWriter(tf.keras.Sequential([tf.keras.layers.Dense(1)]), str(tmp_path), is_chief=True, num_replicas=4)
     (folder,) = (tmp_path / "evaluator").iterdir()
-    assert wait_for_replicas(str(folder), ChiefMonitor(me), me) == 4
+    assert wait_for_replicas(str(folder), ChiefMonitor(task), task) == 4

@@ -1,4 +1,4 @@
-"""Real trainings of process clusters on loopback."""
+"""Trains on real clusters of processes on loopback."""
 
 import json
 import tempfile
@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 pytestmark = pytest.mark.e2e
 
 RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
-# Each with a global batch of 64.
+# The distribution and the batch per replica; the global batch is always 64.
 SHAPES = {
     "default": (Distribution("default", accelerator_type="cpu"), 64),
     "one_device": (Distribution("one_device", devices="CPU:1"), 64),
@@ -32,7 +32,7 @@ CELLS += [(name, loop, 3) for name in KERAS_3 for loop in ("model", "task")]
 
 
 def loss_curve(run: str) -> dict[str, list[float]]:
-    """The losses of each epoch, from the TensorBoard logs."""
+    """Returns the losses of each epoch from the TensorBoard logs."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     curves = {}
@@ -55,7 +55,7 @@ def test_every_strategy_has_its_cells():
 
 @pytest.mark.parametrize(("strategy", "loop", "keras_version"), CELLS)
 def test_digits_are_learned(cluster, request, curves, strategy, loop, keras_version):
-    """At least 0.95 on held-out digits, with as many replicas as were asked for, and one model."""
+    """Reaches 0.95 on held-out digits with the right replicas; exports one model."""
     distribution, per_replica = SHAPES[strategy]
     if keras_version == 3:
         cluster.server = request.getfixturevalue("keras_3_server")
@@ -74,10 +74,11 @@ def test_digits_are_learned(cluster, request, curves, strategy, loop, keras_vers
 
 @pytest.mark.parametrize("keras_version", [2, 3])
 def test_strategies_follow_one_loss_curve(curves, keras_version):
-    """Same seed, same global batch: each epoch's losses differ by float rounding only, which grows with the steps.
+    """With the same seed and global batch, losses differ by float rounding only.
 
-    With parameter servers, workers do not wait for each other. A model that is divided over devices takes batches of one
-    size: see `test_any_layout_trains_the_same_model`.
+    The differences grow with the steps. Parameter servers are left out because workers
+    do not wait for each other. A model that is divided over devices is left out because
+    its batches have a fixed size: see `test_any_layout_trains_the_same_model`.
     """
     if set(curves) != set(CELLS):
         pytest.fail("needs the trainings of the test before")
@@ -97,11 +98,11 @@ from model import build_model
 
 class Write(tf.keras.callbacks.Callback):
     def on_train_end(self, logs=None):
-        where = os.path.join(os.path.dirname(__file__), f"weights-{os.getpid()}")
+        path = os.path.join(os.path.dirname(__file__), f"weights-{os.getpid()}")
         strategy = tf.distribute.get_strategy()
         values = [strategy.experimental_local_results(variable) for variable in self.model.weights]
         for replica in range(len(values[0])):
-            np.savez(f"{where}-{replica}", *[value[replica].numpy() for value in values])
+            np.savez(f"{path}-{replica}", *[value[replica].numpy() for value in values])
 
 def callbacks(context):
     return [Write()]
@@ -110,7 +111,7 @@ def callbacks(context):
 
 @pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored"])
 def test_weights_are_equal_on_every_replica(cluster, strategy):
-    """To the last bit; and what the others wrote of a model is gone."""
+    """Equal to the last bit; and no temporary files are left."""
     import numpy as np
 
     temporary = set(Path(tempfile.gettempdir()).glob("tfx-distribute-*"))
@@ -142,7 +143,7 @@ def callbacks(context):
 
 
 def test_one_device_holds_only_its_part_of_a_divided_weight(cluster):
-    """And of what the optimizer keeps for it. That it trains the same model, other tests say."""
+    """The same holds for the optimizer's slots. Other tests check the results."""
     (cluster.folder / "tell_parts.py").write_text(TELL_PARTS)
     module = UserModule("tell_parts.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     cluster.train(SHAPES["model_parallel"][0], TrainingOptions(32, train_steps=3), module=module)
@@ -156,7 +157,7 @@ def test_one_device_holds_only_its_part_of_a_divided_weight(cluster):
 @pytest.mark.parametrize(
     ("mesh", "rules"),
     [
-        ("2x2", "dense/kernel = unsharded, model"),  # what reads its output is whole: gradients come out divided
+        ("2x2", "dense/kernel = unsharded, model"),  # the next layer is not divided, so gradients come out divided
         ("1x2", "dense/kernel = unsharded, model; dense/bias = model"),
         ("2x2", "dense/kernel = model, unsharded; dense_1/bias = model"),
         ("2x1", "dense/kernel = batch, unsharded"),
@@ -207,7 +208,7 @@ def test_embedding_is_divided_by_columns(cluster):
         ),
     ],
 )
-def test_layout_rule_that_suits_no_variable_is_refused_before_the_first_step(cluster, rules, message):
+def test_layout_rule_that_fits_no_variable_is_refused_before_the_first_step(cluster, rules, message):
     mesh = Distribution("model_parallel", mesh="1x4", layout_rules=rules, accelerator_type="cpu")
     with pytest.raises(TrainingError, match=message):
         cluster.train(mesh)
@@ -248,7 +249,7 @@ def build_model(context):
     [*((name, 2) for name in SHAPES), *((name, 3) for name in KERAS_3)],
 )
 def test_layers_that_keep_a_state(cluster, request, strategy, keras_version):
-    """Normalisation, dropout, regularisers and a learning rate schedule under each strategy."""
+    """Normalisation, dropout, regularisers and a schedule under each strategy."""
     if keras_version == 3:
         cluster.server = request.getfixturevalue("keras_3_server")
     (cluster.folder / "stateful.py").write_text(STATEFUL)
@@ -266,14 +267,14 @@ def test_four_workers_on_a_machine_of_any_size(cluster):
     result = cluster.train(distribution, TrainingOptions(per_replica_batch_size=16, train_steps=30))
     assert (result.num_replicas, result.global_batch_size, result.train_steps) == (4, 64, 30)
     assert {str(task) for task, _ in cluster.reports} == {"chief", "worker 0", "worker 1", "worker 2"}
-    # All end at the same step, and say so.
+    # All processes report that they ended at the same step.
     done = {task: progress.step for task, progress in cluster.reports if progress.phase == "done"}
     assert set(done.values()) == {30}
     assert len(done) == 4
 
 
 def test_learning_rate_of_many_replicas(cluster):
-    """Twice the learning rate by scaling is twice the learning rate by hand."""
+    """Scaling by two is the same as doubling the learning rate in the module."""
     distribution = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
     scaled = cluster.train(distribution, TrainingOptions(32, train_steps=30, learning_rate_scaling="linear"))
     by_hand = cluster.train(
@@ -299,7 +300,7 @@ def test_ring_all_reduce_and_bfloat16(cluster):
     assert result.metrics["val_accuracy"] > 0.8
 
 
-def test_asking_for_gpus_that_are_not_there_says_so(cluster):
+def test_missing_gpus_are_reported(cluster):
     with pytest.raises(TrainingError, match="^accelerator_type: GPUs are asked for, but this process sees none"):
         cluster.train(Distribution("mirrored", accelerator_type="gpu"))
 
@@ -309,7 +310,7 @@ import tensorflow as tf
 
 def loss(truth, prediction):
     each = tf.keras.losses.sparse_categorical_crossentropy(truth, prediction)
-    if tf.reduce_mean(each) > 1.0:  # AutoGraph has to turn this into a graph, though Keras's own code is exempt
+    if tf.reduce_mean(each) > 1.0:  # AutoGraph has to convert this, though Keras's own code is exempt
         return each * 2.0
     return each
 
@@ -332,7 +333,7 @@ def build_model(context):
 
 
 def test_what_a_keras_user_may_override(cluster, tmp_path):
-    """A train_step of one's own, a loss that branches on values, regularisers, dropout, a learning rate schedule."""
+    """A train_step, a loss with branches, regularisers, dropout, a schedule."""
     (tmp_path / "own_steps.py").write_text(OWN_STEPS)
     result = cluster.train(
         Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
@@ -364,7 +365,7 @@ def callbacks(context):
 
 
 def test_callbacks_of_the_module(cluster, tmp_path):
-    """Batches are heard of one by one, and a callback that stops training stops it in all processes."""
+    """Hooks are called for each batch; a callback can stop training everywhere."""
     (tmp_path / "own_callbacks.py").write_text(CALLBACKS % (str(EXAMPLES / "digits"), tmp_path))
     result = cluster.train(
         Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
@@ -403,13 +404,13 @@ def test_metric_of_several_values(cluster, tmp_path, num_evaluators):
     assert sum(metrics[f"val_mean_probability_{digit}"] for digit in range(10)) == pytest.approx(1.0, rel=1e-4)
 
 
-def test_module_that_leaves_says_why(cluster, tmp_path):
+def test_message_of_a_module_that_exits_is_reported(cluster, tmp_path):
     (tmp_path / "own_exit.py").write_text("import sys\ndef build_model(context):\n    sys.exit('DATA_DIR is not set')\n")
     with pytest.raises(TrainingError, match="DATA_DIR is not set"):
         cluster.train(module=UserModule("own_exit.build_model", (str(tmp_path),)))
 
 
-def test_cluster_of_the_launchers_own_surroundings_is_not_taken_on(cluster, monkeypatch):
+def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch):
     monkeypatch.setenv(
         "TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}'
     )
@@ -428,14 +429,15 @@ from model import build_model as digits_model
 from tfx_distribute.trainer_module.training import epoch_runner
 
 def build_model(context):
-    # Left to themselves, the two would divide the same steps into calls of very different length.
-    assert hasattr(epoch, "CALL_SECONDS")
+    # Without agreement, the two processes would divide the same steps into calls of very
+    # different length.
+    assert hasattr(epoch_runner, "CALL_SECONDS")
     epoch_runner.CALL_SECONDS = {"chief": 0.01, "worker": 5.0}[json.loads(os.environ["TF_CONFIG"])["task"]["type"]]
     return digits_model(context)
 """
 
 
-def test_processes_agree_on_what_they_have_to_do_alike(cluster, tmp_path):
+def test_processes_agree_on_the_length_of_calls(cluster, tmp_path):
     (tmp_path / "own_uneven.py").write_text(UNEVEN % str(EXAMPLES / "digits"))
     result = cluster.train(
         Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
@@ -458,7 +460,7 @@ def test_processes_agree_on_what_they_have_to_do_alike(cluster, tmp_path):
         ),
     ],
 )
-def test_what_is_no_compiled_model_is_refused(cluster, tmp_path, body, message):
+def test_anything_but_a_compiled_model_or_task_is_refused(cluster, tmp_path, body, message):
     (tmp_path / "own_wrong.py").write_text(f"def build_model(context):\n    {body}\n")
     with pytest.raises(TrainingError, match=message):
         cluster.train(module=UserModule("own_wrong.build_model", (str(tmp_path),)))

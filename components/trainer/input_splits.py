@@ -53,7 +53,7 @@ class Splits:
           DataError: They are.
         """
         known = [found for found in self._manifests if found]
-        wanted = schemas.of_examples(transform_graph, schema) if known else None
+        wanted = schemas.load_schema(transform_graph, schema) if known else None
         for found in known:
             if wanted is not None and found.schema_fingerprint != schemas.fingerprint(wanted):
                 raise DataError(

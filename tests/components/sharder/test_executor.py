@@ -63,7 +63,7 @@ def transform_graph(tmp_path_factory, schema) -> Path:
     folder = tmp_path_factory.mktemp("transform")
     metadata = tft.DatasetMetadata.from_feature_spec(
         tft.tf_metadata.schema_utils.schema_as_feature_spec(
-            schemas.of_examples(None, str(schema / "schema.pbtxt"))
+            schemas.load_schema(None, str(schema / "schema.pbtxt"))
         ).feature_spec
     )
     with beam.Pipeline(argv=IN_MEMORY) as pipeline, tft_beam.Context(temp_dir=str(folder / "tmp")):
@@ -198,7 +198,7 @@ def test_more_than_memory_is_asked_to_hold(shard, monkeypatch):
 def test_transformed_on_the_way(shard, transform_graph):
     made = shard(train=50, num_shards=2, graph=transform_graph)
     assert sorted(number for numbers in made.numbers("train", "twice") for number in numbers) == list(range(0, 100, 2))
-    wanted = schemas.fingerprint(schemas.of_examples(str(transform_graph), None))
+    wanted = schemas.fingerprint(schemas.load_schema(str(transform_graph), None))
     assert made.manifest.schema_fingerprint == wanted
 
 
@@ -242,7 +242,8 @@ def test_damaged_input_is_named(shard, tmp_path):
     content[-6] ^= 1
     file.write_bytes(content)
     with pytest.raises(
-        DataError, match=rf"^examples: {file}, record 4 at byte \d+: it does not match its checksum; make the examples anew$"
+        DataError,
+        match=rf"^examples: {file}, record 4 at byte \d+: it does not match its checksum; regenerate the examples$",
     ):
         shard(num_shards=1, output="other")
 
@@ -259,9 +260,9 @@ def test_example_that_does_not_match_the_schema_is_named(shard, tmp_path):
 
 
 def test_parts_serve_all_processes():
-    assert len(beam_pipeline.parts([["a"], ["b", "c"]], 1)) == 3
-    of = collections.Counter(part.file for part in beam_pipeline.parts([["a"], ["b", "c"]], 2))
-    assert of == {"a": 4, "b": 2, "c": 2}
+    assert len(beam_pipeline.make_parts([["a"], ["b", "c"]], 1)) == 3
+    num_parts = collections.Counter(part.file for part in beam_pipeline.make_parts([["a"], ["b", "c"]], 2))
+    assert num_parts == {"a": 4, "b": 2, "c": 2}
 
 
 @pytest.mark.parametrize(
@@ -303,14 +304,14 @@ def test_transform_that_returns_another_number_of_examples_is_refused(shard, tmp
     import tensorflow_transform.beam as tft_beam
     from tensorflow_transform.beam.tft_beam_io import WriteMetadata
 
-    raw_schema = schemas.of_examples(None, str(schema / "schema.pbtxt"))
+    raw_schema = schemas.load_schema(None, str(schema / "schema.pbtxt"))
     metadata = tft.DatasetMetadata(raw_schema)
     with beam.Pipeline(argv=IN_MEMORY) as pipeline, tft_beam.Context(temp_dir=str(tmp_path / "tft")):
         raw = pipeline | beam.Create([{"number": [1], "name": [b"one"]}])
         transform = (raw, metadata) | tft_beam.AnalyzeDataset(lambda inputs: {"few": inputs["number"][:3]})
         _ = transform | tft_beam.WriteTransformFn(str(tmp_path / "graph"))
         _ = metadata | WriteMetadata(str(tmp_path / "graph" / "metadata"), pipeline)
-    with pytest.raises(ConfigurationError, match="^preprocessing_fn: returns another number of examples than it is given"):
+    with pytest.raises(ConfigurationError, match="^preprocessing_fn: must return as many examples as it is given"):
         shard(train=50, num_shards=1, graph=tmp_path / "graph")
 
 

@@ -35,7 +35,7 @@ def examples(tmp_path):
                 writer.write(f"{shard} {number}".encode())
         name = str(path.relative_to(folder))
         entries.append(ShardEntry(name, 10, path.stat().st_size, checksum(str(path))))
-    fingerprint = schemas.fingerprint(schemas.of_examples(None, str(tmp_path / "schema.pbtxt")))
+    fingerprint = schemas.fingerprint(schemas.load_schema(None, str(tmp_path / "schema.pbtxt")))
     shard_manifest.write(
         Manifest("none", 0, fingerprint, {"train": SplitEntry(30, "asked for", tuple(entries))}), str(folder)
     )

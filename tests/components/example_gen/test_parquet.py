@@ -129,7 +129,7 @@ def test_lists_arrive_as_they_are(values, start):
 )
 def test_types_without_a_feature_are_refused(kind):
     with pytest.raises(DataError, match=r"a\.parquet: column 'nested' has the type .* which a tf.Example cannot hold"):
-        parquet_columns.meanings(pa.schema([("x", pa.int64()), ("nested", kind)]), "a.parquet")
+        parquet_columns.describe_columns(pa.schema([("x", pa.int64()), ("nested", kind)]), "a.parquet")
 
 
 def test_pandas_index_is_refused(tmp_path):

@@ -108,7 +108,8 @@ def test_damaged_records_are_left_out_and_counted(read, shard, change, kept):
 def test_more_damage_than_may_be(read, shard):
     flip(shard, 4 * 19)
     message = (
-        f"^examples: {shard}, record 4 at byte 76: its length .*; 6 records are lost, but max_corrupt_records is 5; make"
+        f"^examples: {shard}, record 4 at byte 76: its length .*; "
+        "6 records are lost, but max_corrupt_records is 5; regenerate"
     )
     with pytest.raises(DataError, match=message):
         read(max_corrupt_records=5)
@@ -118,7 +119,9 @@ def test_shards_of_another_schema_are_refused(examples, tmp_path):
     splits = Splits([examples], InputOptions(), "/nowhere")
     splits.check_schema(None, str(tmp_path / "schema.pbtxt"))
     (tmp_path / "other.pbtxt").write_text(SCHEMA.replace("INT", "FLOAT"))
-    with pytest.raises(DataError, match="^examples: the shards were made with another schema than .*other.pbtxt; make"):
+    with pytest.raises(
+        DataError, match="^examples: the shards were made with another schema than .*other.pbtxt; regenerate"
+    ):
         splits.check_schema(None, str(tmp_path / "other.pbtxt"))
 
 

@@ -53,7 +53,7 @@ def trained(monkeypatch, settings, artifacts):
             Outputs(f"{model}/Format-Serving", outputs["model_run"][0].uri, os.path.join(folder, "result.json")),
         )
 
-    monkeypatch.setattr(job_builder, "training_job", job)
+    monkeypatch.setattr(job_builder, "build_job", job)
 
     def train(launch):
         told = []
@@ -99,7 +99,7 @@ def test_of_what_failed_nothing_stays(trained, tmp_path):
 
 
 def test_a_chief_without_a_result(trained):
-    with pytest.raises(TrainingError, match=r"has succeeded, and its chief has left no .*result.json"):
+    with pytest.raises(TrainingError, match=r"succeeded, but its chief did not write .*result.json"):
         trained(lambda job: None)
 
 

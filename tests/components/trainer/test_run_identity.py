@@ -92,13 +92,13 @@ def test_shards_are_known_by_their_bytes_wherever_they_lie(job, tmp_path):
 def test_state_of_other_inputs_is_told_and_stays(job, tmp_path, caplog):
     root, parts = tmp_path / "checkpoints", run_identity.fingerprint_inputs(job, job.data, [])
     with caplog.at_level(logging.WARNING):
-        folder = run_identity.checkpoint_dir(str(root), parts)
+        folder = run_identity.ensure_checkpoint_dir(str(root), parts)
         (root / folder / "state.json").write_text("{}")
-        assert run_identity.checkpoint_dir(str(root), parts) == folder
+        assert run_identity.ensure_checkpoint_dir(str(root), parts) == folder
         assert caplog.text == ""
-        other = run_identity.checkpoint_dir(str(root), {**parts, "module": "another"})
+        other = run_identity.ensure_checkpoint_dir(str(root), {**parts, "module": "another"})
     assert other != folder
-    assert f"Starts afresh: a saved state is there, but of another module; it stays in {folder}" in caplog.text
+    assert f"Starting from scratch: the state saved in {folder} is of another module; it is kept" in caplog.text
     assert json.loads((root / folder / run_identity.IDENTITY_FILE).read_text()) == parts
 
 

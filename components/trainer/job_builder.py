@@ -223,8 +223,8 @@ def _make_training_data(
     train = splits.read(list(train_args.splits) or ["train"], "train_args")
     if not train.num_examples:
         raise ConfigurationError("examples: the train split has no examples")
-    # Only splits named in eval_args must exist. Without any, nothing is evaluated while
-    # training.
+    # Splits named in eval_args must exist. If none is named, and there is no split
+    # `eval`, nothing is evaluated while training.
     eval_splits = list(eval_args.splits) or ["eval"]
     has_eval = bool(eval_args.splits) or "eval" in splits.names
     if exec_properties.get("num_evaluators") and not has_eval:

@@ -1,4 +1,4 @@
-"""What the Trainer finds out about a Sharder's output before it starts anything."""
+"""Tests the checks of a Sharder's output before training starts."""
 
 import os
 from dataclasses import replace
@@ -105,7 +105,7 @@ def test_damaged_records_are_left_out_and_counted(read, shard, change, kept):
     assert str(shard) not in split.files
 
 
-def test_more_damage_than_may_be(read, shard):
+def test_more_damage_than_allowed_is_refused(read, shard):
     flip(shard, 4 * 19)
     message = (
         f"^examples: {shard}, record 4 at byte 76: its length .*; "
@@ -125,7 +125,7 @@ def test_shards_of_another_schema_are_refused(examples, tmp_path):
         splits.check_schema(None, str(tmp_path / "other.pbtxt"))
 
 
-def test_what_is_no_manifest_is_refused(examples):
+def test_invalid_manifest_is_refused(examples):
     path = Path(examples.uri, shard_manifest.FILE)
     path.write_text('{"seed": "no"}')
     with pytest.raises(DataError, match=f"^examples: {path} is not a manifest of shards"):

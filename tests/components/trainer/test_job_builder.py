@@ -1,4 +1,4 @@
-"""TFX's inputs -> the job document."""
+"""Tests the job document that is built from the executor's arguments."""
 
 import json
 import os
@@ -84,20 +84,20 @@ def test_the_whole_document(inputs, outputs, tmp_path):
     )
 
 
-def test_functions_may_be_called_anything(inputs, outputs):
+def test_functions_may_have_any_name(inputs, outputs):
     job = job_builder.build_job(inputs, outputs, {**PROPERTIES, "build_model": "my.models.wide_and_deep"}, "/work")
     assert (job.module.function, job.run_fn) == ("my.models.wide_and_deep", None)
     properties = {"run_fn": "my.models.build_model", "train_steps": 5}
     assert job_builder.build_job(inputs, outputs, properties, "/work").run_fn is not None
 
 
-def test_strategy_that_is_left_open_is_settled_here(inputs, outputs):
+def test_auto_strategy_is_resolved(inputs, outputs):
     job = job_builder.build_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
     assert job.distribution == Distribution("multi_worker_mirrored", num_workers=2)
 
 
 def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, tmp_path):
-    """Those of the file and those of `-p`, by way of the one pipeline parameter that holds them."""
+    """Values of the file and of `-p` share one pipeline parameter."""
     (tmp_path / "pipeline.yaml").write_text(
         "{name: mine, module: m.py, data: {csv: data}, trainer: {label: digit, parameters: {epochs: 1}, hparams: {"
         "a: .nan, b: 1.0, c: -0.0, d: 1208925819614629174706176, e: true, f: '1e5', g: .nan, h: 1.0e+400}}}"
@@ -119,7 +119,7 @@ def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
     assert job.hparams == {"units": 9}
 
 
-def test_steps_of_train_args_count_where_no_parameter_says_otherwise(inputs, outputs):
+def test_steps_of_train_args_are_defaults(inputs, outputs):
     args = {
         "train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(num_steps=7)),
         "eval_args": proto_utils.proto_to_json(trainer_pb2.EvalArgs(num_steps=3)),
@@ -185,7 +185,7 @@ def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
     ],
 )
 def test_settings_that_the_function_would_ignore_are_refused(inputs, outputs, properties, message):
-    """Values that a pipeline gets when it runs are first seen here."""
+    """Values that a pipeline gets when it runs are first checked here."""
     with pytest.raises(ConfigurationError, match=f"^{message}"):
         job_builder.build_job(inputs, outputs, properties, "/work")
 

@@ -1,8 +1,10 @@
-"""Beam's in-process Python runner, whose worker processes only this user can reach.
+"""Runs Beam pipelines on this machine with workers that only this user can reach.
 
-Beam's own `DirectRunner` first looks for a Go program on the internet that might run the pipeline instead, and with several
-processes listens on every interface of the machine, where whoever connects can read this user's files. This one does
-neither: with one process nothing listens; with several, Beam's services are on a Unix socket in a folder of mode 0700.
+Beam's own `DirectRunner` first looks on the internet for a Go program that might run
+the pipeline instead. With several processes, it also listens on every interface of the
+machine, where anyone who connects can read this user's files. This runner does neither:
+with one process, nothing listens; with several, Beam's services are on a Unix socket in
+a folder of mode 0700.
 """
 
 import contextlib
@@ -38,14 +40,16 @@ from google.protobuf import json_format, text_format
 from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 
-_PATH_BYTES = 80  # of a folder for sockets: their paths hold 104 to 108 bytes, depending on the system
+# Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
+_MAX_FOLDER_BYTES = 80
 _STOP_SECONDS = 5
 _WATCH_SECONDS = 0.5
-_SUSPENDED_SECONDS = 60.0  # that a worker process may stay suspended while this one runs
+# How long a worker process may stay suspended while this process runs.
+_SUSPENDED_SECONDS = 60.0
 _SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # Beam's clients send a sign of life every 20 s, which gRPC would otherwise take for abuse.
+    # Beam's clients send a keepalive every 20 s; by default, gRPC treats that as abuse.
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
 ]
@@ -54,31 +58,35 @@ _SERVER_OPTIONS = [
 class DirectRunner(fn_runner.FnApiRunner):
     """Runs a Beam pipeline on this machine, in this process or in several.
 
-    Beam's options choose as for its own: `--direct_running_mode=in_memory` or `multi_processing`, and
-    `--direct_num_workers`. To use it in a TFX pipeline, pass its path among the `beam_pipeline_args`:
+    Takes the same options as Beam's `DirectRunner`: `--direct_running_mode=in_memory`
+    or `multi_processing`, and `--direct_num_workers`. To use it in a TFX pipeline, pass
+    its path in `beam_pipeline_args`:
 
         --runner=tfx_distribute.components.direct_runner.DirectRunner
     """
 
     def run_pipeline(self, pipeline: pipeline_lib.Pipeline, options: PipelineOptions) -> fn_runner.RunnerResult:
-        """Runs the pipeline to its end; its worker processes get the same options."""
+        """Runs the pipeline to its end and passes its options to all workers."""
         encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
         provision_info = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
         self._provision_info = fn_runner.ExtendedProvisionInfo(provision_info)
         return super().run_pipeline(pipeline, options)
 
     def run_stages(self, *arguments: Any) -> fn_runner.RunnerResult:
-        """Runs the stages of a pipeline with workers of ours."""
-        _running.ours = True
+        """Runs the stages of a pipeline with this module's workers."""
+        _thread_state.uses_own_workers = True
         try:
             return super().run_stages(*arguments)
         finally:
-            _running.ours = False
+            _thread_state.uses_own_workers = False
 
 
 @contextlib.contextmanager
 def as_default() -> Iterator[None]:
-    """Makes `DirectRunner` mean this one within the block, for code that names Beam's or none."""
+    """Makes this the default runner within the block.
+
+    Pipelines that name Beam's `DirectRunner`, or no runner, use this one.
+    """
     path = f"{DirectRunner.__module__}.{DirectRunner.__qualname__}"
     with mock.patch.dict(runner_lib._RUNNER_MAP, {"directrunner": path}):
         yield
@@ -97,10 +105,11 @@ class _Workers(worker_handlers.WorkerHandlerManager):
         self._processes: list[_WorkerProcess] = []
 
     def get_worker_handlers(self, environment_id: str | None, num_workers: int) -> list[worker_handlers.WorkerHandler]:
-        """Returns `num_workers` workers for an environment, started if need be.
+        """Returns `num_workers` workers for an environment, and starts missing ones.
 
         Raises:
-          ValueError: Beam would listen on all interfaces of the machine for this environment.
+          ValueError: Beam would listen on all interfaces of the machine for this
+            environment.
         """
         environment = self._environments[environment_id or next(iter(self._environments))]
         if environment.urn == python_urns.EMBEDDED_PYTHON:
@@ -119,7 +128,7 @@ class _Workers(worker_handlers.WorkerHandlerManager):
         return self._processes[:num_workers]
 
     def close_all(self) -> None:
-        """Ends the workers, then the services."""
+        """Stops the workers, then the services."""
         super().close_all()
         for process in self._processes:
             process.close()
@@ -129,30 +138,31 @@ class _Workers(worker_handlers.WorkerHandlerManager):
             self._services = None
 
 
-_running = threading.local()
-_beams_workers = fn_runner.WorkerHandlerManager
+_thread_state = threading.local()
+_BeamWorkers = fn_runner.WorkerHandlerManager
 
 
 def _make_workers(*arguments: Any) -> worker_handlers.WorkerHandlerManager:
-    """Makes the workers of a pipeline: ours, if it is ours that this thread is running."""
-    return (_Workers if getattr(_running, "ours", False) else _beams_workers)(*arguments)
+    """Makes our workers if this thread runs our runner, and Beam's own otherwise."""
+    return (_Workers if getattr(_thread_state, "uses_own_workers", False) else _BeamWorkers)(*arguments)
 
 
-# Beam has no other place to say which. Where a version of it has lost this one, the import fails.
+# Beam offers no other way to replace its workers. If a later version of Beam drops this
+# name, importing it below fails.
 fn_runner.WorkerHandlerManager = _make_workers
 
 
 class _Services:
     """Beam's services for its workers, on one Unix socket.
 
-    Those that hand out files are left out: worker processes of this machine need none.
+    Services that serve files are left out: worker processes on this machine need none.
     """
 
     def __init__(self, workers: _Workers, state: worker_handlers.StateServicer):
         self.control = worker_handlers.BeamFnControlServicer(workers)
         self.data = data_plane.BeamFnDataServicer(worker_handlers.DATA_BUFFER_TIME_LIMIT_MS)
-        short = len(os.fsencode(tempfile.gettempdir())) <= _PATH_BYTES
-        self._folder = tempfile.mkdtemp(prefix="beam-", dir=None if short else "/tmp")  # noqa: S108 (mode 0700)
+        is_short = len(os.fsencode(tempfile.gettempdir())) <= _MAX_FOLDER_BYTES
+        self._folder = tempfile.mkdtemp(prefix="beam-", dir=None if is_short else "/tmp")  # noqa: S108 (mode 0700)
         self.descriptor = endpoints_pb2.ApiServiceDescriptor(url=f"unix:{quote(self._folder)}/socket")
         self._server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=_SERVER_OPTIONS)
         beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(self.control, self._server)
@@ -197,16 +207,24 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
         self._watcher.start()
 
     def _watch(self) -> None:
-        """Fails what waits for the process when it ends early or stays suspended; Beam would wait without end."""
-        end = f"ended with status {self._process.returncode}" if self._wait() else "was killed, since it stayed suspended"
-        error = RuntimeError(f"{self.worker_id}, process {self._process.pid} of Beam, {end}")
-        while not self._is_closing:  # code of a step may end the process with 0 too
+        """Aborts all waits for the process once it dies; Beam would wait forever."""
+        if self._wait():
+            outcome = f"ended with status {self._process.returncode}"
+        else:
+            outcome = "was killed, since it stayed suspended"
+        error = RuntimeError(f"{self.worker_id}, process {self._process.pid} of Beam, {outcome}")
+        # Any status counts: a pipeline's code may end the process with 0, too.
+        while not self._is_closing:
             with contextlib.suppress(RuntimeError):  # a wait has begun or ended meanwhile
                 self.control_conn.abort(error)
             time.sleep(_WATCH_SECONDS)  # another wait may begin after this one
 
     def _wait(self) -> bool:
-        """Waits until the process ends; kills it when it stays suspended, and returns False then."""
+        """Waits until the process ends, and kills it if it stays suspended.
+
+        Returns:
+          False if the process had to be killed.
+        """
         clock, running_at = RunningClock(), 0.0
         while self._process.poll() is None:
             now = clock.seconds()
@@ -243,6 +261,6 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
 
 def _is_suspended(pid: int) -> bool:
     """Returns True if a child process is suspended (SIGSTOP)."""
-    with contextlib.suppress(ChildProcessError):  # it has ended
+    with contextlib.suppress(ChildProcessError):  # the process has ended
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     return False

@@ -1,4 +1,7 @@
-"""The schema of examples, and its fingerprint: whether examples were made as their reader thinks."""
+"""Loads and fingerprints the schema of examples.
+
+Readers compare fingerprints to detect examples that were made with another schema.
+"""
 
 import hashlib
 
@@ -8,21 +11,28 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 
 
-def of_examples(transform_graph: str | None, schema: str | None) -> schema_pb2.Schema | None:
-    """The schema of examples: of what a transform makes of them, where there is one.
+def load_schema(transform_graph: str | None, schema_file: str | None) -> schema_pb2.Schema | None:
+    """Returns the schema of transformed examples, or else of untransformed ones.
 
     Args:
-      transform_graph: Folder of a transform graph.
-      schema: File of the schema of untransformed examples.
+      transform_graph: Folder of a transform graph; None if there is no transform.
+      schema_file: File with the schema of untransformed examples, in text format. Not
+        read if there is a transform graph.
+
+    Returns:
+      The schema; None if both arguments are missing.
     """
     if transform_graph:
         return tft.TFTransformOutput(transform_graph).transformed_metadata.schema
-    if schema is None:
+    if schema_file is None:
         return None
-    with fileio.open(schema, "r") as file:
+    with fileio.open(schema_file, "r") as file:
         return text_format.Parse(file.read(), schema_pb2.Schema())
 
 
 def fingerprint(schema: schema_pb2.Schema) -> str:
-    """SHA-256 of a schema: of the same one the same, however its file is laid out."""
+    """Returns the SHA-256 of a schema, in hexadecimal.
+
+    Equal schemas have equal fingerprints, however their files are formatted.
+    """
     return hashlib.sha256(schema.SerializeToString(deterministic=True)).hexdigest()

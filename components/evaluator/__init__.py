@@ -1,1 +1,5 @@
-"""Evaluator: decides whether a model is blessed, by finite metrics and finite baselines only."""
+"""Evaluator: decides if a model is blessed, by finite metrics and finite baselines.
+
+`component` declares it, `executor` runs TFX's evaluation and writes the verdict, and
+`thresholds` judges metrics against thresholds.
+"""

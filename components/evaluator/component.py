@@ -1,4 +1,4 @@
-"""The Evaluator component: TFX's, with thresholds that only finite metrics meet."""
+"""Defines the Evaluator: TFX's, with thresholds that only finite metrics meet."""
 
 from tfx.components.evaluator import component
 from tfx.dsl.components.base import executor_spec
@@ -9,8 +9,9 @@ from tfx_distribute.components.evaluator import executor
 class Evaluator(component.Evaluator):
     """Evaluates a model and blesses it if it meets all thresholds.
 
-    Takes the arguments of `tfx.components.Evaluator` and has the same outputs. What differs is the verdict on metrics
-    that are NaN or infinite, and on changes relative to a negative value; see `thresholds.judge`.
+    Takes the arguments of `tfx.components.Evaluator` and has the same outputs. Only the
+    verdict differs, on metrics that are NaN or infinite and on changes relative to a
+    negative value; see `thresholds.judge`.
 
     ```python
     evaluator = Evaluator(
@@ -22,9 +23,11 @@ class Evaluator(component.Evaluator):
     ```
 
     Component `outputs` contains:
-     - `evaluation`: Channel of type `standard_artifacts.ModelEvaluation`: metrics and validation, as TFMA reads them.
-     - `blessing`: Channel of type `standard_artifacts.ModelBlessing`. Its custom property `unusable_baseline` names the
-       metrics of the baseline that are not finite, where there are any.
+     - `evaluation`: Channel of type `standard_artifacts.ModelEvaluation`: metrics and
+       validation, in TFMA's format.
+     - `blessing`: Channel of type `standard_artifacts.ModelBlessing`. Its custom
+       property `unusable_baseline` names the metrics of the baseline that are not
+       finite, if there are any.
     """
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)

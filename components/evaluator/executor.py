@@ -1,4 +1,4 @@
-"""The Evaluator's executor: has TFX evaluate the model, and corrects its verdict, see `thresholds`."""
+"""Evaluates a model with TFX's executor and corrects its verdict; see `thresholds`."""
 
 import os
 from typing import Any
@@ -18,7 +18,7 @@ UNUSABLE_BASELINE = "unusable_baseline"
 
 
 class Executor(executor.Executor):
-    """Evaluates as TFX's executor does; a metric that is not finite never meets a threshold."""
+    """Evaluates like TFX's executor, but no metric that is not finite is accepted."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -29,14 +29,15 @@ class Executor(executor.Executor):
         """Evaluates the model, and blesses it if it meets all thresholds.
 
         Args:
-          input_dict: Input artifacts: examples, model, and baseline_model where there is one.
+          input_dict: Input artifacts: examples, model and, if there is one,
+            baseline_model.
           output_dict: Output artifacts: evaluation and blessing.
           exec_properties: The component's parameters.
         """
         super().Do(input_dict, output_dict, exec_properties)
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
         if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):
-            return  # there are no thresholds
+            return  # the evaluation has no thresholds
         config = tfma.EvalConfig()
         proto_utils.json_to_proto(exec_properties[standard_component_specs.EVAL_CONFIG_KEY], config)
         folder = artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY])
@@ -46,8 +47,8 @@ class Executor(executor.Executor):
             tfma.load_validation_result(folder),
             has_baseline=bool(input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)),
         )
-        for failure in verdict.not_finite:
-            logging.warning("%s of the new model is not finite, and meets no threshold", failure)
+        for metric in verdict.not_finite:
+            logging.warning("%s of the new model is not finite, and meets no threshold", metric)
         if verdict.unusable_baseline:
             logging.warning("The latest blessed model is not compared with: %s is not finite", verdict.unusable_baseline)
             blessing.set_string_custom_property(UNUSABLE_BASELINE, verdict.unusable_baseline)
@@ -61,11 +62,11 @@ def _write_validation(folder: str, validation: Any) -> None:
         writer.write(validation.SerializeToString())
 
 
-def _bless(blessing: types.Artifact, ok: bool) -> None:
-    names = (constants.NOT_BLESSED_FILE_NAME, constants.BLESSED_FILE_NAME)
-    old, new = (os.path.join(blessing.uri, names[value]) for value in (not ok, ok))
+def _bless(blessing: types.Artifact, is_blessed: bool) -> None:
+    file_names = (constants.NOT_BLESSED_FILE_NAME, constants.BLESSED_FILE_NAME)
+    old, new = (os.path.join(blessing.uri, file_names[value]) for value in (not is_blessed, is_blessed))
     if fileio.exists(old):
         fileio.remove(old)
     io_utils.write_string_file(new, "")
-    value = constants.BLESSED_VALUE if ok else constants.NOT_BLESSED_VALUE
+    value = constants.BLESSED_VALUE if is_blessed else constants.NOT_BLESSED_VALUE
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)

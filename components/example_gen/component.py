@@ -5,7 +5,7 @@ examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 ```
 
 Each takes the arguments of TFX's `FileBasedExampleGen`. The pattern of a split is `*`,
-which leaves hidden files out, or the name of one file.
+for all files that are not hidden, or the name of one file.
 """
 
 from tfx.components.example_gen.component import FileBasedExampleGen

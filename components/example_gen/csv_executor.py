@@ -13,7 +13,7 @@ from tfx_distribute.components.example_gen import csv_rows
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
 from tfx_distribute.trainer_module.errors import DataError
 
-_INFINITE_FLOAT32 = 2.0**128 - 2.0**103  # the least number that rounds to infinity
+_INFINITE_FLOAT32 = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity
 
 Types = Mapping[str, ColumnType]
 
@@ -34,7 +34,7 @@ class _ReadCsv(beam.PTransform):
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         columns = csv_rows.common_columns(self._files, open_file)
         files = pipeline | "Files" >> beam.Create(self._files) | "Spread" >> beam.Reshuffle()
-        # Read twice, so that no rows are kept until the types of all columns are known.
+        # Files are read twice, so that no rows wait until all column types are known.
         types = (
             files
             | "ColumnTypes" >> beam.Map(_column_types)
@@ -64,28 +64,28 @@ def _examples(file: str, types: Types) -> Iterator[bytes]:
             example = tf.train.Example()
             for column, cell in zip(columns, cells, strict=True):
                 try:
-                    _set(example.features.feature[column], types[column], cell)
+                    _set_feature(example.features.feature[column], types[column], cell)
                 except DataError as error:
                     raise DataError(f"{file}, line {line}: column {column!r}: {error}") from error
             yield example.SerializeToString(deterministic=True)
 
 
-def _set(feature: tf.train.Feature, column_type: ColumnType, cell: str) -> None:
-    """Sets a feature to a cell; an empty cell sets its type but no value, as in TFX."""
+def _set_feature(feature: tf.train.Feature, column_type: ColumnType, cell: str) -> None:
+    """Sets a feature to a cell; an empty cell sets the type but no value, as in TFX."""
     if column_type == ColumnType.INT:
         feature.int64_list.SetInParent()
         feature.int64_list.value.extend([int(cell)] if cell else ())
     elif column_type == ColumnType.FLOAT:
         feature.float_list.SetInParent()
-        feature.float_list.value.extend([_float32(cell)] if cell else ())
+        feature.float_list.value.extend([_parse_float32(cell)] if cell else ())
     elif column_type == ColumnType.STRING:
         feature.bytes_list.SetInParent()
         feature.bytes_list.value.extend([cell.encode()] if cell else ())
 
 
-def _float32(cell: str) -> float:
+def _parse_float32(cell: str) -> float:
     value = float(cell)
-    # Beyond float64, Python's value is infinite too.
+    # Python's value is infinite, too, beyond the range of float64.
     if abs(value) >= _INFINITE_FLOAT32 and "inf" not in cell.lower():
         raise DataError(f"{cell} is beyond the range of float32, which a tf.Example holds; scale the column")
     return value

@@ -1,8 +1,8 @@
-"""Reads CSV files row by row, and refuses what could only be read by guessing.
+"""Reads CSV files row by row, and refuses files that it would have to guess at.
 
-A file is UTF-8 text with commas and a header, as RFC 4180 has it: a quoted cell may
-hold commas, line breaks and doubled quotes. A byte order mark and Windows line endings
-are accepted, blank lines are skipped. Imports nothing heavy.
+A file is UTF-8 text with commas and a header, as in RFC 4180: a quoted cell may hold
+commas, line breaks and doubled quotes. A byte order mark and Windows line endings are
+accepted, blank lines are skipped. Imports nothing heavy.
 """
 
 import codecs
@@ -12,9 +12,10 @@ from typing import Any
 
 from tfx_distribute.trainer_module.errors import DataError
 
-MAX_CELL_CHARS = 64 << 20  # a quote that is never closed must not read the whole file into memory
+# Keeps a quote that is never closed from reading the whole file into memory.
+MAX_CELL_CHARS = 64 << 20
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-_OTHER_STARTS = {  # how a file that is not in UTF-8 starts: what it is, and what to do
+_OTHER_FORMATS = {  # first bytes of a file that is not UTF-8 -> its format, and advice
     b"\x1f\x8b": ("is gzipped", "uncompress it"),
     codecs.BOM_UTF16_LE: ("is text in UTF-16", "convert it to UTF-8"),
     codecs.BOM_UTF16_BE: ("is text in UTF-16", "convert it to UTF-8"),
@@ -38,19 +39,18 @@ def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
       file: Name of the file, for messages.
 
     Returns:
-      The column names, and an iterator over the rows. Each row has as many cells as
-      there are columns.
+      The column names, and an iterator over the rows. Each row has one cell per column.
 
     Raises:
-      DataError: The header cannot be read; the iterator raises it for a row. The
-        message names file and line.
+      DataError: The header cannot be read, or, from the iterator, a row. The message
+        names file and line.
     """
     rows = _rows(stream, file)
     line, columns = next(rows, (0, []))
     if not columns:
         raise DataError(f"{file} is empty; write a header line with the names of the columns")
     _check_header(columns, f"{file}, line {line}")
-    return columns, _of_width(rows, len(columns), file)
+    return columns, _check_widths(rows, len(columns), file)
 
 
 def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
@@ -72,11 +72,11 @@ def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> lis
             columns, _ = read(stream, file)
         first = first or columns
         if columns != first:
-            raise DataError(f"the columns of {file} are not those of {files[0]}: {_difference(columns, first)}")
+            raise DataError(f"the columns of {file} are not those of {files[0]}: {_describe_difference(columns, first)}")
     return first
 
 
-def _difference(columns: Sequence[str], expected: Sequence[str]) -> str:
+def _describe_difference(columns: Sequence[str], expected: Sequence[str]) -> str:
     missing = [name for name in expected if name not in columns]
     extra = [name for name in columns if name not in expected]
     if not missing and not extra:
@@ -96,7 +96,7 @@ def _rows(stream: Iterable[bytes], file: str) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise DataError(f"cannot read {file} as CSV: line {line}: {_explained(str(error))}") from error
+            raise DataError(f"cannot read {file} as CSV: line {line}: {_explain(str(error))}") from error
         if cells:
             yield line, cells
 
@@ -104,9 +104,9 @@ def _rows(stream: Iterable[bytes], file: str) -> Iterator[Row]:
 def _text(stream: Iterable[bytes], file: str) -> Iterator[str]:
     for number, line in enumerate(stream, 1):
         if number == 1:
-            for start, (is_what, advice) in _OTHER_STARTS.items():
+            for start, (file_format, advice) in _OTHER_FORMATS.items():
                 if line.startswith(start):
-                    raise DataError(f"{file} {is_what}; {advice}")
+                    raise DataError(f"{file} {file_format}; {advice}")
             line = line.removeprefix(codecs.BOM_UTF8)
         try:
             yield line.decode("utf-8")
@@ -114,7 +114,8 @@ def _text(stream: Iterable[bytes], file: str) -> Iterator[str]:
             raise DataError(f"cannot read {file} as CSV in UTF-8: line {number}: {error}; convert it to UTF-8") from error
 
 
-def _explained(error: str) -> str:
+def _explain(error: str) -> str:
+    """Rewords an error of Python's `csv` module."""
     if "unexpected end of data" in error or "field larger" in error:
         return "a quoted cell starts here that is never closed; close it, or double the quotes inside a cell"
     if "expected after" in error:
@@ -136,12 +137,12 @@ def _check_header(columns: Sequence[str], place: str) -> None:
         if name in columns[: number - 1]:
             raise DataError(f"{place}: two columns are called {name!r}; rename or remove one")
     if len(columns) == 1:
-        for delimiter, what in OTHER_DELIMITERS.items():
+        for delimiter, description in OTHER_DELIMITERS.items():
             if delimiter in columns[0]:
-                raise DataError(f"{place}: the columns are separated by {what}; separate them by commas")
+                raise DataError(f"{place}: the columns are separated by {description}; separate them by commas")
 
 
-def _of_width(rows: Iterator[Row], width: int, file: str) -> Iterator[Row]:
+def _check_widths(rows: Iterator[Row], width: int, file: str) -> Iterator[Row]:
     for line, cells in rows:
         if len(cells) != width:
             raise DataError(

@@ -1,4 +1,4 @@
-"""Lists, opens and fingerprints data files, on this machine or at an address."""
+"""Lists, opens and fingerprints data files, local or remote."""
 
 import hashlib
 import os
@@ -20,11 +20,12 @@ def list_files(input_base: str, pattern: str) -> list[str]:
 
     Args:
       input_base: Folder or address.
-      pattern: `*` for all data files of the folder; any other is the name of one file,
-        taken literally.
+      pattern: `*` for all data files of the folder; anything else is the name of one
+        file, taken literally.
 
     Raises:
-      DataError: There are none, the folder has folders in it, or it is a table with a log.
+      DataError: There are no data files, the folder has subfolders, or it is a table
+        with a log.
     """
     if pattern != ALL_FILES:
         file = os.path.join(input_base, pattern)
@@ -32,7 +33,7 @@ def list_files(input_base: str, pattern: str) -> list[str]:
             raise DataError(f"{file} is not a file, or is not there")
         return [file]
     if "://" not in input_base and os.path.isfile(input_base):
-        return [input_base]  # a volume's file, which was not there when the pipeline was compiled
+        return [input_base]  # on a volume, which the compiler of the pipeline cannot see
     names = fileio.listdir(input_base) if fileio.isdir(input_base) else []
     if refusal := table_refusal(input_base, names):
         raise DataError(refusal)
@@ -47,12 +48,16 @@ def list_files(input_base: str, pattern: str) -> list[str]:
 
 def open_file(file: str) -> Any:
     """Opens a file for reading bytes."""
-    # Beam's files, since TensorFlow's drop carriage returns at the ends of lines.
+    # Opened with Beam, since TensorFlow drops carriage returns at the ends of lines.
     return FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
 def fingerprint(files: Iterable[str]) -> str:
-    """Fingerprints the content of files; at an address, their sizes and times of change."""
+    """Fingerprints the content of files, or the size and mtime of remote ones.
+
+    Returns:
+      Number of files, their size and a SHA-256, as in TFX's fingerprints.
+    """
     sizes, digests = [], []
     for file in files:
         stat = fileio.stat(file)

@@ -44,7 +44,10 @@ class _SourceFiles(input_processor.InputProcessor):
 
 
 class PatternDriver(driver.FileBasedDriver):
-    """Drives other file-based ExampleGens: TFX's spans and versions, our fingerprint."""
+    """Drives other file-based ExampleGens.
+
+    Paths have spans and versions, as in TFX; only the fingerprint differs.
+    """
 
     def get_input_processor(
         self,
@@ -52,15 +55,15 @@ class PatternDriver(driver.FileBasedDriver):
         range_config: range_config_pb2.RangeConfig | None = None,
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
-        """Returns the processor that finds span and version, and fingerprints files."""
+        """Returns the processor that finds span and version and fingerprints files."""
         return _MatchingFiles(input_base_uri or "", splits, range_config)
 
 
 class _MatchingFiles(input_processor.FileBasedInputProcessor):
     def get_input_fingerprint(self, span: int, version: int | None) -> str:
-        prints = []
+        fingerprints = []
         for split in self._splits:
             pattern = self.get_pattern_for_span_version(split.pattern, span, version)
             files = fileio.glob(os.path.join(self._input_base_uri, pattern))
-            prints.append(f"split:{split.name},{fingerprint([file for file in files if not fileio.isdir(file)])}")
-        return "\n".join(prints)
+            fingerprints.append(f"split:{split.name},{fingerprint([file for file in files if not fileio.isdir(file)])}")
+        return "\n".join(fingerprints)

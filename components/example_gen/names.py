@@ -1,10 +1,11 @@
-"""Tells data files from others by their names, as Hadoop and Spark do."""
+"""Recognizes data files by their names, like Hadoop and Spark."""
 
 from collections.abc import Iterable
 
-ALL_FILES = "*"  # pattern of an input split that means every data file of the folder
+ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 
-# Files that a table's log has dropped stay in its folder, with rows that were deleted or overwritten.
+# Logs of tables. Files that a log has dropped stay in the table's folder, with rows
+# that were deleted or overwritten.
 _TABLE_LOGS = {
     "_delta_log": "a Delta table",
     ".hoodie": "a Hudi table",
@@ -18,11 +19,14 @@ def is_data_file(name: str) -> bool:
 
 
 def table_refusal(folder: str, names: Iterable[str]) -> str | None:
-    """Returns why the files of a folder must not be read by themselves; None if they may.
+    """Returns why the files of a folder must not be read without a table's log.
 
     Args:
       folder: The folder, for the message.
       names: All names in it; those of folders may end in a slash.
+
+    Returns:
+      The error message; None if the files may be read.
     """
     for log in sorted(_TABLE_LOGS.keys() & {name.rstrip("/") for name in names}):
         return (

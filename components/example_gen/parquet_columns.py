@@ -1,7 +1,7 @@
 """Converts columns of Parquet files to features of tf.Examples.
 
-A tf.Example has three kinds of feature: int64, float32 and bytes. Only a null is a
-missing value. Imports neither TensorFlow nor TFX.
+A tf.Example has three kinds of feature: int64, float32 and bytes. Only nulls are
+missing values. Imports neither TensorFlow nor TFX.
 """
 
 import re
@@ -21,59 +21,67 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # an index without a name
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
-def meanings(schema: pa.Schema, file: str) -> dict[str, str]:
-    """Returns how each column arrives in examples.
-
-    For example `{"x": "float", "day": "integer: days since 1970-01-01"}`.
+def describe_columns(schema: pa.Schema, file: str) -> dict[str, str]:
+    """Describes how each column arrives in examples.
 
     Args:
       schema: Schema of a file.
       file: Name of the file, for messages.
 
+    Returns:
+      Column name -> description, such as
+      `{"x": "float", "day": "integer: days since 1970-01-01"}`.
+
     Raises:
       DataError: A column cannot be converted, two have the same name, or one is an
-        index of pandas without a name. The message names file and column.
+        unnamed pandas index. The message names file and column.
     """
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for field in schema:
-        if field.name in found:
+        if field.name in columns:
             raise DataError(f"{file}: two columns are called {field.name!r}; rename or remove one")
         if _PANDAS_INDEX.fullmatch(field.name):
             raise DataError(
                 f"{file}: column {field.name!r} is the index of a pandas DataFrame; leave it out: "
                 "to_parquet(..., index=False), or name it to keep it"
             )
-        meaning = _meaning(field.type)
-        if meaning is None:
+        description = _describe_type(field.type)
+        if description is None:
             raise DataError(
                 f"{file}: column {field.name!r} has the type {field.type}, which a tf.Example cannot hold; write its "
                 "values as columns of numbers, strings or lists of these, or leave the column out"
             )
-        found[field.name] = meaning
-    return found
+        columns[field.name] = description
+    return columns
 
 
-def difference(columns: Mapping[str, str], expected: Mapping[str, str]) -> str | None:
-    """Returns how the columns of a file differ from those of the first file.
+def describe_difference(columns: Mapping[str, str], expected: Mapping[str, str]) -> str | None:
+    """Describes how the columns of a file differ from those of the first file.
 
-    None if they arrive in the same way. A column that is all null in one file, which
-    then has no type, agrees with any type in another.
+    A column with only nulls has no type; it agrees with any type in another file.
+
+    Args:
+      columns: The columns of a file, see `describe_columns`.
+      expected: The columns of the first file.
+
+    Returns:
+      The difference; None if the columns arrive in the same way.
     """
     missing = [name for name in expected if name not in columns]
     extra = [name for name in columns if name not in expected]
     if missing or extra:
         parts = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
         return " and ".join(parts)
-    for name, meaning in columns.items():
-        if NOTHING not in (meaning, expected[name]) and meaning != expected[name]:
-            return f"column {name!r} holds {meaning!r}, there it holds {expected[name]!r}"
+    for name, description in columns.items():
+        if NOTHING not in (description, expected[name]) and description != expected[name]:
+            return f"column {name!r} holds {description!r}, there it holds {expected[name]!r}"
     return None
 
 
 def to_features(batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
     """Converts a record batch to lists of int64, float32 or bytes.
 
-    A null becomes a null list, a value a list of one.
+    A null becomes a null list, and a single value becomes a list of one.
 
     Args:
       batch: Rows of the file.
@@ -85,7 +93,7 @@ def to_features(batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
     arrays = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            arrays.append(_feature(array))
+            arrays.append(_to_lists(array))
         except (DataError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(f"{file}: column {name!r}: {error}") from error
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
@@ -95,11 +103,12 @@ def _is_list(column: pa.DataType) -> bool:
     return types.is_list(column) or types.is_large_list(column) or types.is_fixed_size_list(column)
 
 
-def _meaning(column: pa.DataType) -> str | None:
+def _describe_type(column: pa.DataType) -> str | None:
+    """Describes how values of a type arrive; None if they cannot be converted."""
     if _is_list(column):
-        return None if _is_list(column.value_type) else _meaning(column.value_type)
+        return None if _is_list(column.value_type) else _describe_type(column.value_type)
     if types.is_dictionary(column):
-        return _meaning(column.value_type)
+        return _describe_type(column.value_type)
     if types.is_null(column):
         return NOTHING
     if types.is_date(column):
@@ -123,11 +132,12 @@ def _meaning(column: pa.DataType) -> str | None:
 
 
 def _unit(column: pa.DataType) -> str:
-    (unit,) = re.findall(r"\[(\w+)", str(column))  # not each of these types has it as an attribute
+    # Not all of these types have an attribute `unit`.
+    (unit,) = re.findall(r"\[(\w+)", str(column))
     return _UNITS[unit]
 
 
-def _feature(array: pa.Array) -> pa.Array:
+def _to_lists(array: pa.Array) -> pa.Array:
     if types.is_null(array.type):
         return pa.nulls(len(array), pa.large_list(pa.int64()))
     present = array.drop_null()
@@ -144,18 +154,26 @@ def _feature(array: pa.Array) -> pa.Array:
     lengths[~is_null] = counts
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return pa.LargeListArray.from_arrays(
-        pa.array(offsets, pa.int64(), mask=np.append(is_null, False)),  # a null offset makes a null list
-        _values(values),
+        pa.array(offsets, pa.int64(), mask=np.append(is_null, False)),  # null offset: null list
+        _cast(values),
     )
 
 
-def _values(values: pa.Array) -> pa.Array:
-    """Casts values without nulls; `pa.ArrowInvalid` where an integer does not fit."""
+def _cast(values: pa.Array) -> pa.Array:
+    """Casts values to a type that features can hold.
+
+    Args:
+      values: Values without nulls.
+
+    Raises:
+      pa.ArrowInvalid: An integer does not fit.
+      DataError: A finite float does not fit.
+    """
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if types.is_null(values.type):
         return values.cast(pa.int64())
-    kind = (_meaning(values.type) or "").partition(":")[0]
+    kind = (_describe_type(values.type) or "").partition(":")[0]
     if types.is_date(values.type):
         values = values.cast(pa.date32()).cast(pa.int32())
     elif types.is_time32(values.type):

@@ -1,4 +1,4 @@
-"""Writes the tf.Examples of TFRecord files, with the same values, as the splits of a pipeline."""
+"""Writes the tf.Examples of TFRecord files as the splits of a pipeline, unchanged."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -44,15 +44,16 @@ def _examples(file: str) -> Iterator[bytes]:
             example = _parse(record)
         except DecodeError as error:
             raise DataError(f"{file}, record {number} is not a tf.Example: {error}") from error
-        # In the order of feature names: equal examples fall into the same split.
+        # Features are sorted by name, so that equal examples get the same split.
         yield example.SerializeToString(deterministic=True)
 
 
 def _parse(record: bytes) -> tf.train.Example:
-    """Parses a record strictly: protobuf itself accepts bytes that it only reads in part.
+    """Parses a record strictly: protobuf accepts bytes that it reads only in part.
 
     Raises:
-      DecodeError: The record is something else, such as text or a tf.SequenceExample.
+      DecodeError: The record is not a tf.Example, but e.g. text or a
+        tf.SequenceExample.
     """
     example = tf.train.Example()
     parsed_bytes = example.MergeFromString(record)

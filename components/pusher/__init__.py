@@ -1,1 +1,5 @@
-"""Pusher: publishes a blessed model in the folder that a server watches, whole or not at all."""
+"""Pusher: publishes a blessed model in the folder that a model server watches.
+
+`component` declares it, `executor` checks the blessing and archives the model, and
+`publishing` makes a version that servers see whole or not at all.
+"""

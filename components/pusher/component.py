@@ -1,4 +1,4 @@
-"""The Pusher component: TFX's, with pushes that a model server sees whole or not at all."""
+"""Defines the Pusher: TFX's, with pushes that servers see whole or not at all."""
 
 from tfx.components.pusher import component
 from tfx.dsl.components.base import executor_spec
@@ -9,8 +9,9 @@ from tfx_distribute.components.pusher import executor
 class Pusher(component.Pusher):
     """Pushes a blessed model to a folder that a model server watches.
 
-    Takes the arguments of `tfx.components.Pusher` and has the same output. Each push makes a new version folder,
-    numbered higher than all that are there, which appears only when it is complete; see `publishing`.
+    Takes the arguments of `tfx.components.Pusher` and has the same output. Each push
+    makes a new version folder with a higher number than all existing ones. The folder
+    appears only when it is complete; see `publishing`.
 
     ```python
     pusher = Pusher(
@@ -23,8 +24,9 @@ class Pusher(component.Pusher):
     ```
 
     Component `outputs` contains:
-     - `pushed_model`: Channel of type `standard_artifacts.PushedModel`: a copy of the model, with custom properties
-       `pushed`, `pushed_destination` and `pushed_version`.
+     - `pushed_model`: Channel of type `standard_artifacts.PushedModel`: a copy of the
+       model, with custom properties `pushed`, `pushed_destination` and
+       `pushed_version`.
     """
 
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)

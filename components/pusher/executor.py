@@ -1,4 +1,4 @@
-"""The Pusher's executor: checks the blessing, archives the model, publishes it."""
+"""Checks a model's blessing, archives the model and publishes it."""
 
 import os
 from typing import Any
@@ -14,7 +14,7 @@ from tfx_distribute.components.pusher import publishing
 
 
 class Executor(executor.Executor):
-    """Pushes a model as TFX's executor does, but atomically."""
+    """Pushes a model like TFX's executor, but atomically."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -25,12 +25,14 @@ class Executor(executor.Executor):
         """Publishes the model if it is blessed.
 
         Args:
-          input_dict: Input artifacts: model, and model_blessing and infra_blessing where the pipeline has them.
+          input_dict: Input artifacts: model and, if the pipeline has them,
+            model_blessing and infra_blessing.
           output_dict: Output artifacts: pushed_model.
-          exec_properties: The component's parameters; `push_destination` names the folder.
+          exec_properties: The component's parameters; `push_destination` names the
+            folder.
 
         Raises:
-          PushError: The model cannot be copied; the versions that are already there are unchanged.
+          PushError: The model cannot be copied; existing versions are unchanged.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed_model = artifact_utils.get_single_instance(output_dict[standard_component_specs.PUSHED_MODEL_KEY])
@@ -41,7 +43,7 @@ class Executor(executor.Executor):
         destination = pusher_pb2.PushDestination()
         proto_utils.json_to_proto(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination)
         folder = destination.filesystem.base_directory
-        # First, since a push that servers see must not belong to a failed node.
+        # Archived first: a model that servers see must not come from a failed node.
         with publishing.explaining_errors(pushed_model.uri):
             io_utils.copy_dir(model, pushed_model.uri)
         version = publishing.publish(model, folder)

@@ -1,8 +1,9 @@
 """Publishes a model as a new version folder that a server sees whole or not at all.
 
-A model server loads the folder with the highest numeric name as soon as it appears. On a file system, the model is
-therefore written under a name that servers ignore, synced, and renamed. Object storage cannot rename a folder: there,
-`saved_model.pb`, without which no server loads a model, is copied last.
+A model server loads the folder with the highest numeric name as soon as it appears. On
+a file system, the model is therefore written under a name that servers ignore, synced,
+and renamed. Object storage cannot rename a folder. There, `saved_model.pb` is copied
+last, because no server loads a model without it.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ _LOCK_POLL_SECONDS = 0.1
 _COPY_BYTES = 1 << 20
 _SAVED_MODEL = "saved_model.pb"
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+_NAME_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 class PushError(TfxDistributeError, RuntimeError):
@@ -40,16 +41,16 @@ def publish(model: str, folder: str) -> str:
     """Copies a model into a new version folder.
 
     ```python
-    version = publish("/runs/digits/artifacts/Trainer/model/7/Format-Serving", "/serving/digits")
+    version = publish("/runs/Trainer/model/7/Format-Serving", "/serving/digits")
     ```
 
     Args:
       model: Folder or address of a SavedModel.
-      folder: Folder or address that a model server watches; made if it is missing.
+      folder: Folder or address that a model server watches; created if it is missing.
 
     Returns:
-      The name of the version's folder in `folder`: the time in seconds since 1970, or one more than the highest version
-      that is there, whichever is greater.
+      The name of the version's folder in `folder`: the time in seconds since 1970, or
+      one more than the highest existing version, whichever is greater.
 
     Raises:
       PushError: The model cannot be read, or the folder cannot be written to.
@@ -60,15 +61,15 @@ def publish(model: str, folder: str) -> str:
         if "://" in folder:
             return _publish_to_object_storage(model, folder)
         os.makedirs(folder, exist_ok=True)
-        with _locked(folder) as exclusive:
-            if exclusive:
+        with _locked(folder) as is_locked:
+            if is_locked:
                 _remove_leftovers(folder)
             return _publish_to_file_system(model, folder)
 
 
 @contextlib.contextmanager
 def explaining_errors(folder: str) -> Iterator[None]:
-    """Raises a PushError that names the folder in place of an error of the file system."""
+    """Replaces errors of the file system with a PushError that names the folder."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
@@ -80,17 +81,17 @@ def explaining_errors(folder: str) -> Iterator[None]:
 
 
 def next_version(names: Iterable[str], now: float) -> str:
-    """Returns a version that is greater than all of a folder's.
+    """Returns a version that is greater than all versions in a folder.
 
     Args:
-      names: Names of the folder's entries; those that are not numbers do not count.
+      names: Names of the folder's entries; names that are not numbers are ignored.
       now: Seconds since 1970.
 
     Raises:
       PushError: The highest version has no successor.
     """
-    taken = [int(name) for name in names if name.isascii() and name.isdigit() and int(name) <= MAX_VERSION]
-    version = max(int(now), max(taken, default=0) + 1)
+    existing = [int(name) for name in names if name.isascii() and name.isdigit() and int(name) <= MAX_VERSION]
+    version = max(int(now), max(existing, default=0) + 1)
     if version > MAX_VERSION:
         raise PushError(f"push: no version can follow {MAX_VERSION}; remove it, or write another push.directory")
     return str(version)
@@ -117,20 +118,21 @@ def _rename_to_new_version(staging: str, folder: str) -> str:
         try:
             os.rename(staging, os.path.join(folder, version))
         except OSError as error:
-            # Another machine took it, on a file system where folders cannot be locked.
-            if error.errno not in _TAKEN:
+            # Where folders cannot be locked, another machine may have taken the name.
+            if error.errno not in _NAME_TAKEN:
                 raise
         else:
             return version
 
 
 def _copy_synced(source: str, target: str) -> None:
-    """Copies a folder, and waits until the copy is on disk."""
-    for place, _, names in fileio.walk(source):
-        folder = os.path.normpath(os.path.join(target, os.path.relpath(place, source)))
+    """Copies a folder and waits until the copy is on disk."""
+    for source_folder, _, names in fileio.walk(source):
+        folder = os.path.normpath(os.path.join(target, os.path.relpath(source_folder, source)))
         os.mkdir(folder)
         for name in names:
-            with fileio.open(os.path.join(place, name), "rb") as reader, open(os.path.join(folder, name), "xb") as writer:
+            source_file = os.path.join(source_folder, name)
+            with fileio.open(source_file, "rb") as reader, open(os.path.join(folder, name), "xb") as writer:
                 shutil.copyfileobj(reader, writer, _COPY_BYTES)
                 writer.flush()
                 os.fsync(writer.fileno())
@@ -151,13 +153,14 @@ def _sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[bool]:
-    """Locks a folder against other pushes; the lock ends with the process that holds it.
+    """Locks a folder against other pushes; the lock ends with the process holding it.
 
     Yields:
-      False where the file system has no such locks, as NFS. Versions stay unique there, since each is claimed by a rename.
+      True if the folder is locked. False if the file system, such as NFS, has no such
+      locks; versions stay unique there, since each is claimed by a rename.
 
     Raises:
-      PushError: Another push holds the lock for longer than LOCK_SECONDS.
+      PushError: Another push held the lock for longer than LOCK_SECONDS.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     deadline = time.monotonic() + LOCK_SECONDS
@@ -184,10 +187,10 @@ def _locked(folder: str) -> Iterator[bool]:
 
 
 def _remove_leftovers(folder: str) -> None:
-    """Removes what pushes that were killed have left; none is under way while the folder is locked."""
+    """Removes the files of killed pushes; call it only while the folder is locked."""
     for name in os.listdir(folder):
         if name.startswith(STAGING_PREFIX):
-            logging.info("push: removes %s, which a push that was killed has left in %s", name, folder)
+            logging.info("push: removing %s, which a killed push left in %s", name, folder)
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 

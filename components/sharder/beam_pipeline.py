@@ -1,7 +1,10 @@
-"""What the Sharder asks of Beam: examples -> transformed record batches -> sorted runs -> shards.
+"""Builds the Sharder's Beam pipeline.
 
-Examples never pass from one step of Beam's to another that may lie on another machine: what passes are names of files. So
-memory stays bounded on every runner; the direct one keeps all that passes between steps in memory.
+Examples -> transformed record batches -> sorted runs -> shards.
+
+Between transforms that may run on different machines, only file names pass, never
+examples. Memory therefore stays bounded on every runner; the direct runner keeps
+everything in memory that passes between transforms.
 """
 
 import json
@@ -19,43 +22,48 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.transforms.window import GlobalWindows
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # as TFX's own Transform takes it
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
 
-from tfx_distribute.components.sharder import sorted_runs as runs_lib
+from tfx_distribute.components.sharder import sorted_runs
 from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.trainer_module.data import read_errors
 from tfx_distribute.trainer_module.data.shard_manifest import ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.data.tfrecords import checksum, is_gzipped
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
-from tfx_distribute.trainer_module.job import shard_plan as shards_lib
+from tfx_distribute.trainer_module.job import shard_plan
 
-POSITION = "__position"  # column of a record batch: where each example comes from
-BATCH_EXAMPLES, BATCH_BYTES = 1000, 4 << 20  # of a record batch, at most, if the first SAMPLED records are like the others
-SAMPLED = 100
-RUN_BYTES = 64 << 20  # of examples that are sorted in memory
-OVERHEAD_BYTES = 100  # of each example in memory beside its content
-MAX_PARTS = 8  # in which a file is transformed in parallel; each of them reads all of it
-COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # as TensorFlow calls them
+POSITION = "__position"  # column of a record batch: each example's place in the input
+# Limits of a record batch, if the first SAMPLED_RECORDS of a file are like the others.
+BATCH_EXAMPLES, BATCH_BYTES = 1000, 4 << 20
+SAMPLED_RECORDS = 100
+RUN_BYTES = 64 << 20  # size of the examples that are sorted in memory
+OVERHEAD_BYTES = 100  # memory per example, besides its content
+MAX_PARTS = 8  # of a file, transformed in parallel; each part reads the whole file
+COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # parameter -> TensorFlow's name
+WRONG_NUMBER_OF_EXAMPLES = "preprocessing_fn: must return as many examples as it is given"
 
 
 @dataclass(frozen=True)
 class ShardingOptions:
-    """What is to be done.
+    """The Sharder's inputs, parameters and outputs.
 
     Attributes:
       splits: Names of the splits.
       files: The files of each split.
-      raw_schema: Schema of their examples.
-      schema: Schema of the examples that are written.
-      transform_graph: Folder of the transform graph; None where examples are written as they are.
-      num_shards: Shards of each split; 0 for as many as suit.
-      num_readers: Processes that will read them.
+      raw_schema: Schema of the examples in these files.
+      schema: Schema of the examples to write.
+      transform_graph: Folder of the transform graph; None to write examples as they
+        are.
+      num_shards: Shards of each split; 0 to choose a number, see
+        `shard_plan.num_shards`.
+      num_readers: Processes that will read the shards.
       compression: `none` or `gzip`.
-      seed: What the order is drawn with.
+      seed: Seed of the order of examples.
       output: Folder that gets a folder of shards for each split.
-      statistics: Folder that gets a folder of statistics for each split; None for none.
-      work_dir: Folder for runs and other things of the meantime.
+      statistics: Folder that gets a folder of statistics for each split; None for no
+        statistics.
+      work_dir: Folder for runs and other temporary files.
     """
 
     splits: tuple[str, ...]
@@ -74,17 +82,33 @@ class ShardingOptions:
 
 @dataclass(frozen=True)
 class Part:
-    """Every `of`-th batch of a file, from batch `number` on."""
+    """Every `num_parts`-th batch of a file, starting with batch `number`.
+
+    Attributes:
+      split: Number of the split.
+      file_number: Number of the file in the split.
+      file: The file.
+      number: Number of the part, from 0.
+      num_parts: Parts that the file is divided into.
+    """
 
     split: int
     file_number: int
     file: str
     number: int
-    of: int
+    num_parts: int
 
 
 def num_processes(beam_pipeline_args: Sequence[str]) -> int:
-    """How many processes a Beam pipeline has at least to itself; 1 where that is not known to be more."""
+    """Returns how many processes a Beam pipeline has at least.
+
+    Args:
+      beam_pipeline_args: Beam's command-line options.
+
+    Returns:
+      1 for the direct runner in memory, its number of workers if it uses several
+      processes, and MAX_PARTS for any other runner.
+    """
     options = PipelineOptions(list(beam_pipeline_args))
     if (options.view_as(StandardOptions).runner or "DirectRunner").rpartition(".")[2] != "DirectRunner":
         return MAX_PARTS
@@ -94,63 +118,82 @@ def num_processes(beam_pipeline_args: Sequence[str]) -> int:
     return direct.direct_num_workers or os.cpu_count() or 1
 
 
-def parts(files: Sequence[Sequence[str]], processes: int) -> list[Part]:
-    """The parts that processes take one by one: several of a file where there are fewer files than processes."""
-    found = []
-    for split, of_split in enumerate(files):
-        of = min(MAX_PARTS, -(-2 * processes // len(of_split))) if processes > 1 else 1
-        found += [Part(split, number, file, part, of) for number, file in enumerate(of_split) for part in range(of)]
-    return found
+def make_parts(files: Sequence[Sequence[str]], processes: int) -> list[Part]:
+    """Divides files into parts, so that all processes have work.
+
+    Args:
+      files: The files of each split.
+      processes: Processes that will take the parts one by one.
+
+    Returns:
+      At least one part per file, and about two parts per process in each split.
+    """
+    parts = []
+    for split, split_files in enumerate(files):
+        num_parts = min(MAX_PARTS, -(-2 * processes // len(split_files))) if processes > 1 else 1
+        parts += [
+            Part(split, file_number, file, number, num_parts)
+            for file_number, file in enumerate(split_files)
+            for number in range(num_parts)
+        ]
+    return parts
 
 
-def build(pipeline: beam.Pipeline, request: ShardingOptions, processes: int) -> None:
-    """Puts the steps into a pipeline."""
-    source = tfxio.TFExampleBeamRecord("tfrecord", ["tfx_distribute", "Sharder"], request.raw_schema)
-    raw = source.TensorAdapterConfig()
+def build(pipeline: beam.Pipeline, options: ShardingOptions, processes: int) -> None:
+    """Adds the Sharder's transforms to a pipeline.
+
+    Args:
+      pipeline: The pipeline.
+      options: The Sharder's options.
+      processes: Processes that the pipeline has, see `num_processes`.
+    """
+    source = tfxio.TFExampleBeamRecord("tfrecord", ["tfx_distribute", "Sharder"], options.raw_schema)
+    raw_config = source.TensorAdapterConfig()
     batches = (
         pipeline
-        | "Parts" >> beam.Create(parts(request.files, processes))
+        | "Parts" >> beam.Create(make_parts(options.files, processes))
         | "Spread" >> beam.Reshuffle()
-        | "Read" >> beam.ParDo(_Read(request.raw_schema, raw))
+        | "Read" >> beam.ParDo(_Read(options.raw_schema, raw_config))
     )
-    if request.transform_graph:
-        with_position = raw.arrow_schema.append(pa.field(POSITION, pa.large_list(pa.int64())))
-        config = tfxio.TensorAdapterConfig(with_position, raw.tensor_representations, raw.original_type_specs)
-        transform = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(request.transform_graph)
-        with tft_beam.Context(temp_dir=request.work_dir, passthrough_keys={POSITION}):
+    if options.transform_graph:
+        with_position = raw_config.arrow_schema.append(pa.field(POSITION, pa.large_list(pa.int64())))
+        config = tfxio.TensorAdapterConfig(with_position, raw_config.tensor_representations, raw_config.original_type_specs)
+        transform = pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(options.transform_graph)
+        with tft_beam.Context(temp_dir=options.work_dir, passthrough_keys={POSITION}):
             transformed, _ = ((batches, config), transform) | "Transform" >> tft_beam.TransformDataset(
                 output_record_batches=True
             )
         batches = transformed | "RecordBatches" >> beam.Keys()
-    if request.statistics:
-        _statistics(batches, request)
-    runs = beam.pvalue.AsList(batches | "Sort" >> beam.ParDo(_Sort(request)))
+    if options.statistics:
+        _add_statistics(batches, options)
+    runs = beam.pvalue.AsList(batches | "Sort" >> beam.ParDo(_Sort(options)))
     _ = (
         pipeline
-        | "Splits" >> beam.Create(range(len(request.splits)))
-        | "Divide" >> beam.FlatMap(_divide, request, runs)
+        | "Splits" >> beam.Create(range(len(options.splits)))
+        | "Divide" >> beam.FlatMap(_divide, options, runs)
         | "SpreadShards" >> beam.Reshuffle()
-        | "WriteShards" >> beam.Map(_write_shard, request, runs)
+        | "WriteShards" >> beam.Map(_write_shard, options, runs)
     )
 
 
-def _statistics(batches: beam.PCollection, request: ShardingOptions) -> None:
-    import tensorflow_data_validation as tfdv  # seconds that the processes of Beam need not spend
+def _add_statistics(batches: beam.PCollection, options: ShardingOptions) -> None:
+    import tensorflow_data_validation as tfdv  # takes seconds, which Beam's processes save
 
-    for number, name in enumerate(request.splits):
-        # Called as StatisticsGen calls it, so that whatever reads its output reads this.
-        path = os.path.join(str(request.statistics), f"Split-{name}", "FeatureStats.pb")
+    for number, name in enumerate(options.splits):
+        # Named as by StatisticsGen, so that readers of its output can read this.
+        path = os.path.join(str(options.statistics), f"Split-{name}", "FeatureStats.pb")
         _ = (
             batches
-            | f"Of[{name}]" >> beam.Filter(lambda batch, number=number: runs_lib.split_of(_positions(batch)) == number)
+            | f"Of[{name}]"
+            >> beam.Filter(lambda batch, number=number: sorted_runs.split_number(_positions(batch)) == number)
             | f"WithoutPositions[{name}]" >> beam.Map(_without_positions)
-            | f"Statistics[{name}]" >> tfdv.GenerateStatistics(tfdv.StatsOptions(schema=request.schema))
+            | f"Statistics[{name}]" >> tfdv.GenerateStatistics(tfdv.StatsOptions(schema=options.schema))
             | f"WriteStatistics[{name}]" >> tfdv.WriteStatisticsToBinaryFile(path)
         )
 
 
 class _Read(beam.DoFn):
-    """Part -> record batches of its examples, each with its position."""
+    """Reads a part of a file as record batches, with the position of each example."""
 
     def __init__(self, schema: schema_pb2.Schema, config: tfxio.TensorAdapterConfig):
         super().__init__()
@@ -164,169 +207,191 @@ class _Read(beam.DoFn):
         compression = "GZIP" if is_gzipped(part.file) else ""
         records = tf.data.TFRecordDataset(part.file, compression_type=compression, buffer_size=1 << 20)
         options = tf.data.Options()
-        options.autotune.enabled = False  # there is nothing to tune, and seconds pass until its thread has ended
+        options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end
         records = records.with_options(options)
         try:
-            lengths = [len(record) for record in records.take(SAMPLED).as_numpy_iterator()]
+            lengths = [len(record) for record in records.take(SAMPLED_RECORDS).as_numpy_iterator()]
             if not lengths:
                 return
-            size = max(1, min(BATCH_EXAMPLES, BATCH_BYTES // max(1, *lengths)))
-            batches = records.batch(size).enumerate().shard(part.of, part.number).prefetch(1)
+            batch_size = max(1, min(BATCH_EXAMPLES, BATCH_BYTES // max(1, *lengths)))
+            batches = records.batch(batch_size).enumerate().shard(part.num_parts, part.number).prefetch(1)
             for number, batch in batches.as_numpy_iterator():
-                yield self._decoded(part, int(number) * size, batch.tolist())
+                yield self._decode(part, int(number) * batch_size, batch.tolist())
         except tf.errors.OpError as error:
-            read_errors.explain(error, [part.file], remedy="make the examples anew")
+            read_errors.explain(error, [part.file], remedy="regenerate the examples")
             raise
 
-    def _decoded(self, part: Part, first: int, records: list[bytes]) -> pa.RecordBatch:
+    def _decode(self, part: Part, first_record: int, records: list[bytes]) -> pa.RecordBatch:
+        """Decodes records and adds their positions; names the first bad one."""
         try:
-            decoded = self._checked(records)
+            decoded = self._decode_strictly(records)
         except Exception as error:
-            for number, record in enumerate(records):
-                self.setup()  # a decoder that has failed goes on failing
+            for number, record in enumerate(records, first_record):
+                self.setup()  # once a decoder has failed, it always fails
                 try:
-                    self._checked([record])
-                except Exception as own:
-                    what = str(own).partition("\n")[0]
-                    raise DataError(
-                        f"examples: {part.file}, record {first + number} does not match the schema: {what}"
-                    ) from error
+                    self._decode_strictly([record])
+                except Exception as record_error:
+                    reason = str(record_error).partition("\n")[0]
+                    raise DataError(f"examples: {part.file}, record {number} does not match the schema: {reason}") from error
             raise
-        positions = runs_lib.positions(part.split, part.file_number, first, len(records))
+        positions = sorted_runs.make_positions(part.split, part.file_number, first_record, len(records))
         column = pa.LargeListArray.from_arrays(np.arange(len(records) + 1, dtype=np.int64), pa.array(positions))
         return pa.RecordBatch.from_arrays([*decoded.columns, column], [*decoded.schema.names, POSITION])
 
-    def _checked(self, records: list[bytes]) -> pa.RecordBatch:
+    def _decode_strictly(self, records: list[bytes]) -> pa.RecordBatch:
         decoded = self._decoder.DecodeBatch(records)
-        self._adapter.ToBatchTensors(decoded)
+        self._adapter.ToBatchTensors(decoded)  # fails on values that do not match the schema
         return decoded
 
 
 class _Sort(beam.DoFn):
-    """Record batches -> runs."""
+    """Writes the examples of record batches as sorted runs."""
 
-    def __init__(self, request: ShardingOptions):
+    def __init__(self, options: ShardingOptions):
         super().__init__()
-        self._request = request
+        self._options = options
 
     def setup(self) -> None:
-        self._encoder = Encoder(self._request.schema)
+        self._encoder = Encoder(self._options.schema)
 
     def start_bundle(self) -> None:
-        self._held: dict[int, _Held] = {}
+        self._buffers: dict[int, _Buffer] = {}
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[runs_lib.Run]:
+    def process(self, batch: pa.RecordBatch) -> Iterator[sorted_runs.Run]:
         positions = _positions(batch)
-        held = self._held.setdefault(runs_lib.split_of(positions), _Held([], [], 0))
+        buffer = self._buffers.setdefault(sorted_runs.split_number(positions), _Buffer([], [], 0))
         examples = self._encoder.encode(_without_positions(batch))
-        held.keys.append(runs_lib.keys(positions, self._request.seed))
-        held.examples += examples
-        held.num_bytes += sum(map(len, examples)) + OVERHEAD_BYTES * len(examples)
-        if sum(other.num_bytes for other in self._held.values()) >= RUN_BYTES:
-            yield from self._written()
+        buffer.keys.append(sorted_runs.draw_keys(positions, self._options.seed))
+        buffer.examples += examples
+        buffer.num_bytes += sum(map(len, examples)) + OVERHEAD_BYTES * len(examples)
+        if sum(each.num_bytes for each in self._buffers.values()) >= RUN_BYTES:
+            yield from self._write_runs()
 
     def finish_bundle(self) -> Iterator[Any]:
-        for run in self._written():
+        for run in self._write_runs():
             yield GlobalWindows.windowed_value(run)
 
-    def _written(self) -> Iterator[runs_lib.Run]:
-        for split, held in self._held.items():
-            path = os.path.join(self._request.work_dir, f"run-{uuid.uuid4().hex}")
-            yield runs_lib.write(path, split, np.concatenate(held.keys), held.examples)
-        self._held = {}
+    def _write_runs(self) -> Iterator[sorted_runs.Run]:
+        for split, buffer in self._buffers.items():
+            path = os.path.join(self._options.work_dir, f"run-{uuid.uuid4().hex}")
+            yield sorted_runs.write(path, split, np.concatenate(buffer.keys), buffer.examples)
+        self._buffers = {}
 
 
 @dataclass
-class _Held:
-    keys: list[runs_lib.Keys]
+class _Buffer:
+    """Examples of one split that are not yet in a run."""
+
+    keys: list[sorted_runs.Keys]
     examples: list[bytes]
     num_bytes: int
 
 
-def _positions(batch: pa.RecordBatch) -> runs_lib.Positions:
+def _positions(batch: pa.RecordBatch) -> sorted_runs.Positions:
     index = batch.schema.get_field_index(POSITION)
     if index < 0:
-        raise ConfigurationError("preprocessing_fn: returns another number of examples than it is given")
+        raise ConfigurationError(WRONG_NUMBER_OF_EXAMPLES)
     return batch.column(index).flatten().to_numpy()
 
 
 def _without_positions(batch: pa.RecordBatch) -> pa.RecordBatch:
-    kept = [name for name in batch.schema.names if name != POSITION]
-    return pa.RecordBatch.from_arrays([batch.column(batch.schema.get_field_index(name)) for name in kept], kept)
+    names = [name for name in batch.schema.names if name != POSITION]
+    return pa.RecordBatch.from_arrays([batch.column(batch.schema.get_field_index(name)) for name in names], names)
 
 
 @dataclass(frozen=True)
 class _Shard:
-    """A shard that is to be written: `count` examples of a split, from number `first` on."""
+    """A shard to write: `count` examples of a split, starting with number `first`."""
 
     split: int
     number: int
-    of: int
+    num_shards: int
     first: int
     count: int
     reason: str
 
 
-def _divide(split: int, request: ShardingOptions, runs: Iterable[runs_lib.Run]) -> list[_Shard]:
-    own = [run for run in runs if run.split == split]
-    total, num_bytes = sum(int(run.counts.sum()) for run in own), sum(run.num_bytes for run in own)
-    return divide(split, request.splits[split], total, num_bytes, request.num_shards, request.num_readers)
+def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> list[_Shard]:
+    split_runs = [run for run in runs if run.split == split]
+    num_examples, num_bytes = sum(int(run.counts.sum()) for run in split_runs), sum(run.num_bytes for run in split_runs)
+    name = options.splits[split]
+    return divide(split, name, num_examples, num_bytes, options.num_shards, options.num_readers)
 
 
-def divide(split: int, name: str, total: int, num_bytes: int, num_shards: int, num_readers: int) -> list[_Shard]:
-    """The shards of a split.
+def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards: int, num_readers: int) -> list[_Shard]:
+    """Divides a split into shards.
+
+    Args:
+      split: Number of the split.
+      name: Name of the split, for messages.
+      num_examples: Examples of the split.
+      num_bytes: Size of its examples.
+      num_shards: Number of shards; 0 to choose one, see `shard_plan.num_shards`.
+      num_readers: Processes that will read the shards.
 
     Raises:
-      ConfigurationError: It is empty, or has fewer examples than shards are asked for.
+      ConfigurationError: The split is empty, or has fewer examples than `num_shards`.
     """
-    if not total:
+    if not num_examples:
         raise ConfigurationError(f"examples: the split {name!r} is empty; give it a larger share of the data")
-    if num_shards > total:
+    if num_shards > num_examples:
         raise ConfigurationError(
-            f"num_shards: {num_shards} shards are asked for, but the split {name!r} has {total} examples; write at most "
-            f"{total}"
+            f"num_shards: {num_shards} shards are asked for, but the split {name!r} has {num_examples} examples; write at "
+            f"most {num_examples}"
         )
-    of, reason = (num_shards, "asked for") if num_shards else shards_lib.num_shards(total, num_bytes, num_readers)
-    first, found = 0, []
-    for number, count in enumerate(shards_lib.sizes(total, of)):
-        found.append(_Shard(split, number, of, first, count, reason))
+    reason = "asked for"
+    if not num_shards:
+        num_shards, reason = shard_plan.num_shards(num_examples, num_bytes, num_readers)
+    first, shards = 0, []
+    for number, count in enumerate(shard_plan.sizes(num_examples, num_shards)):
+        shards.append(_Shard(split, number, num_shards, first, count, reason))
         first += count
-    return found
+    return shards
 
 
-def _write_shard(shard: _Shard, request: ShardingOptions, runs: Iterable[runs_lib.Run]) -> None:
-    own = [run for run in runs if run.split == shard.split]
-    each = sum(run.num_bytes for run in own) / sum(int(run.counts.sum()) for run in own) + OVERHEAD_BYTES
-    name = request.splits[shard.split]
-    extension = ".gz" if request.compression == "gzip" else ""
-    file = os.path.join(f"Split-{name}", f"examples-{shard.number:05d}-of-{shard.of:05d}.tfrecord{extension}")
-    path = os.path.join(request.output, file)
+def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> None:
+    split_runs = [run for run in runs if run.split == shard.split]
+    num_examples = sum(int(run.counts.sum()) for run in split_runs)
+    bytes_per_example = sum(run.num_bytes for run in split_runs) / num_examples + OVERHEAD_BYTES
+    name = options.splits[shard.split]
+    extension = ".gz" if options.compression == "gzip" else ""
+    file = os.path.join(f"Split-{name}", f"examples-{shard.number:05d}-of-{shard.num_shards:05d}.tfrecord{extension}")
+    path = os.path.join(options.output, file)
     tf.io.gfile.makedirs(os.path.dirname(path))
-    # Elsewhere first: a try that dies leaves nothing that looks like a shard.
-    partial = os.path.join(request.work_dir, f"shard-{uuid.uuid4().hex}")
-    options = tf.io.TFRecordOptions(compression_type=COMPRESSIONS[request.compression])
-    with tf.io.TFRecordWriter(partial, options) as writer:
-        for examples in runs_lib.merged(own, shard.first, shard.count, at_once=max(1, int(RUN_BYTES / each))):
+    # Written elsewhere first: a failed attempt leaves nothing that looks like a shard.
+    partial = os.path.join(options.work_dir, f"shard-{uuid.uuid4().hex}")
+    writer_options = tf.io.TFRecordOptions(compression_type=COMPRESSIONS[options.compression])
+    batch_size = max(1, int(RUN_BYTES / bytes_per_example))
+    with tf.io.TFRecordWriter(partial, writer_options) as writer:
+        for examples in sorted_runs.read_merged(split_runs, shard.first, shard.count, batch_size):
             for example in examples:
                 writer.write(example)
     entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, checksum(partial))
     tf.io.gfile.rename(partial, path, overwrite=True)
-    with tf.io.gfile.GFile(_entry_path(request, shard.split, shard.number), "w") as stream:
-        stream.write(json.dumps({"entry": asdict(entry), "of": shard.of, "reason": shard.reason}))
+    with tf.io.gfile.GFile(_entry_path(options, shard.split, shard.number), "w") as stream:
+        stream.write(json.dumps({"entry": asdict(entry), "of": shard.num_shards, "reason": shard.reason}))
 
 
-def _entry_path(request: ShardingOptions, split: int, number: int) -> str:
-    return os.path.join(request.work_dir, f"entry-{split}-{number}.json")
+def _entry_path(options: ShardingOptions, split: int, number: int) -> str:
+    """Returns the file that describes a finished shard."""
+    return os.path.join(options.work_dir, f"entry-{split}-{number}.json")
 
 
-def collect(request: ShardingOptions) -> dict[str, SplitEntry]:
-    """What the pipeline wrote: name -> split."""
-    found = {}
-    for split, name in enumerate(request.splits):
-        written: list[dict[str, Any]] = []
-        while not written or len(written) < written[0]["of"]:
-            with tf.io.gfile.GFile(_entry_path(request, split, len(written))) as stream:
-                written.append(json.loads(stream.read()))
-        shards = tuple(ShardEntry(**one["entry"]) for one in written)
-        found[name] = SplitEntry(sum(shard.num_examples for shard in shards), written[0]["reason"], shards)
-    return found
+def collect(options: ShardingOptions) -> dict[str, SplitEntry]:
+    """Collects the manifest's entries of the shards that the pipeline wrote.
+
+    Args:
+      options: The options of a pipeline that has ended.
+
+    Returns:
+      The entry of each split, by name.
+    """
+    splits = {}
+    for split, name in enumerate(options.splits):
+        documents: list[dict[str, Any]] = []
+        while not documents or len(documents) < documents[0]["of"]:
+            with tf.io.gfile.GFile(_entry_path(options, split, len(documents))) as stream:
+                documents.append(json.loads(stream.read()))
+        shards = tuple(ShardEntry(**document["entry"]) for document in documents)
+        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), documents[0]["reason"], shards)
+    return splits

@@ -1,4 +1,4 @@
-"""The Sharder component: balanced, shuffled TFRecord shards of examples, transformed on the way."""
+"""Defines the Sharder, which writes examples as balanced, shuffled TFRecord shards."""
 
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ Number: TypeAlias = int | data_types.RuntimeParameter
 
 
 class SharderSpec(component_spec.ComponentSpec):
-    """What the Sharder takes and gives."""
+    """The Sharder's inputs, outputs and parameters."""
 
     PARAMETERS = {  # noqa: RUF012 (as TFX declares them)
         "num_shards": component_spec.ExecutionParameter(type=int, optional=True),
@@ -39,11 +39,13 @@ class SharderSpec(component_spec.ComponentSpec):
 
 
 class Sharder(base_beam_component.BaseBeamComponent):
-    """Writes each split of examples as a number of TFRecord shards, for training processes to share.
+    """Writes each split of examples as TFRecord shards that training processes share.
 
-    Shards have the same number of examples but for one; examples are shuffled over all of them, and the same seed gives the
-    same bytes, whatever the Beam runner. A manifest beside them says how many examples and bytes each has, and its checksum.
-    With a transform graph it is the pass over the data that writes transformed examples, in place of Transform's own:
+    The numbers of examples in the shards differ by at most one. Examples are shuffled
+    over all shards, and the same seed gives the same bytes on every Beam runner. A
+    manifest next to the shards records the number of examples, the size and the
+    checksum of each. With a transform graph, the Sharder transforms the examples while
+    it reads them, so that Transform need not write them:
 
     ```python
     transform = Transform(examples=..., schema=..., module_file=..., materialize=False)
@@ -53,13 +55,17 @@ class Sharder(base_beam_component.BaseBeamComponent):
         num_shards=8,
     )
     trainer = Trainer(
-        examples=sharder.outputs["sharded_examples"], transform_graph=transform.outputs["transform_graph"], ...
+        examples=sharder.outputs["sharded_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        ...
     )
     ```
 
     Component `outputs` contains:
-     - `sharded_examples`: Channel of type `standard_artifacts.Examples`, with the splits of the input and `manifest.json`.
-     - `statistics`: Channel of type `standard_artifacts.ExampleStatistics` of what was written, unless that is disabled.
+     - `sharded_examples`: Channel of type `standard_artifacts.Examples`, with the
+       splits of the input and `manifest.json`.
+     - `statistics`: Channel of type `standard_artifacts.ExampleStatistics` of the
+       written examples, unless disabled.
     """
 
     SPEC_CLASS = SharderSpec
@@ -79,15 +85,20 @@ class Sharder(base_beam_component.BaseBeamComponent):
         """Constructs a Sharder component.
 
         Args:
-          examples: Channel of `standard_artifacts.Examples`: tf.Examples in TFRecord files.
-          transform_graph: Channel of `standard_artifacts.TransformGraph` to transform them with.
-          schema: Channel of `standard_artifacts.Schema`. Exactly one of `transform_graph` and `schema`; with a schema, the
-            features that it names are written as they are.
-          num_shards: Shards of each split. Default 0: a multiple of `num_workers`, at least 16, of 128 MiB at most.
-          num_workers: Training processes that will read them, where `num_shards` is 0. Default 1.
-          compression: `none`, or `gzip` for smaller shards that take longer to read. Default `none`.
-          seed: What the order of examples is drawn with. Default 0.
-          disable_statistics: Whether no statistics of the written examples are worked out.
+          examples: Channel of `standard_artifacts.Examples`: tf.Examples in TFRecord
+            files.
+          transform_graph: Channel of `standard_artifacts.TransformGraph` to transform
+            them with. Give exactly one of `transform_graph` and `schema`.
+          schema: Channel of `standard_artifacts.Schema`. The features that it names are
+            written as they are.
+          num_shards: Shards of each split. Default 0: a multiple of `num_workers`, at
+            least 16, with shards of at most 128 MiB.
+          num_workers: Training processes that will read the shards. Only used if
+            `num_shards` is 0. Default 1.
+          compression: `none`, or `gzip` for smaller shards that take longer to read.
+            Default `none`.
+          seed: Seed of the order of examples. Default 0.
+          disable_statistics: True to compute no statistics of the written examples.
 
         Raises:
           ConfigurationError: The arguments contradict each other.
@@ -96,9 +107,9 @@ class Sharder(base_beam_component.BaseBeamComponent):
             raise ConfigurationError("Sharder: exactly one of transform_graph and schema must be supplied")
         if isinstance(compression, str) and compression not in COMPRESSIONS:
             raise ConfigurationError(f"compression: {compression!r} is not known; choose one of {', '.join(COMPRESSIONS)}")
-        for name, value, least in (("num_shards", num_shards, 0), ("num_workers", num_workers, 1), ("seed", seed, 0)):
-            if isinstance(value, int) and value < least:
-                raise ConfigurationError(f"{name}: {value} is too small; write {least} or more")
+        for name, value, minimum in (("num_shards", num_shards, 0), ("num_workers", num_workers, 1), ("seed", seed, 0)):
+            if isinstance(value, int) and value < minimum:
+                raise ConfigurationError(f"{name}: {value} is too small; write {minimum} or more")
         outputs = {executor.SHARDED_EXAMPLES: types.Channel(type=standard_artifacts.Examples)}
         if not disable_statistics:
             outputs[standard_component_specs.STATISTICS_KEY] = types.Channel(type=standard_artifacts.ExampleStatistics)

@@ -1,4 +1,4 @@
-"""The Sharder's executor: examples, through the transform, into shards; with Beam."""
+"""Shards examples with Beam, transformed or as they are."""
 
 import os
 import re
@@ -25,7 +25,7 @@ SHARDED_EXAMPLES = "sharded_examples"
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Writes each split of examples as so many shards."""
+    """Writes each split of examples as TFRecord shards with a manifest."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -37,11 +37,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 
         Args:
           input_dict: Input artifacts: examples, and transform_graph or schema.
-          output_dict: Output artifacts: sharded_examples, and statistics where they are wanted.
+          output_dict: Output artifacts: sharded_examples and, unless disabled,
+            statistics.
           exec_properties: The component's parameters.
 
         Raises:
-          ConfigurationError: The examples cannot be divided as asked.
+          ConfigurationError: The examples cannot be divided as the parameters ask.
           DataError: An example cannot be read.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
@@ -50,42 +51,42 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         work_dir = os.path.join(self._get_tmp_dir(), uuid.uuid4().hex)
         fileio.makedirs(work_dir)
         try:
-            request = _request(input_dict, output_dict, exec_properties, work_dir)
-            self._run(request)
-            found = beam_pipeline.collect(request)
+            options = _make_options(input_dict, output_dict, exec_properties, work_dir)
+            self._run(options)
+            splits = beam_pipeline.collect(options)
         finally:
             fileio.rmtree(work_dir)
         for output in (sharded, *output_dict.get(standard_component_specs.STATISTICS_KEY, ())):
             output.split_names = examples.split_names
             output.span = examples.span
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
-        for name, split in found.items():
+        for name, split in splits.items():
             num_shards = len(split.shards)
             logging.info("Split %s: %d examples in %d shards (%s)", name, split.num_examples, num_shards, split.reason)
             sharded.set_int_custom_property(f"num_shards_{name}", num_shards)
             sharded.set_int_custom_property(f"num_examples_{name}", split.num_examples)
-        # Last: what has no manifest was never finished.
-        fingerprint = schemas.fingerprint(request.schema)
-        shard_manifest.write(shard_manifest.Manifest(request.compression, request.seed, fingerprint, found), sharded.uri)
+        # Written last: output without a manifest is incomplete.
+        fingerprint = schemas.fingerprint(options.schema)
+        shard_manifest.write(shard_manifest.Manifest(options.compression, options.seed, fingerprint, splits), sharded.uri)
 
-    def _run(self, request: beam_pipeline.ShardingOptions) -> None:
+    def _run(self, options: beam_pipeline.ShardingOptions) -> None:
         try:
             with self._make_beam_pipeline() as pipeline:
-                beam_pipeline.build(pipeline, request, beam_pipeline.num_processes(self._beam_pipeline_args))
+                beam_pipeline.build(pipeline, options, beam_pipeline.num_processes(self._beam_pipeline_args))
         except Exception as error:
-            told = _told(error)
-            if told is None:
+            original_error = _parse_beam_error(error)
+            if original_error is None:
                 raise
-            raise told from error
+            raise original_error from error
 
 
-def _request(
+def _make_options(
     inputs: dict[str, list[types.Artifact]],
     outputs: dict[str, list[types.Artifact]],
     exec_properties: dict[str, Any],
     work_dir: str,
 ) -> beam_pipeline.ShardingOptions:
-    """What TFX hands to the executor, as what is asked of Beam."""
+    """Makes the options of the Beam pipeline from the executor's arguments."""
     if len(inputs[standard_component_specs.EXAMPLES_KEY]) > 1:
         uris = ", ".join(artifact.uri for artifact in inputs[standard_component_specs.EXAMPLES_KEY])
         raise ConfigurationError(f"examples: the Sharder takes one artifact, but gets several: {uris}")
@@ -96,10 +97,10 @@ def _request(
         return artifact_utils.get_single_uri(artifacts[key]) if artifacts.get(key) else None
 
     transform_graph, schema_folder = uri(inputs, "transform_graph"), uri(inputs, "schema")
-    schema = schemas.of_examples(transform_graph, schema_folder and io_utils.get_only_uri_in_dir(schema_folder))
+    schema = schemas.load_schema(transform_graph, schema_folder and io_utils.get_only_uri_in_dir(schema_folder))
     return beam_pipeline.ShardingOptions(
         splits=tuple(splits),
-        files=tuple(tuple(_files(examples, split)) for split in splits),
+        files=tuple(tuple(_list_files(examples, split)) for split in splits),
         raw_schema=tft.TFTransformOutput(transform_graph).raw_metadata.schema if transform_graph else schema,
         schema=schema,
         transform_graph=transform_graph,
@@ -113,11 +114,11 @@ def _request(
     )
 
 
-def _files(examples: types.Artifact, split: str) -> list[str]:
-    """The files of a split, sorted.
+def _list_files(examples: types.Artifact, split: str) -> list[str]:
+    """Returns the files of a split, sorted.
 
     Raises:
-      ConfigurationError: They hold no tf.Examples, or there are none.
+      ConfigurationError: They do not hold tf.Examples, or there are none.
     """
     payload = examples_utils.get_payload_format(examples)
     if payload != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
@@ -130,13 +131,16 @@ def _files(examples: types.Artifact, split: str) -> list[str]:
     return files
 
 
-def _told(error: BaseException) -> TfxDistributeError | None:
-    """The error of ours that a step of Beam's ended with: Beam passes errors on as text."""
+def _parse_beam_error(error: BaseException) -> TfxDistributeError | None:
+    """Returns the error of this package that made a Beam pipeline fail, if any.
+
+    Beam passes errors on as text.
+    """
     text = f"{type(error).__name__}: {error}"
-    if "Cannot pass-through data when input and output batch sizes are different" in text:  # TFT's words
-        return ConfigurationError("preprocessing_fn: returns another number of examples than it is given")
-    for kind in (ConfigurationError, DataError):
-        found = re.search(rf"^(?:[\w.]*\.)?{kind.__name__}: (.*?)(?: \[while running .*)?$", text, re.MULTILINE)
-        if found:
-            return kind(found[1])
+    if "Cannot pass-through data when input and output batch sizes are different" in text:  # TFT's message
+        return ConfigurationError(beam_pipeline.WRONG_NUMBER_OF_EXAMPLES)
+    for error_type in (ConfigurationError, DataError):
+        match = re.search(rf"^(?:[\w.]*\.)?{error_type.__name__}: (.*?)(?: \[while running .*)?$", text, re.MULTILINE)
+        if match:
+            return error_type(match[1])
     return None

@@ -1,8 +1,10 @@
-"""Sorting more examples than memory holds: sorted runs in files, of which each shard reads its part.
+"""Sorts more examples than memory holds, by way of sorted runs in files.
 
-Every example has a key, drawn from the seed and its place in the input. Sorted by it, examples are in an order that is
-random, and the same whatever process handled which of them. A run is a file of some examples, sorted; what it holds of a
-range of keys lies together in it. A bucket is a range of keys: all those with the same first bits.
+Every example has a key, drawn from the seed and from its place in the input. The order
+of the keys is random, and the same whichever process handled an example. A run is a
+file with some of the examples, sorted by key. A bucket is a range of keys, all those
+with the same first bits; in a run, the examples of a bucket are contiguous. Each shard
+reads its part of every run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,27 +21,43 @@ BUCKETS = 1 << BUCKET_BITS
 Keys = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
 
-_FILE_BITS, _RECORD_BITS = 20, 36  # of a position; the rest tells the split
+# Bits of a position for the file and the record; the bits above them hold the split.
+_FILE_BITS, _RECORD_BITS = 20, 36
 
 
-def positions(split: int, file: int, first_record: int, count: int) -> Positions:
-    """The places of consecutive records in the input: of which split, in which of its files, the how many-th."""
+def make_positions(split: int, file: int, first_record: int, count: int) -> Positions:
+    """Returns the positions in the input of consecutive records.
+
+    Args:
+      split: Number of the split.
+      file: Number of the file in the split.
+      first_record: Number of the first record in the file.
+      count: Number of records.
+
+    Returns:
+      Shape [count]. No two records of the input have the same position.
+    """
     start = split << (_FILE_BITS + _RECORD_BITS) | file << _RECORD_BITS | first_record
     return np.arange(start, start + count, dtype=np.int64)
 
 
-def split_of(of: Positions) -> int:
-    """The split of positions that are all of one."""
-    return int(of[0]) >> (_FILE_BITS + _RECORD_BITS)
+def split_number(positions: Positions) -> int:
+    """Returns the split of positions, which must all be of the same one."""
+    return int(positions[0]) >> (_FILE_BITS + _RECORD_BITS)
 
 
-def keys(of: Positions, seed: int) -> Keys:
-    """The keys of examples: no two have the same.
+def draw_keys(positions: Positions, seed: int) -> Keys:
+    """Returns the keys of examples, which are as distinct as their positions.
 
-    SplitMix64 (Steele, Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195): a one-to-one mixing of 64 bits.
+    SplitMix64 (Steele, Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195): a
+    one-to-one mixing of 64 bits.
+
+    Args:
+      positions: Positions of the examples.
+      seed: Seed of the order.
     """
     with np.errstate(over="ignore"):
-        mixed = _mix(np.array([seed], np.uint64))[0] ^ of.astype(np.uint64)
+        mixed = _mix(np.array([seed], np.uint64))[0] ^ positions.astype(np.uint64)
         return _mix(mixed)
 
 
@@ -54,15 +72,16 @@ def _mix(value: Keys) -> Keys:
 class Run:
     """A file of examples of one split, sorted by key.
 
-    Each bucket that is not empty is a block of it: how many examples, their keys, their sizes, themselves. So consecutive
-    buckets are one read, of not a byte too many.
+    Each bucket that is not empty is a block of the file: the number of its examples,
+    their keys, their sizes, and the examples. Consecutive buckets can therefore be read
+    at once, without reading a byte too many.
 
     Attributes:
       path: The file.
       split: Number of the split.
-      counts: Examples in each bucket.
-      ends: Where in the file each bucket ends.
-      num_bytes: Bytes of the examples.
+      counts: Number of examples in each bucket. Shape [BUCKETS].
+      ends: Offset in the file at which each bucket ends, in bytes. Shape [BUCKETS].
+      num_bytes: Size of the examples, without keys and sizes.
     """
 
     path: str
@@ -72,62 +91,88 @@ class Run:
     num_bytes: int
 
 
-def write(path: str, split: int, of: Keys, examples: Sequence[bytes]) -> Run:
-    """Sorts examples by key and writes them: less than 4 GiB."""
-    order = np.argsort(of)
-    ordered, sorted_keys = [examples[index] for index in order.tolist()], of[order]
-    counts = np.bincount((of >> np.uint64(64 - BUCKET_BITS)).astype(np.int64), minlength=BUCKETS)
+def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
+    """Sorts examples by key and writes them to a file.
+
+    Args:
+      path: The file to write.
+      split: Number of the split.
+      keys: Key of each example. Shape [len(examples)].
+      examples: The serialized examples, less than 4 GiB.
+    """
+    order = np.argsort(keys)
+    sorted_examples, sorted_keys = [examples[index] for index in order.tolist()], keys[order]
+    counts = np.bincount((keys >> np.uint64(64 - BUCKET_BITS)).astype(np.int64), minlength=BUCKETS)
     ends, last, position, num_bytes = [], 0, 0, 0
     with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         for count in counts.tolist():
             if count:
                 first, last = last, last + count
-                lengths = np.fromiter(map(len, ordered[first:last]), np.uint64, count)
-                header = np.concatenate([np.array([count], np.uint64), sorted_keys[first:last], lengths])
-                file.write(b"".join([header.tobytes(), *ordered[first:last]]))
-                num_bytes += int(lengths.sum())
-                position += header.nbytes + int(lengths.sum())
+                sizes = np.fromiter(map(len, sorted_examples[first:last]), np.uint64, count)
+                header = np.concatenate([np.array([count], np.uint64), sorted_keys[first:last], sizes])
+                file.write(b"".join([header.tobytes(), *sorted_examples[first:last]]))
+                num_bytes += int(sizes.sum())
+                position += header.nbytes + int(sizes.sum())
             ends.append(position)
     return Run(path, split, counts.astype(np.uint32), np.array(ends, np.uint32), num_bytes)
 
 
 def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list[bytes]]:
-    """The examples of some consecutive buckets of a run, and their keys."""
+    """Reads consecutive buckets of a run.
+
+    Args:
+      run: The run.
+      first_bucket: The first bucket.
+      end_bucket: The bucket after the last one.
+
+    Returns:
+      The keys of each bucket that is not empty, and the examples of all of them.
+    """
     begin, end = int(run.ends[first_bucket - 1]) if first_bucket else 0, int(run.ends[end_bucket - 1])
     if begin == end:
         return [], []
     with FileSystems.open(run.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         file.seek(begin)
         content = file.read(end - begin)
-    of, examples, position = [], [], 0
+    keys, examples, position = [], [], 0
     while position < len(content):
         count = int(np.frombuffer(content, np.uint64, 1, position)[0])
-        of.append(np.frombuffer(content, np.uint64, count, position + 8))
-        begins = position + 8 * (2 * count + 1)
-        offsets = np.cumsum(np.frombuffer(content, np.uint64, count, position + 8 * (count + 1))) + np.uint64(begins)
-        for stop in offsets.tolist():
-            examples.append(content[begins:stop])
-            begins = stop
-        position = begins
-    return of, examples
+        keys.append(np.frombuffer(content, np.uint64, count, position + 8))
+        start = position + 8 * (2 * count + 1)
+        sizes = np.frombuffer(content, np.uint64, count, position + 8 * (count + 1))
+        for stop in (np.cumsum(sizes) + np.uint64(start)).tolist():
+            examples.append(content[start:stop])
+            start = stop
+        position = start
+    return keys, examples
 
 
-def merged(runs: Sequence[Run], first: int, count: int, at_once: int) -> Iterator[list[bytes]]:
-    """The `count` examples from number `first` on in the order of all runs' keys, about `at_once` at a time."""
-    totals = np.sum([run.counts for run in runs], axis=0, dtype=np.int64)
-    before = np.concatenate([[0], np.cumsum(totals)])  # examples before each bucket
+def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) -> Iterator[list[bytes]]:
+    """Reads examples in the order of the keys of all runs.
+
+    Args:
+      runs: All runs of a split.
+      first: Number, in that order, of the first example to read.
+      count: How many to read.
+      batch_size: About how many to hold in memory at a time.
+
+    Yields:
+      Batches of consecutive examples.
+    """
+    bucket_counts = np.sum([run.counts for run in runs], axis=0, dtype=np.int64)
+    before = np.concatenate([[0], np.cumsum(bucket_counts)])  # examples before each bucket
     bucket = int(np.searchsorted(before, first, side="right")) - 1
     end = first + count
     while before[bucket] < end:
-        after = max(bucket + 1, int(np.searchsorted(before, before[bucket] + at_once, side="right")) - 1)
-        of: list[Keys] = []
+        end_bucket = max(bucket + 1, int(np.searchsorted(before, before[bucket] + batch_size, side="right")) - 1)
+        keys: list[Keys] = []
         examples: list[bytes] = []
         for run in runs:
-            of_run, examples_of_run = read(run, bucket, after)
-            of += of_run
-            examples += examples_of_run
-        order = np.argsort(np.concatenate(of))[max(0, first - before[bucket]) : end - before[bucket]]
+            run_keys, run_examples = read(run, bucket, end_bucket)
+            keys += run_keys
+            examples += run_examples
+        order = np.argsort(np.concatenate(keys))[max(0, first - before[bucket]) : end - before[bucket]]
         yield [examples[index] for index in order.tolist()]
-        bucket = after
+        bucket = end_bucket
         if bucket == BUCKETS:
             return

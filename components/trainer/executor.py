@@ -1,4 +1,4 @@
-"""The Trainer's executor: makes the job, launches it, records what came of it."""
+"""Makes the training job, launches it, and records the result with the model."""
 
 import math
 import tempfile
@@ -20,7 +20,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob, Training
 
 
 class Executor(base_executor.BaseExecutor):
-    """Trains in processes of their own: on this machine, or on others."""
+    """Trains in separate processes, on this machine or on others."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -31,13 +31,13 @@ class Executor(base_executor.BaseExecutor):
         """Trains and exports a model.
 
         Args:
-          input_dict: Input artifacts: examples, and where there are any transform_graph, schema, base_model and
-            hyperparameters.
+          input_dict: Input artifacts: examples and, if the pipeline has them,
+            transform_graph, schema, base_model and hyperparameters.
           output_dict: Output artifacts: model and model_run.
           exec_properties: The component's parameters.
 
         Raises:
-          ConfigurationError: What is asked for cannot be trained.
+          ConfigurationError: The job cannot be trained as configured.
           TrainingError: A training process failed.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
@@ -46,9 +46,9 @@ class Executor(base_executor.BaseExecutor):
         if settings and settings_lib.runs_remotely(settings, job_builder.training_parameters(exec_properties)[0]):
             job, result = remote_training.train(input_dict, output_dict, exec_properties, settings)
         else:
-            # Readable by its owner only, as the job document inside it has to be.
+            # Only its owner can read the folder, as the job document in it requires.
             with explaining_shortage(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
-                job = job_builder.training_job(input_dict, output_dict, exec_properties, work_dir)
+                job = job_builder.build_job(input_dict, output_dict, exec_properties, work_dir)
                 with saved_state.owned(job.outputs):
                     result = local_launcher.launch(job, work_dir)
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
@@ -60,7 +60,13 @@ class Executor(base_executor.BaseExecutor):
 
 
 def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> None:
-    """Writes how the model was trained into its custom properties, for ML Metadata."""
+    """Records how a model was trained in its custom properties, for ML Metadata.
+
+    Args:
+      model: The model's artifact, which is changed.
+      job: The job.
+      result: The result that the chief reported.
+    """
     model.set_string_custom_property("strategy", job.distribution.strategy)
     model.set_int_custom_property("num_workers", job.distribution.num_workers)
     model.set_int_custom_property("num_parameter_servers", strategy_table.num_parameter_servers(job.distribution))
@@ -68,7 +74,7 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     model.set_string_custom_property("mesh", job.distribution.mesh)
     model.set_int_custom_property("num_replicas", result.num_replicas)
     if job.run_fn is not None:
-        return  # it decides on the rest by itself
+        return  # a run_fn ignores the other settings
     model.set_int_custom_property("per_replica_batch_size", job.schedule.per_replica_batch_size)
     model.set_int_custom_property("global_batch_size", result.global_batch_size)
     model.set_int_custom_property("train_steps", result.train_steps)
@@ -78,5 +84,5 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     model.set_string_custom_property("precision", job.schedule.precision)
     model.set_string_custom_property("learning_rate_scaling", job.schedule.learning_rate_scaling)
     for name, value in result.metrics.items():
-        if math.isfinite(value):  # ML Metadata stores no others
+        if math.isfinite(value):  # ML Metadata cannot store other values
             model.set_float_custom_property(f"training_{name}", value)

@@ -1,4 +1,4 @@
-"""Examples artifacts -> the splits of a job: their files, their counts, and whether they are whole."""
+"""Finds the files and counts of a job's splits, and checks that they are undamaged."""
 
 import os
 
@@ -17,60 +17,70 @@ from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
 
 
 class Splits:
-    """The splits of Examples artifacts, a Sharder's or any others.
+    """The splits of Examples artifacts, written by a Sharder or by any other component.
+
+    ```python
+    splits = Splits(input_dict["examples"], InputOptions(), work_dir)
+    train = splits.read(["train"], "train_args")
+    ```
 
     Args:
-      artifacts: The artifacts; a split that several have is read from all.
-      parameters: How it is to be read.
-      work_dir: A folder for what can be saved of damaged files.
+      artifacts: The artifacts; a split that several of them have is read from all.
+      options: How to read the examples.
+      work_dir: A folder for the readable records of damaged files.
 
     Attributes:
       names: Names of the splits.
-      corrupt_records: Records that could not be read and were left out, of the splits that were read so far.
+      corrupt_records: Unreadable records that were left out of the splits read so far.
 
     Raises:
-      ConfigurationError: They hold something else than tf.Examples.
+      ConfigurationError: An artifact does not hold tf.Examples.
     """
 
-    def __init__(self, artifacts: list[types.Artifact], parameters: InputOptions, work_dir: str):
+    def __init__(self, artifacts: list[types.Artifact], options: InputOptions, work_dir: str):
         for artifact in artifacts:
             payload = examples_utils.get_payload_format(artifact)
             if payload != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
                 name = example_gen_pb2.PayloadFormat.Name(payload)
                 raise ConfigurationError(f"examples: {artifact.uri} holds {name}, not tf.Examples in TFRecord files")
-        self._names = [artifact_utils.decode_split_names(artifact.split_names) for artifact in artifacts]
-        self.names = {name for names in self._names for name in names}
+        self._names_per_artifact = [artifact_utils.decode_split_names(artifact.split_names) for artifact in artifacts]
+        self.names = {name for names in self._names_per_artifact for name in names}
         self.corrupt_records = 0
         self._artifacts = artifacts
         self._manifests = [shard_manifest.read(artifact.uri) for artifact in artifacts]
-        self._most_corrupt = parameters.max_corrupt_records
+        self._max_corrupt_records = options.max_corrupt_records
         self._work_dir = work_dir
 
     def check_schema(self, transform_graph: str | None, schema: str | None) -> None:
-        """Refuses shards of examples that another transform or schema made.
+        """Checks that a Sharder made the shards with the same transform or schema.
+
+        Args:
+          transform_graph: Folder of the Trainer's transform graph, if it has one.
+          schema: File of the Trainer's schema, if it has one.
 
         Raises:
-          DataError: They are.
+          DataError: The shards were made with another transform or schema.
         """
-        known = [found for found in self._manifests if found]
-        wanted = schemas.of_examples(transform_graph, schema) if known else None
-        for found in known:
-            if wanted is not None and found.schema_fingerprint != schemas.fingerprint(wanted):
+        manifests = [manifest for manifest in self._manifests if manifest]
+        expected = schemas.load_schema(transform_graph, schema) if manifests else None
+        for manifest in manifests:
+            if expected is not None and manifest.schema_fingerprint != schemas.fingerprint(expected):
                 raise DataError(
                     "examples: the shards were made with another schema than "
-                    f"{transform_graph or schema}; make them anew from what the Trainer is given"
+                    f"{transform_graph or schema}; regenerate them with the Trainer's transform_graph or schema"
                 )
 
     def read(self, names: list[str], argument: str) -> Split:
-        """The files and counts of one or several splits, as one.
+        """Returns the files and counts of one or several splits, combined into one.
 
         Args:
           names: Names of the splits.
           argument: The Trainer's argument that names them, for messages.
 
         Raises:
-          ConfigurationError: There is no such split, or it has no files.
-          DataError: A file is missing or damaged, and more records would be lost than may be.
+          ConfigurationError: A split does not exist or has no files.
+          DataError: A file is missing, or more records are damaged than
+            `max_corrupt_records` allows.
         """
         missing = [name for name in names if name not in self.names]
         if missing:
@@ -78,12 +88,14 @@ class Splits:
                 f"{argument}: the examples have no split {missing[0]!r}; they have {', '.join(sorted(self.names))}"
             )
         parts = [
-            self._sharded(artifact.uri, found, name)
-            if found
-            else self._unsharded(artifact_utils.get_split_uris([artifact], name))
+            self._read_sharded(artifact.uri, manifest, name)
+            if manifest
+            else self._read_unsharded(artifact_utils.get_split_uris([artifact], name))
             for name in names
-            for artifact, found, own in zip(self._artifacts, self._manifests, self._names, strict=True)
-            if name in own
+            for artifact, manifest, artifact_names in zip(
+                self._artifacts, self._manifests, self._names_per_artifact, strict=True
+            )
+            if name in artifact_names
         ]
         return Split(
             files=tuple(file for part in parts for file in part.files),
@@ -92,31 +104,32 @@ class Splits:
             sharded=len(parts) == 1 and parts[0].sharded,
         )
 
-    def _sharded(self, uri: str, found: shard_manifest.Manifest, name: str) -> Split:
-        shards = found.splits[name].shards
-        files, num_examples, damaged = [], 0, False
+    def _read_sharded(self, uri: str, manifest: shard_manifest.Manifest, name: str) -> Split:
+        shards = manifest.splits[name].shards
+        files, num_examples, is_damaged = [], 0, False
         for shard in shards:
             path = os.path.join(uri, shard.file)
-            whole = _check_is_there(path, shard, tolerant=bool(self._most_corrupt))
-            if self._most_corrupt and (not whole or tfrecords.checksum(path) != shard.crc32c):
-                path, kept = self._saved(path, shard.num_examples)
-                damaged = True
+            is_complete = _check_length(path, shard, tolerate_damage=bool(self._max_corrupt_records))
+            if self._max_corrupt_records and (not is_complete or tfrecords.checksum(path) != shard.crc32c):
+                path, num_readable = self._copy_readable_records(path, shard.num_examples)
+                is_damaged = True
             else:
-                kept = shard.num_examples
-            if kept:
+                num_readable = shard.num_examples
+            if num_readable:
                 files.append(path)
-            num_examples += kept
+            num_examples += num_readable
         num_bytes = sum(shard.num_bytes for shard in shards)
-        # What is left of damaged shards is not of one size any more: then all processes read all, and share by records.
-        return Split(tuple(files), num_examples, num_bytes, sharded=not damaged)
+        # Without the damaged records, shards differ in size. The split then does not
+        # count as sharded: all processes read all files and share them by records.
+        return Split(tuple(files), num_examples, num_bytes, sharded=not is_damaged)
 
-    def _unsharded(self, folders: list[str]) -> Split:
+    def _read_unsharded(self, folders: list[str]) -> Split:
         patterns = [io_utils.all_files_pattern(folder) for folder in folders]
         files = sorted(file for pattern in patterns for file in tf.io.gfile.glob(pattern))
         if not files:
             raise ConfigurationError(f"examples: no file is named {' or '.join(patterns)}")
-        if self._most_corrupt:
-            files = [self._saved(file, None)[0] if tfrecords.first_damage(file) else file for file in files]
+        if self._max_corrupt_records:
+            files = [self._copy_readable_records(file, None)[0] if tfrecords.first_damage(file) else file for file in files]
         try:
             num_examples = record_stream.count(files)
         except tf.errors.DataLossError as error:
@@ -124,47 +137,59 @@ class Splits:
             raise
         return Split(tuple(files), num_examples, sum(tf.io.gfile.stat(file).length for file in files))
 
-    def _saved(self, path: str, num_examples: int | None) -> tuple[str, int]:
-        """Writes what can be read of a damaged file elsewhere; counts the rest."""
+    def _copy_readable_records(self, path: str, num_examples: int | None) -> tuple[str, int]:
+        """Copies the readable records of a damaged file and counts the others.
+
+        Args:
+          path: The damaged file.
+          num_examples: Records that the file had when it was written; None if unknown.
+
+        Returns:
+          The copy, and its number of records.
+
+        Raises:
+          DataError: More records are lost than may be.
+        """
         folder = os.path.join(self._work_dir, "examples")
         tf.io.gfile.makedirs(folder)
-        saved = os.path.join(folder, f"{len(tf.io.gfile.listdir(folder))}-{os.path.basename(path)}")
-        kept, first = 0, None
-        lost = 0
+        copy = os.path.join(folder, f"{len(tf.io.gfile.listdir(folder))}-{os.path.basename(path)}")
+        num_copied, num_lost, first_damage = 0, 0, None
         options = tf.io.TFRecordOptions(compression_type="GZIP" if tfrecords.is_gzipped(path) else "")
-        with tf.io.TFRecordWriter(saved, options) as writer:
-            for found in tfrecords.scan(path):
-                if isinstance(found, tfrecords.Damage):
-                    first = first or found
-                    lost += 1
+        with tf.io.TFRecordWriter(copy, options) as writer:
+            for record in tfrecords.scan(path):
+                if isinstance(record, tfrecords.Damage):
+                    first_damage = first_damage or record
+                    num_lost += 1
                 else:
-                    writer.write(found)
-                    kept += 1
-        # Only a manifest knows how many come behind the place where a file ends for its reader.
-        lost = max(lost, num_examples - kept) if num_examples is not None else lost
-        self.corrupt_records += lost
-        logging.warning("Left out %d of the records of a damaged file: %s", lost, first)
-        if self.corrupt_records > self._most_corrupt:
+                    writer.write(record)
+                    num_copied += 1
+        # Some damage hides all records after it; only a manifest knows how many.
+        num_lost = max(num_lost, num_examples - num_copied) if num_examples is not None else num_lost
+        self.corrupt_records += num_lost
+        logging.warning("Left out %d records of a damaged file: %s", num_lost, first_damage)
+        if self.corrupt_records > self._max_corrupt_records:
             raise DataError(
-                f"examples: {first or path}; {self.corrupt_records} records are lost, but max_corrupt_records is "
-                f"{self._most_corrupt}; make the examples anew, or write max_corrupt_records={self.corrupt_records} or more"
+                f"examples: {first_damage or path}; {self.corrupt_records} records are lost, but max_corrupt_records is "
+                f"{self._max_corrupt_records}; regenerate the examples, or write "
+                f"max_corrupt_records={self.corrupt_records} or more"
             )
-        return saved, kept
+        return copy, num_copied
 
 
-def _check_is_there(path: str, shard: shard_manifest.ShardEntry, tolerant: bool) -> bool:
-    """Whether a shard is as long as it was written.
+def _check_length(path: str, shard: shard_manifest.ShardEntry, tolerate_damage: bool) -> bool:
+    """Returns True if a shard is as long as it was when it was written.
 
     Raises:
-      DataError: It is missing; or it is not, and that is not tolerated.
+      DataError: The shard is missing, or it has another length and damage is not
+        tolerated.
     """
     if not tf.io.gfile.exists(path):
-        raise DataError(f"examples: the shard {path}, {shard.num_examples} examples, is missing; make the examples anew")
+        raise DataError(f"examples: the shard {path}, {shard.num_examples} examples, is missing; regenerate the examples")
     length = tf.io.gfile.stat(path).length
-    if length != shard.num_bytes and not tolerant:
+    if length != shard.num_bytes and not tolerate_damage:
         damage = tfrecords.first_damage(path)
         raise DataError(
-            f"examples: {damage or path}; the file has {length} bytes of the {shard.num_bytes} that were written; make the "
-            "examples anew, or write max_corrupt_records for how many may be left out"
+            f"examples: {damage or path}; the file has {length} bytes of the {shard.num_bytes} that were written; "
+            "regenerate the examples, or write max_corrupt_records for how many may be left out"
         )
     return bool(length == shard.num_bytes)

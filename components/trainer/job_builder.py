@@ -1,4 +1,7 @@
-"""What TFX hands to the Trainer's executor -> the `TrainingJob`. Reads metadata and counts examples; starts nothing."""
+"""Builds the `TrainingJob` from the arguments of the Trainer's executor.
+
+Reads metadata and counts examples, but starts nothing.
+"""
 
 import json
 import os
@@ -36,108 +39,120 @@ from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 Artifacts = dict[str, list[types.Artifact]]
 
 RESULT_FILE = "training_result.json"
-CHECKPOINTS = ".checkpoints"  # beside the folders of the component's outputs
+CHECKPOINTS = ".checkpoints"  # folder next to those of the component's outputs
 
 
 def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, TrainingOptions, InputOptions, FaultTolerance]:
-    """The Trainer's parameters, with defaults where a value is missing or None."""
+    """Groups the Trainer's parameters.
 
-    def pick(dataclass: type) -> Any:
-        given = [field for field in fields(dataclass) if parameters.get(field.name) is not None]
-        return dataclass(**{field.name: field.type(parameters[field.name]) for field in given})  # type: ignore[operator]
+    Args:
+      parameters: Name -> value. Parameters that are missing or None get their defaults.
+    """
 
-    return pick(Distribution), pick(TrainingOptions), pick(InputOptions), pick(FaultTolerance)
+    def select(dataclass: type) -> Any:
+        set_fields = [field for field in fields(dataclass) if parameters.get(field.name) is not None]
+        return dataclass(**{field.name: field.type(parameters[field.name]) for field in set_fields})  # type: ignore[operator]
+
+    return select(Distribution), select(TrainingOptions), select(InputOptions), select(FaultTolerance)
 
 
 def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bool) -> None:
-    """Checks that the module's function hears of all that the Trainer is given.
+    """Checks that the module's function uses all settings of the Trainer.
 
     Args:
       kind: `build_model` or `run_fn`.
-      exec_properties: The Trainer's properties; one that is missing has its default value.
-      base_model: True if the Trainer has one.
+      exec_properties: The Trainer's execution properties; missing ones have their
+        default values.
+      base_model: True if the Trainer has a base model.
 
     Raises:
-      ConfigurationError: The function would ignore a setting, or it cannot train under the strategy.
+      ConfigurationError: The function would ignore a setting, or it cannot train under
+        the strategy.
     """
-    distribution, schedule, reading, recovery = training_parameters(exec_properties)
+    distribution, training_options, input_options, fault_tolerance = training_parameters(exec_properties)
     if kind == "run_fn":
         strategy_table.check_run_fn(distribution)
     arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
     if base_model:
         arguments.append("base_model")
-    for name, reason in function_settings.find_ignored(kind, schedule, reading, recovery, arguments).items():
+    ignored_settings = function_settings.find_ignored(kind, training_options, input_options, fault_tolerance, arguments)
+    for name, reason in ignored_settings.items():
         raise ConfigurationError(f"{name}: {reason}")
 
 
-def training_job(
+def build_job(
     inputs: Artifacts,
     outputs: Artifacts,
     exec_properties: dict[str, Any],
     work_dir: str,
     addresses: Mapping[str, str] | None = None,
 ) -> TrainingJob:
-    """Makes the job document.
+    """Builds the job document of an execution.
+
+    ```python
+    job = build_job(input_dict, output_dict, exec_properties, work_dir)
+    ```
 
     Args:
       inputs: Input artifacts of the execution.
       outputs: Its output artifacts.
       exec_properties: Its execution properties.
-      work_dir: A folder that lives as long as the training, for the unpacked user module and the result.
-      addresses: Where a copy of an artifact lies -> where the artifact does.
+      work_dir: A folder that lives as long as the training, for the unpacked user
+        module and the result.
+      addresses: Folder of an artifact's copy -> folder of the artifact, for inputs that
+        are read from copies.
 
     Raises:
-      ConfigurationError: What is asked for cannot be trained.
+      ConfigurationError: The job cannot be trained as configured.
+      DataError: An input file is missing or damaged.
     """
-    distribution, schedule, reading, recovery = training_parameters(exec_properties)
-    train_args = _proto(exec_properties, standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs())
-    eval_args = _proto(exec_properties, standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs())
-    schedule = replace(
-        schedule,
-        train_steps=schedule.train_steps or (0 if schedule.epochs else train_args.num_steps),
-        eval_steps=schedule.eval_steps or eval_args.num_steps,
+    distribution, training_options, input_options, fault_tolerance = training_parameters(exec_properties)
+    train_args = _parse_proto(exec_properties, standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs())
+    eval_args = _parse_proto(exec_properties, standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs())
+    training_options = replace(
+        training_options,
+        train_steps=training_options.train_steps or (0 if training_options.epochs else train_args.num_steps),
+        eval_steps=training_options.eval_steps or eval_args.num_steps,
     )
-    strategy_table.check(distribution, schedule, reading, recovery)
+    strategy_table.check(distribution, training_options, input_options, fault_tolerance)
     distribution, reason = strategy_table.resolve(distribution)
     if reason:
         logging.info("strategy auto is %s: %s", distribution.strategy, reason)
-    module, kind = user_module(exec_properties, work_dir)
+    module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, exec_properties, base_model=bool(inputs.get(standard_component_specs.BASE_MODEL_KEY)))
-    hyperparameters = _hyperparameters(inputs)
+    hyperparameters = _read_hyperparameters(inputs)
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     job = TrainingJob(
         module=module,
         data=None,
         distribution=distribution,
-        schedule=schedule,
+        schedule=training_options,
         outputs=Outputs(
             serving_model_dir=path_utils.serving_model_dir(model_dir),
             model_run_dir=artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_RUN_KEY]),
             result_file=os.path.join(work_dir, RESULT_FILE),
         ),
-        reading=reading,
-        recovery=recovery,
+        reading=input_options,
+        recovery=fault_tolerance,
         hparams={**json.loads(exec_properties.get("hparams") or "{}"), **(hyperparameters or {}).get("values", {})},
     )
     if kind == "build_model":
-        if not (schedule.train_steps or schedule.epochs):
-            raise ConfigurationError("train_steps: how long to train is not said; write train_steps or epochs")
-        splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY], reading, work_dir)
-        data = _data(inputs, splits, exec_properties, train_args, eval_args)
+        if not (training_options.train_steps or training_options.epochs):
+            raise ConfigurationError("train_steps: neither train_steps nor epochs is set; write one of them")
+        examples = inputs[standard_component_specs.EXAMPLES_KEY]
+        splits = input_splits.Splits(examples, input_options, work_dir)
+        data = _make_training_data(inputs, splits, exec_properties, train_args, eval_args)
         processes = strategy_table.reading_processes(distribution)
         logging.info("%d examples to train on: %s", data.train.num_examples, shard_plan.describe(data.train, processes))
         job = replace(job, data=data)
         root = exec_properties.get("checkpoint_dir") or os.path.join(
             os.path.dirname(os.path.dirname(model_dir)), CHECKPOINTS
         )
-        shards_or_files = inputs[standard_component_specs.EXAMPLES_KEY]
-        parts = run_identity.fingerprint_inputs(
-            job, data, shards_or_files, exec_properties.get("module_fingerprint"), addresses
-        )
-        found = run_identity.checkpoint_dir(root, parts)
-        return replace(job, outputs=replace(job.outputs, checkpoint_dir=found))
-    train_args.num_steps = schedule.train_steps
-    eval_args.num_steps = schedule.eval_steps
+        identity = run_identity.fingerprint_inputs(job, data, examples, exec_properties.get("module_fingerprint"), addresses)
+        checkpoint_dir = run_identity.ensure_checkpoint_dir(root, identity)
+        return replace(job, outputs=replace(job.outputs, checkpoint_dir=checkpoint_dir))
+    train_args.num_steps = training_options.train_steps
+    eval_args.num_steps = training_options.eval_steps
     return replace(
         job,
         run_fn=RunFn(
@@ -152,8 +167,17 @@ def training_job(
     )
 
 
-def user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tuple[UserModule, str]:
-    """Where the user's function is and how to import it, and which of `build_model` and `run_fn` it is."""
+def unpack_user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tuple[UserModule, str]:
+    """Finds the user's function, and unpacks its module if TFX has packaged it.
+
+    Args:
+      exec_properties: The Trainer's execution properties.
+      work_dir: A folder for the unpacked module.
+
+    Returns:
+      The function with the folders to import it from, and its kind: `build_model` or
+      `run_fn`.
+    """
     for kind in ("build_model", "run_fn"):
         if exec_properties.get(kind):
             return UserModule(function=exec_properties[kind]), kind
@@ -172,7 +196,7 @@ def user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tuple[User
     return UserModule(function=f"{name}.{kind}", search_path=(folder,)), kind
 
 
-def _data(
+def _make_training_data(
     inputs: Artifacts,
     splits: input_splits.Splits,
     exec_properties: Mapping[str, Any],
@@ -181,25 +205,25 @@ def _data(
 ) -> TrainingData:
     label = exec_properties.get("label")
     if not label:
-        raise ConfigurationError("label: which feature build_model's model predicts is not said; write label")
+        raise ConfigurationError("label: is missing; write the name of the feature that build_model's model predicts")
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
     schema = _only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY))
     splits.check_schema(transform_graph, schema)
     train = splits.read(list(train_args.splits) or ["train"], "train_args")
     if not train.num_examples:
         raise ConfigurationError("examples: the train split has no examples")
-    # An eval split that nobody named may be missing: then nothing is evaluated while training.
-    wanted = list(eval_args.splits) or ["eval"]
+    # Splits named in eval_args must exist. If none is named, and there is no split
+    # `eval`, nothing is evaluated while training.
+    eval_splits = list(eval_args.splits) or ["eval"]
     has_eval = bool(eval_args.splits) or "eval" in splits.names
     if exec_properties.get("num_evaluators") and not has_eval:
         raise ConfigurationError(
             "num_evaluators: the examples have no split 'eval' to evaluate on; they have "
             f"{', '.join(sorted(splits.names))}; write num_evaluators=0, or name a split in eval_args"
         )
-    evaluated = splits.read(wanted, "eval_args") if has_eval else None
     return TrainingData(
         train=train,
-        eval=evaluated,
+        eval=splits.read(eval_splits, "eval_args") if has_eval else None,
         label=label,
         example_weight=exec_properties.get("example_weight") or None,
         transform_graph=transform_graph,
@@ -208,8 +232,11 @@ def _data(
     )
 
 
-def _hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
-    """A Tuner's best hyperparameters, as keras_tuner writes them: `{"space": [...], "values": {...}}`."""
+def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
+    """Reads a Tuner's best hyperparameters; None if there is no Tuner.
+
+    The document is keras_tuner's: `{"space": [...], "values": {...}}`.
+    """
     file = _only_file(_uri(inputs, standard_component_specs.HYPERPARAMETERS_KEY))
     if file is None:
         return None
@@ -225,5 +252,5 @@ def _only_file(folder: str | None) -> str | None:
     return io_utils.get_only_uri_in_dir(folder) if folder else None
 
 
-def _proto(exec_properties: Mapping[str, Any], key: str, message: Any) -> Any:
+def _parse_proto(exec_properties: Mapping[str, Any], key: str, message: Any) -> Any:
     return json_format.Parse(exec_properties.get(key) or "{}", message)

@@ -1,4 +1,4 @@
-"""A training whose processes run on other machines: the pods of a TFJob, or the worker pools of a CustomJob."""
+"""Trains on other machines: in a TFJob's pods, or a CustomJob's worker pools."""
 
 import contextlib
 import hashlib
@@ -18,16 +18,17 @@ from tfx_distribute.components.launchers.custom_job import spec as custom_job_sp
 from tfx_distribute.components.launchers.settings import Settings
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
-from tfx_distribute.components.trainer import job_builder as request_lib
-from tfx_distribute.components.trainer import saved_state, staging
+from tfx_distribute.components.trainer import job_builder, saved_state, staging
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
 from tfx_distribute.trainer_module.lifecycle import atomic_files, failure_report, lease
 
 JOB_FILE = "job.json"
-FOLLOWED = "followed.json"
-ERROR = "error.json"
-KEPT_SECONDS = 24 * 3600.0  # what a training has left in a folder that all trainings share; for another try of its step
+LEASE_FILE = "followed.json"
+ERROR_FILE = "error.json"
+# How long the folder of a training stays after its lease was last renewed, for a retry
+# of its step.
+KEPT_SECONDS = 24 * 3600.0
 
 
 def train(
@@ -38,57 +39,62 @@ def train(
 ) -> tuple[TrainingJob, TrainingResult]:
     """Trains on other machines.
 
-    Another try of the same step takes up what the one before has left: a training that goes on, or one that is done.
+    A retry of the same pipeline step takes over the training of the previous attempt,
+    whether it is still running or done.
 
     Args:
       inputs: Input artifacts of the execution.
-      outputs: Its output artifacts, which have a model after it.
+      outputs: Its output artifacts; the model is written to them.
       exec_properties: Its execution properties.
-      settings: Where training runs.
+      settings: Where to train.
 
     Returns:
-      The job, and what came of it.
+      The job and its result.
 
     Raises:
-      ConfigurationError: It cannot be trained so.
+      ConfigurationError: The job cannot be trained as configured.
       TrainingError: Training failed.
     """
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     name = job_name(settings.name, model_dir)
-    shared = settings.training_dir if isinstance(settings, tfjob_manifest.TFJobSettings) else None
-    root = shared or os.path.join(os.path.dirname(model_dir), ".training")
+    shared_root = settings.training_dir if isinstance(settings, tfjob_manifest.TFJobSettings) else None
+    root = shared_root or os.path.join(os.path.dirname(model_dir), ".training")
     folder = os.path.join(root, name)
     if "://" in folder and not (exec_properties.get("build_model") or exec_properties.get("run_fn")):
         raise ConfigurationError(
             f"module_file: other machines cannot import from {folder}; have the image hold the module, and write "
             "build_model or run_fn with its dotted path"
         )
-    _sweep(root)
+    _remove_abandoned(root)
+    lease_file = os.path.join(folder, LEASE_FILE)
     with (
         terminable(),
-        _kept_when_done(folder),
-        _followed(os.path.join(folder, FOLLOWED)) as followed,
-        staging.staged(inputs, outputs, folder, is_shared=shared is not None) as moved,
+        _cleaning_up(folder),
+        _renewing_lease(lease_file),
+        staging.staged(inputs, outputs, folder, is_shared=shared_root is not None) as staged,
     ):
-        job = request_lib.training_job(moved.inputs, moved.outputs, exec_properties, folder, moved.addresses)
+        job = job_builder.build_job(staged.inputs, staged.outputs, exec_properties, folder, staged.addresses)
         address = os.path.join(folder, JOB_FILE)
         atomic_files.write(address, job.to_json())
         if "://" not in address:
             os.chmod(address, 0o600)
-        done = fileio.exists(job.outputs.result_file)
-        environment = {**keras_environment(job.schedule.keras_version), lease.LEASE_FILE: followed}
+        is_done = fileio.exists(job.outputs.result_file)
+        environment = {**keras_environment(job.schedule.keras_version), lease.LEASE_FILE: lease_file}
         with saved_state.owned(job.outputs):
-            _launch(settings, name, address, environment, job, anew=not done)
+            _launch(settings, name, address, environment, job, anew=not is_done)
         result = atomic_files.read(job.outputs.result_file)
         if result is None:
-            raise TrainingError(f"training {name} has succeeded, and its chief has left no {job.outputs.result_file}")
+            raise TrainingError(f"training {name} succeeded, but its chief did not write {job.outputs.result_file}")
     return job, TrainingResult.from_json(result)
 
 
 def _launch(
     settings: Settings, name: str, address: str, environment: Mapping[str, str], job: TrainingJob, anew: bool
 ) -> None:
-    """Has the processes run, to their end; their clients take time to import."""
+    """Runs the training processes to their end.
+
+    Imports only the launcher that is needed, since the clients take time to import.
+    """
     restarts = job.recovery.max_restarts
     if isinstance(settings, tfjob_manifest.TFJobSettings):
         from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
@@ -99,62 +105,70 @@ def _launch(
         return
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 
-    error_file = os.path.join(os.path.dirname(address), ERROR)
+    error_file = os.path.join(os.path.dirname(address), ERROR_FILE)
     environment = {**environment, failure_report.ERROR_FILE: error_file}
     spec = custom_job_spec.make_spec(name, address, job.distribution, environment, settings)
     custom_job_launcher.launch(spec, settings, restarts, error_file, rerun=anew)
 
 
 @contextlib.contextmanager
-def _kept_when_done(folder: str) -> Iterator[None]:
-    """Leaves what a training that is done has made, but no copies of what it read; all else goes."""
+def _cleaning_up(folder: str) -> Iterator[None]:
+    """Creates the training's folder, and removes files from it after the block.
+
+    After success, only the copies of inputs are removed, so that a retry finds the
+    result. After a failure, the whole folder is removed.
+    """
     fileio.makedirs(folder)
-    left = folder
+    unneeded_folder = folder
     try:
         yield
-        left = os.path.join(folder, staging.INPUTS)
+        unneeded_folder = os.path.join(folder, staging.INPUTS)
     finally:
-        # Pods that are being removed may have files open; and a person wants the error of the training, not of the tidying.
+        # Pods that are being removed may hold files open, and an error here must not
+        # hide that of the training.
         with contextlib.suppress(OSError, tf.errors.OpError):
-            if fileio.exists(left):
-                fileio.rmtree(left)
+            if fileio.exists(unneeded_folder):
+                fileio.rmtree(unneeded_folder)
 
 
 @contextlib.contextmanager
-def _followed(path: str) -> Iterator[str]:
-    """Tells the chief that somebody follows, within the block. Yields where."""
-    ended = threading.Event()
+def _renewing_lease(path: str) -> Iterator[None]:
+    """Renews the lease within the block; when it expires, the chief stops."""
+    has_ended = threading.Event()
 
-    def tell() -> None:
-        while not ended.wait(lease.RENEW_SECONDS):
-            with contextlib.suppress(OSError, tf.errors.OpError):  # the next one may get through
+    def renew() -> None:
+        while not has_ended.wait(lease.RENEW_SECONDS):
+            with contextlib.suppress(OSError, tf.errors.OpError):  # the next attempt may succeed
                 lease.renew(path)
 
     lease.renew(path)
-    threading.Thread(target=tell, daemon=True, name="followed").start()
+    threading.Thread(target=renew, daemon=True, name="lease-renewal").start()
     try:
-        yield path
+        yield
     finally:
-        ended.set()
+        has_ended.set()
 
 
-def _sweep(root: str) -> None:
-    """Removes what trainings have left that ended, or were given up, long ago."""
+def _remove_abandoned(root: str) -> None:
+    """Removes the folders of trainings whose lease ended more than a day ago."""
     for name in fileio.listdir(root) if fileio.isdir(root) else ():
         folder = os.path.join(root, name)
-        last = lease.last_renewal(os.path.join(folder, FOLLOWED))
-        if last is not None and time.time() - last > KEPT_SECONDS:
+        last_renewal = lease.last_renewal(os.path.join(folder, LEASE_FILE))
+        if last_renewal is not None and time.time() - last_renewal > KEPT_SECONDS:
             logging.info("removing %s, which nobody has followed for a day", folder)
-            with contextlib.suppress(OSError, tf.errors.OpError):  # another step sweeps too
+            with contextlib.suppress(OSError, tf.errors.OpError):  # another step may remove it, too
                 fileio.rmtree(folder)
 
 
 def job_name(pipeline: str, model_dir: str) -> str:
-    """Name of a training: a DNS label that leaves room for those of pods; the same for each try of one step.
+    """Returns the name of a training job, the same for each attempt of a step.
 
     Args:
       pipeline: Name of the pipeline.
-      model_dir: Where the model will be, which no other execution shares.
+      model_dir: Folder of the model, which is unique to the execution.
+
+    Returns:
+      A DNS label, short enough to leave room for the suffixes of pods.
     """
     prefix = pipeline if pipeline[:1].isalpha() else f"tfx-{pipeline}"
     return f"{prefix[:36].rstrip('-')}-{hashlib.sha256(model_dir.encode()).hexdigest()[:10]}"

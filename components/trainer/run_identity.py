@@ -1,4 +1,4 @@
-"""What a training is of: its inputs as one word, so that another try of the same finds what the one before saved."""
+"""Fingerprints a run's inputs, so that a retry finds its checkpoint."""
 
 import hashlib
 import importlib.util
@@ -21,7 +21,7 @@ from tfx_distribute.trainer_module.user_code import fingerprint
 
 IDENTITY_FILE = "identity.json"
 
-# What says how training goes about it, and not what comes of it.
+# Parameters that do not affect the result.
 RESULT_NEUTRAL = ("steps_per_execution", "profile_steps", "jit_compile")
 
 
@@ -32,70 +32,93 @@ def fingerprint_inputs(
     module_fingerprint: str | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What a training is of, part by part: name -> fingerprint.
+    """Fingerprints the inputs of a training run, part by part.
 
-    Workers, devices and strategy are no part of it: one strategy may take up what another one saved.
+    Workers, devices and strategy are not part of them: a run may resume from a
+    checkpoint that was saved under another strategy.
 
     Args:
-      job: The training.
+      job: The job.
       data: Its data.
-      examples: The examples that it is given.
-      module_fingerprint: What the pipeline knows of the module's files, beside what is found here.
-      addresses: Where a copy of an artifact lies that is read in its place -> where the artifact does.
+      examples: Its Examples artifacts.
+      module_fingerprint: The pipeline's fingerprint of the user's module. Added to that
+        of the module's files, which are fingerprinted here.
+      addresses: Folder of an artifact's copy -> folder of the artifact, for artifacts
+        that are read from copies.
+
+    Returns:
+      Name of the part -> its fingerprint: `module`, `data`, `hparams`, `parameters` and
+      `environment`.
     """
-    schedule = {name: value for name, value in asdict(job.schedule).items() if name not in RESULT_NEUTRAL}
+    options = {name: value for name, value in asdict(job.schedule).items() if name not in RESULT_NEUTRAL}
     order = {"shuffle_buffer_size": job.reading.shuffle_buffer_size, "cycle_length": job.reading.cycle_length}
-    shards = [_checksums(artifact) for artifact in examples]
-    read = asdict(data)
-    for place, address in (addresses or {}).items():  # another try of the same has copies elsewhere
-        read = json.loads(json.dumps(read).replace(json.dumps(f"{place}/")[1:-1], json.dumps(f"{address}/")[1:-1]))
-    # Where the bytes are known, it is no matter where they lie; nor what made them, where it makes the same.
-    if shards and all(shards):
-        read["train"], read["eval"] = data.train.num_examples, data.eval and data.eval.num_examples
-        del read["transform_graph"], read["schema"]
+    checksums = [_read_checksums(artifact) for artifact in examples]
+    data_document = asdict(data)
+    for copy, original in (addresses or {}).items():  # a retry has its copies elsewhere
+        text = json.dumps(data_document).replace(json.dumps(f"{copy}/")[1:-1], json.dumps(f"{original}/")[1:-1])
+        data_document = json.loads(text)
+    # If the checksums of the examples are known, neither their place matters nor what
+    # produced them.
+    if checksums and all(checksums):
+        data_document["train"], data_document["eval"] = data.train.num_examples, data.eval and data.eval.num_examples
+        del data_document["transform_graph"], data_document["schema"]
+    # These keys are part of the fingerprints: if one were renamed, retries would not
+    # find existing checkpoints.
+    module = {"function": job.module.function, "files": _fingerprint_module_files(job), "told": module_fingerprint}
     return {
-        "module": _fingerprint({"function": job.module.function, "files": _module_files(job), "told": module_fingerprint}),
-        "data": _fingerprint({"read": read, "shards": shards}),
+        "module": _fingerprint(module),
+        "data": _fingerprint({"read": data_document, "shards": checksums}),
         "hparams": _fingerprint(dict(job.hparams)),
-        "parameters": _fingerprint({**schedule, **order}),
+        "parameters": _fingerprint({**options, **order}),
         "environment": _fingerprint(fingerprint.environment()),
     }
 
 
-def checkpoint_dir(root: str, identity: Mapping[str, str]) -> str:
-    """The folder of a training's state; says what is different where there are only states of others."""
+def ensure_checkpoint_dir(root: str, identity: Mapping[str, str]) -> str:
+    """Returns the folder of a run's training state, and creates it if it is missing.
+
+    Logs a warning if there are only states of runs with other inputs.
+
+    Args:
+      root: Folder of the states of all runs.
+      identity: The run's fingerprints, see `fingerprint_inputs`.
+    """
     folder = os.path.join(root, _fingerprint(dict(identity)))
     if not tf.io.gfile.exists(folder):
-        _tell_of_others(root, identity)
+        _warn_of_other_states(root, identity)
         tf.io.gfile.makedirs(folder)
         atomic_files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(dict(identity), indent=1))
     return folder
 
 
-def _tell_of_others(root: str, identity: Mapping[str, str]) -> None:
+def _warn_of_other_states(root: str, identity: Mapping[str, str]) -> None:
     for name in tf.io.gfile.listdir(root) if tf.io.gfile.exists(root) else ():
         folder = os.path.join(root, name)
         text = atomic_files.read(os.path.join(folder, IDENTITY_FILE))
         if text is not None and tf.io.gfile.exists(os.path.join(folder, STATE_FILE)):
-            other = json.loads(text)
-            changed = " and ".join(part for part in identity if other.get(part) != identity[part])
-            logging.warning("Starts afresh: a saved state is there, but of another %s; it stays in %s", changed, folder)
+            other_identity = json.loads(text)
+            changed = " and ".join(part for part in identity if other_identity.get(part) != identity[part])
+            logging.warning("Starting from scratch: the state saved in %s is of another %s; it is kept", folder, changed)
 
 
-def _module_files(job: TrainingJob) -> list[str]:
-    """Fingerprints of the user's files: those beside the module, as TFX packages them; or an installed package's."""
-    places = list(job.module.search_path)
-    if not places:
+def _fingerprint_module_files(job: TrainingJob) -> list[str]:
+    """Fingerprints the files of the user's module.
+
+    These are the files next to the module, as TFX packages them, or those of an
+    installed package.
+    """
+    paths = list(job.module.search_path)
+    if not paths:
         package = importlib.util.find_spec(job.module.function.partition(".")[0])
         if package:
-            places = list(package.submodule_search_locations or filter(None, [package.origin]))
-    return [fingerprint.of_folder(path) if path.is_dir() else fingerprint.of_file(path) for path in map(Path, places)]
+            paths = list(package.submodule_search_locations or filter(None, [package.origin]))
+    return [fingerprint.of_folder(path) if path.is_dir() else fingerprint.of_file(path) for path in map(Path, paths)]
 
 
-def _checksums(artifact: types.Artifact) -> Any:
-    """What the manifest of shards says of their bytes; None where there is none."""
-    found = shard_manifest.read(artifact.uri)
-    return found and {name: [shard.crc32c for shard in split.shards] for name, split in found.splits.items()}
+def _read_checksums(artifact: types.Artifact) -> Any:
+    """Returns the checksums of shards per split; None if there is no manifest."""
+    manifest = shard_manifest.read(artifact.uri)
+    return manifest and {name: [shard.crc32c for shard in split.shards] for name, split in manifest.splits.items()}
 
 
 def _fingerprint(value: Any) -> str:

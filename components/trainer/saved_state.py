@@ -1,4 +1,4 @@
-"""Keeps a training's saved state to one live run, and removes it once that run has its model."""
+"""Reserves a saved training state for one live run; removes it after success."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,13 +13,16 @@ from tfx_distribute.trainer_module.job.training_job import Outputs
 
 @contextlib.contextmanager
 def owned(outputs: Outputs) -> Iterator[None]:
-    """Holds the saved state within the block; removes it at the end if training has left a model.
+    """Reserves a job's saved state within the block.
+
+    If the block succeeds and there is a model, the state is removed.
 
     Args:
-      outputs: Where the training's results go.
+      outputs: The job's outputs, with the folder of its state.
 
     Raises:
-      ConfigurationError: Another live run trains with the same module, data and parameters, and saves to the same folder.
+      ConfigurationError: Another live run with the same module, data and parameters
+        saves to the same folder.
     """
     folder = outputs.checkpoint_dir
     if not folder:

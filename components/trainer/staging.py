@@ -1,7 +1,8 @@
-"""Artifacts of a step, put where all pods of a training reach them.
+"""Copies artifacts of a pipeline step to shared storage and back, where needed.
 
-Kubeflow's launcher copies what lies in s3:// or minio:// between there and a folder of the step's container, which no other
-pod sees. So a training of several pods works on a shared volume, and what comes of it is brought back.
+Kubeflow's launcher copies artifacts between s3:// or minio:// and a folder of the
+step's container, which other pods cannot see. Training in several pods therefore works
+on a shared volume, and its outputs are copied back.
 """
 
 import contextlib
@@ -18,17 +19,18 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 Artifacts = dict[str, list[types.Artifact]]
 
-INPUTS = "inputs"  # folder of copies
+INPUTS = "inputs"  # name of the folder with copies of inputs
+_OUTPUTS = "outputs"
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Artifacts where all pods reach them.
+    """Artifacts that all pods can reach.
 
     Attributes:
       inputs: Input artifacts.
       outputs: Output artifacts.
-      addresses: Where the copy of an artifact lies -> where the artifact does.
+      addresses: Folder of an artifact's copy -> folder of the artifact.
     """
 
     inputs: Artifacts
@@ -38,44 +40,51 @@ class Staged:
 
 @contextlib.contextmanager
 def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -> Iterator[Staged]:
-    """Has artifacts lie in a shared folder within the block, as far as their own places are not shared.
+    """Copies artifacts to a shared folder within the block, unless they are remote.
 
     Args:
-      inputs: Input artifacts.
-      outputs: Output artifacts; what is written to those of the block is theirs after it.
+      inputs: Input artifacts; these objects stay as they are.
+      outputs: Output artifacts. Files that are written to the staged ones within the
+        block are copied to these at its end.
       folder: A folder or address for copies.
-      is_shared: Whether the pods of the training reach the folder.
+      is_shared: True if the training's pods can reach the folder.
+
+    Yields:
+      The artifacts to use within the block.
 
     Raises:
-      ConfigurationError: An artifact lies in this container only, and nothing shared is known.
+      ConfigurationError: An artifact is only in this container, and the folder is not
+        shared.
     """
-    every = [artifact for listed in (*inputs.values(), *outputs.values()) for artifact in listed]
-    here = [artifact.uri for artifact in every if not _remote(artifact)]
-    if here and not is_shared:
+    all_artifacts = [artifact for artifacts in (*inputs.values(), *outputs.values()) for artifact in artifacts]
+    local_uris = [artifact.uri for artifact in all_artifacts if not _is_remote(artifact)]
+    if local_uris and not is_shared:
         raise ConfigurationError(
-            f"targets.kubeflow.training_dir: is missing; the pods of the training cannot reach {here[0]}, which is in this "
-            "step only; write a folder below the mount_path of a volume that all pods can write to"
+            f"targets.kubeflow.training_dir: is missing; the pods of the training cannot reach {local_uris[0]}, which is in "
+            "this step only; write a folder below the mount_path of a volume that all pods can write to"
         )
-    moved_in, moved_out, addresses = copy.deepcopy(inputs), copy.deepcopy(outputs), {}
-    for kind, artifacts in ((INPUTS, moved_in), ("outputs", moved_out)):
-        for name, listed in artifacts.items():
-            for number, artifact in enumerate(listed):
-                if _remote(artifact):
+    staged_inputs, staged_outputs, addresses = copy.deepcopy(inputs), copy.deepcopy(outputs), {}
+    for kind, artifacts_by_name in ((INPUTS, staged_inputs), (_OUTPUTS, staged_outputs)):
+        for name, artifacts in artifacts_by_name.items():
+            for number, artifact in enumerate(artifacts):
+                if _is_remote(artifact):
                     continue
-                place = os.path.join(folder, kind, f"{name}-{number}")
-                if kind == "outputs":
-                    fileio.makedirs(place)
-                elif not fileio.exists(place):  # an earlier try of this step may have left it, and a training that reads it
-                    io_utils.copy_dir(artifact.uri, f"{place}.partial")
-                    fileio.rename(f"{place}.partial", place)
-                addresses[place] = artifact.uri
-                artifact.uri = place
-    yield Staged(moved_in, moved_out, addresses)
-    for name, listed in outputs.items():
-        for artifact, moved in zip(listed, moved_out[name], strict=True):
-            if moved.uri != artifact.uri:
-                io_utils.copy_dir(moved.uri, artifact.uri)
+                staged_uri = os.path.join(folder, kind, f"{name}-{number}")
+                if kind == _OUTPUTS:
+                    fileio.makedirs(staged_uri)
+                # An earlier attempt of this step may have left a copy, which a training
+                # still reads.
+                elif not fileio.exists(staged_uri):
+                    io_utils.copy_dir(artifact.uri, f"{staged_uri}.partial")
+                    fileio.rename(f"{staged_uri}.partial", staged_uri)
+                addresses[staged_uri] = artifact.uri
+                artifact.uri = staged_uri
+    yield Staged(staged_inputs, staged_outputs, addresses)
+    for name, artifacts in outputs.items():
+        for artifact, staged_artifact in zip(artifacts, staged_outputs[name], strict=True):
+            if staged_artifact.uri != artifact.uri:
+                io_utils.copy_dir(staged_artifact.uri, artifact.uri)
 
 
-def _remote(artifact: types.Artifact) -> bool:
+def _is_remote(artifact: types.Artifact) -> bool:
     return "://" in artifact.uri

@@ -1,3 +1,5 @@
+"""Tests that module commands do not import from the working folder."""
+
 import subprocess
 
 from tfx_distribute.components.module_command import module_command

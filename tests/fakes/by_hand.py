@@ -1,4 +1,4 @@
-"""Components and a pipeline written as TFX's users write them, without a pipeline file."""
+"""Defines a component and a pipeline in TFX's API, without a pipeline file."""
 
 from tfx.dsl.component.experimental.annotations import OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
@@ -8,11 +8,11 @@ from tfx.types import standard_artifacts
 
 @component
 def make_model(model: OutputArtifact[standard_artifacts.Model], size: Parameter[int]):
-    """A small one, with an underscore in its name. Makes nothing; it is only compiled."""
+    """Has an underscore in its name; never runs, since it is only compiled."""
 
 
 def trained(root: str) -> pipeline.Pipeline:
-    """A pipeline with a Trainer, of whose target it says nothing."""
+    """Returns a pipeline with a Trainer that does not set the target's launcher."""
     from tfx.components import CsvExampleGen, SchemaGen, StatisticsGen
 
     from tfx_distribute.components import Trainer

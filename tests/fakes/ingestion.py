@@ -1,4 +1,4 @@
-"""Runs the ExampleGen of a data source by itself: its driver, its executor, and what it has written."""
+"""Runs an ExampleGen without a pipeline: its driver, then its executor."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,17 @@ from tfx_distribute.pipelines.spec.pipeline import Data
 
 
 def resolved(data: Data) -> dict[str, Any]:
-    """The execution properties after the driver: they are the cache key."""
+    """Returns the execution properties after the driver, which are the cache key."""
     component = tfx_pipeline.example_gen_of(data)
     driver = component.driver_class(metadata_handle=None)
     return driver.resolve_exec_properties(dict(component.exec_properties), None, None)
 
 
 def ingest(data: Data, folder: Path) -> dict[str, list[dict[str, list[Any] | None]]]:
-    """Split -> its examples, each as feature -> values; None for a feature without a value."""
+    """Returns the examples of each split, as dicts from feature to values.
+
+    A feature without a value is None.
+    """
     examples = standard_artifacts.Examples()
     examples.uri = str(folder)
     context = base_beam_executor.BaseBeamExecutor.Context(
@@ -31,17 +34,17 @@ def ingest(data: Data, folder: Path) -> dict[str, list[dict[str, list[Any] | Non
 
 
 def rows(data: Data, folder: Path) -> list[dict[str, list[Any] | None]]:
-    """The examples of all splits."""
+    """Returns the examples of all splits, see `ingest`."""
     return [example for split in ingest(data, folder).values() for example in split]
 
 
 def _examples(split: Path) -> list[dict[str, list[Any] | None]]:
     files = [str(file) for file in sorted(split.glob("*.gz"))]
-    found = []
+    examples = []
     for record in tf.data.TFRecordDataset(files, compression_type="GZIP").as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
-        found.append({name: _values(features[name]) for name in sorted(features)})
-    return found
+        examples.append({name: _values(features[name]) for name in sorted(features)})
+    return examples
 
 
 def _values(feature: tf.train.Feature) -> list[Any] | None:

@@ -1,4 +1,7 @@
-"""ML Metadata behind gRPC, as Kubeflow Pipelines has it: TFX's own store, with a server around what its clients ask here."""
+"""Serves ML Metadata over gRPC, like Kubeflow Pipelines.
+
+The store is TFX's own; the server has only the methods that our clients call.
+"""
 
 from concurrent import futures
 from types import TracebackType
@@ -17,7 +20,7 @@ class MetadataService(service.MetadataStoreServiceServicer):
     """The store and its server, on loopback.
 
     Attributes:
-      address: Its `host:port`.
+      address: The server's `host:port`.
       store: The store.
     """
 
@@ -37,40 +40,40 @@ class MetadataService(service.MetadataStoreServiceServicer):
         self._server.stop(0)
 
     def context(self, kind: str, name: str) -> int:
-        """Id of a context, made where it is not there."""
-        found = self.store.get_context_by_type_and_name(kind, name)
-        if found:
-            return int(found.id)
+        """Returns the id of a context, and creates the context if it is missing."""
+        context = self.store.get_context_by_type_and_name(kind, name)
+        if context:
+            return int(context.id)
         type_id = self.store.put_context_type(pb.ContextType(name=kind))
-        (made,) = self.store.put_contexts([pb.Context(type_id=type_id, name=name)])
-        return int(made)
+        (context_id,) = self.store.put_contexts([pb.Context(type_id=type_id, name=name)])
+        return int(context_id)
 
     def record(self, title: str, artifact: pb.Artifact, contexts: list[int]) -> pb.Artifact:
-        """Puts an artifact of a run into the store."""
+        """Stores an artifact of a run."""
         artifact.type_id = self.store.put_artifact_type(pb.ArtifactType(name=title))
         (artifact_id,) = self.store.put_artifacts([artifact])
-        given = [pb.Attribution(artifact_id=artifact_id, context_id=context) for context in contexts]
-        self.store.put_attributions_and_associations(given, [])
+        attributions = [pb.Attribution(artifact_id=artifact_id, context_id=context) for context in contexts]
+        self.store.put_attributions_and_associations(attributions, [])
         (stored,) = self.store.get_artifacts_by_id([artifact_id])
         return stored
 
     def GetContextByTypeAndName(self, request, context):  # noqa: N802 (the service's name)
-        found = self._asked(
+        stored = self._answer(
             context, lambda: self.store.get_context_by_type_and_name(request.type_name, request.context_name)
         )
-        return _response("GetContextByTypeAndName", context=found)
+        return _response("GetContextByTypeAndName", context=stored)
 
     def GetArtifactsByContext(self, request, context):  # noqa: N802
-        found = self._asked(context, lambda: self.store.get_artifacts_by_context(request.context_id))
-        return _response("GetArtifactsByContext", artifacts=found)
+        artifacts = self._answer(context, lambda: self.store.get_artifacts_by_context(request.context_id))
+        return _response("GetArtifactsByContext", artifacts=artifacts)
 
     def GetArtifactTypes(self, request, context):  # noqa: N802
-        return _response("GetArtifactTypes", artifact_types=self._asked(context, self.store.get_artifact_types))
+        return _response("GetArtifactTypes", artifact_types=self._answer(context, self.store.get_artifact_types))
 
     @staticmethod
-    def _asked(context, ask):
+    def _answer(context, query):
         try:
-            return ask()
+            return query()
         except errors.NotFoundError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
 

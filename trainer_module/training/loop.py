@@ -85,7 +85,12 @@ def train(
         else None
     )
     start = time.monotonic()
-    with strategy.scope(), counter.reporting_step_on_error(), input_pipeline.explaining_read_errors(), preemption.deferring_exit():
+    with (
+        strategy.scope(),
+        counter.reporting_step_on_error(),
+        input_pipeline.explaining_read_errors(),
+        preemption.deferring_exit(),
+    ):
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
         in_step = not strategy_info.parameter_servers

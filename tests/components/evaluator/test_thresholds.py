@@ -1,4 +1,4 @@
-"""Evaluator: only finite metrics meet thresholds, and only finite baselines are compared with."""
+"""Tests that only finite metrics meet thresholds, and only finite baselines count."""
 
 import logging
 import math
@@ -35,11 +35,11 @@ def config(metric: Metric) -> tfma.EvalConfig:
 
 
 def judge(metric: Metric, new: dict, baseline: dict | None = None) -> thresholds.Verdict:
-    """Judges a metric by its value on each slice, after TFMA itself has."""
+    """Judges a metric by its value on each slice, after TFMA has judged it."""
     updated = tfma.utils.update_eval_config_with_defaults(
         config(metric), has_baseline=baseline is not None, rubber_stamp=True
     )
-    of_slices, combine = [], writer.CombineValidations(updated, rubber_stamp=baseline is None)
+    slice_metrics, combine = [], writer.CombineValidations(updated, rubber_stamp=baseline is None)
     accumulator = combine.create_accumulator()
     for key in {**new, **(baseline or {})}:
         metrics = {}
@@ -52,14 +52,14 @@ def judge(metric: Metric, new: dict, baseline: dict | None = None) -> thresholds
             diff = NAN if new.get(key) is None else new[key] - baseline[key]
             metrics[tfma.metrics.MetricKey(LOSS, model_name=name, is_diff=True)] = diff
         accumulator = combine.add_input(accumulator, metrics_validator.validate_metrics((key, metrics), updated))
-        of_slices.append(writer.convert_slice_metrics_to_proto((key, metrics), ()))
+        slice_metrics.append(writer.convert_slice_metrics_to_proto((key, metrics), ()))
     validation = combine.extract_output(accumulator)
-    return thresholds.judge(config(metric), of_slices, validation, has_baseline=baseline is not None)
+    return thresholds.judge(config(metric), slice_metrics, validation, has_baseline=baseline is not None)
 
 
 def failed_on(verdict: thresholds.Verdict) -> list[str]:
     slices = verdict.validation.metric_validations_per_slice
-    return sorted(thresholds.slice_name(slicer_lib.deserialize_slice_key(found.slice_key)) for found in slices)
+    return sorted(thresholds.slice_name(slicer_lib.deserialize_slice_key(on_slice.slice_key)) for on_slice in slices)
 
 
 LOWER = Metric(lower_bound=0.0)
@@ -86,7 +86,7 @@ def test_metric_that_is_not_finite_meets_no_threshold(value, metric, baseline):
     ("metric", "value", "ok"),
     [(NO_WORSE, 0.5, True), (BETTER, 0.5, True), (RELATIVE, 0.5, True), (BOTH, 0.5, True), (BOTH, 1.5, False)],
 )
-def test_baseline_that_is_not_finite_is_no_baseline(metric, value, ok, baseline):
+def test_baseline_that_is_not_finite_is_ignored(metric, value, ok, baseline):
     verdict = judge(metric, {(): value}, {(): baseline})
     assert verdict.validation.validation_ok is ok
     assert verdict.unusable_baseline == LOSS
@@ -105,7 +105,7 @@ def test_baseline_that_is_not_finite_is_no_baseline(metric, value, ok, baseline)
         (RELATIVE, 0.6, 0.5, True),
         (RELATIVE, 0.54, 0.5, False),
         (BOTH, 1.5, 1.6, False),
-        # TFMA refuses any model relative to 0, so that none could ever replace such a baseline.
+        # TFMA refuses any change relative to 0, so no model could replace the baseline.
         (RELATIVE, 0.0, 0.0, True),
         (RELATIVE, 0.5, 0.0, True),
         (RELATIVE, -0.5, 0.0, False),
@@ -115,7 +115,7 @@ def test_baseline_that_is_not_finite_is_no_baseline(metric, value, ok, baseline)
         (Metric(change=Change(absolute=0.2, relative=0.1)), 0.3, 0.0, True),
     ],
 )
-def test_finite_metrics_are_compared_as_ever(metric, value, baseline, ok):
+def test_finite_metrics_are_compared(metric, value, baseline, ok):
     verdict = judge(metric, {(): value}, {(): baseline})
     assert (verdict.validation.validation_ok, verdict.not_finite, verdict.unusable_baseline) == (ok, (), "")
 
@@ -199,48 +199,48 @@ def test_no_examples_meet_no_threshold(metric):
 
 
 @pytest.mark.parametrize(("values", "ok"), [({}, False), ({SMALL: 0.5}, True), ({SMALL: NAN}, False)])
-def test_evaluation_of_slices_alone(values, ok):
-    wanted = config(UPPER)
-    del wanted.slicing_specs[0]
-    of_slices = [
+def test_evaluation_without_the_overall_slice(values, ok):
+    eval_config = config(UPPER)
+    del eval_config.slicing_specs[0]
+    slice_metrics = [
         writer.convert_slice_metrics_to_proto((key, {tfma.metrics.MetricKey(LOSS): value}), ())
         for key, value in values.items()
     ]
-    validation = tfma.ValidationResult(validation_ok=bool(values))  # as TFMA says of no examples
-    assert thresholds.judge(wanted, of_slices, validation, has_baseline=False).validation.validation_ok is ok
+    validation = tfma.ValidationResult(validation_ok=bool(values))  # as TFMA reports it without examples
+    assert thresholds.judge(eval_config, slice_metrics, validation, has_baseline=False).validation.validation_ok is ok
 
 
-def test_threshold_on_one_slice_concerns_no_other():
+def test_threshold_on_one_slice_does_not_apply_to_others():
     limit = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(upper_bound={"value": 1.0}))
     only = tfma.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "4"})], threshold=limit)
     spec = tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name=LOSS, per_slice_thresholds=[only])])
-    wanted = config(UPPER)
-    del wanted.metrics_specs[:]
-    wanted.metrics_specs.append(spec)
+    eval_config = config(UPPER)
+    del eval_config.metrics_specs[:]
+    eval_config.metrics_specs.append(spec)
     values = {(): NAN, SMALL: NAN, LARGE: 0.5}
-    of_slices = [
+    slice_metrics = [
         writer.convert_slice_metrics_to_proto((key, {tfma.metrics.MetricKey("mean_squared_error"): value}), ())
         for key, value in values.items()
     ]
     good = tfma.ValidationResult(validation_ok=True)
-    assert thresholds.judge(wanted, of_slices, good, has_baseline=False).validation.validation_ok
+    assert thresholds.judge(eval_config, slice_metrics, good, has_baseline=False).validation.validation_ok
 
 
 class Scaled(tf.Module):
     """Predicts a constant for each hour."""
 
-    def __init__(self, of_hour: list[float]):
+    def __init__(self, per_hour: list[float]):
         super().__init__()
-        self.of_hour = tf.constant(of_hour)
+        self.per_hour = tf.constant(per_hour)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def serve(self, serialized):
         hour = tf.io.parse_example(serialized, {"hour": tf.io.FixedLenFeature([], tf.int64)})["hour"]
-        return {"outputs": tf.gather(self.of_hour, hour)[:, None]}
+        return {"outputs": tf.gather(self.per_hour, hour)[:, None]}
 
 
-def write_model(folder, of_hour: list[float]) -> standard_artifacts.Model:
-    module = Scaled(of_hour)
+def write_model(folder, per_hour: list[float]) -> standard_artifacts.Model:
+    module = Scaled(per_hour)
     tf.saved_model.save(module, f"{folder}/Format-Serving", signatures={"serving_default": module.serve})
     model = standard_artifacts.Model()
     model.uri, model.id = str(folder), 1
@@ -249,7 +249,7 @@ def write_model(folder, of_hour: list[float]) -> standard_artifacts.Model:
 
 @pytest.fixture(scope="module")
 def evaluate(tmp_path_factory):
-    """Runs the executor as TFX does, on ten examples with a label of 0.5 and an hour of 0 or 1."""
+    """Runs the executor like TFX, on ten examples with label 0.5 and hour 0 or 1."""
     folder = tmp_path_factory.mktemp("evaluator")
     (folder / "Split-eval").mkdir()
     with tf.io.TFRecordWriter(str(folder / "Split-eval" / "examples")) as writer:
@@ -268,10 +268,10 @@ def evaluate(tmp_path_factory):
             inputs["baseline_model"] = [write_model(place / "baseline", baseline)]
         evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
         evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
-        made = config(metric)
-        made.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
+        eval_config = config(metric)
+        eval_config.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
         context = executor.Executor.Context(beam_pipeline_args=["--runner=DirectRunner"], tmp_dir=str(place), unique_id="1")
-        properties = {"eval_config": proto_utils.proto_to_json(made), "example_splits": '["eval"]'}
+        properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
         executor.Executor(context).Do(inputs, {"evaluation": [evaluation], "blessing": [blessing]}, properties)
         (name,) = os.listdir(blessing.uri)
         assert name == ("BLESSED" if blessing.get_int_custom_property("blessed") else "NOT_BLESSED")
@@ -291,7 +291,7 @@ def evaluate(tmp_path_factory):
         (NO_WORSE, [0.6, 0.6], [0.6, 0.5], ("NOT_BLESSED", ["", "hour=1"], "")),
     ],
 )
-def test_blessing_of_models_that_are_evaluated(evaluate, caplog, metric, new, baseline, expected):
+def test_evaluated_models_are_blessed_or_not(evaluate, caplog, metric, new, baseline, expected):
     with caplog.at_level(logging.WARNING):
         assert evaluate(metric, new, baseline) == expected
     assert (f"{LOSS} of the new model is not finite" in caplog.text) == (not all(map(math.isfinite, new)))
@@ -321,14 +321,16 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
         name: Metric(lower_bound=value - 0.01 if ok else value + 0.01, config=arguments)
         for name, (arguments, value, ok) in cases.items()
     }
-    wanted = tfma.EvalConfig(
+    eval_config = tfma.EvalConfig(
         model_specs=[tfma.ModelSpec(label_key="y", prediction_key="p")],
         slicing_specs=[tfma.SlicingSpec()],
         metrics_specs=tfx_pipeline.metrics_specs(metrics),
     )
     folder = str(tmp_path / "evaluation")
-    tfma.run_model_analysis(eval_config=wanted, data_location=str(tmp_path / "examples"), output_path=folder)
-    verdict = thresholds.judge(wanted, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False)
+    tfma.run_model_analysis(eval_config=eval_config, data_location=str(tmp_path / "examples"), output_path=folder)
+    verdict = thresholds.judge(
+        eval_config, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False
+    )
     assert verdict.not_finite == ()
     found = {result.name: result for result in results.read_metrics(folder, metrics)}
     assert {name: result.value for name, result in found.items()} == pytest.approx(
@@ -338,10 +340,10 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
 
 
 def test_component_takes_the_place_of_tfxs():
-    made = Evaluator(
+    evaluator = Evaluator(
         examples=types.Channel(type=standard_artifacts.Examples),
         model=types.Channel(type=standard_artifacts.Model),
         eval_config=config(UPPER),
     )
-    assert made.id == "Evaluator"
-    assert set(made.outputs) == {"evaluation", "blessing"}
+    assert evaluator.id == "Evaluator"
+    assert set(evaluator.outputs) == {"evaluation", "blessing"}

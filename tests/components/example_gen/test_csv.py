@@ -1,4 +1,4 @@
-"""CSV files -> examples, compared value by value."""
+"""Compares the examples of CSV files value by value."""
 
 import gzip
 import io
@@ -13,7 +13,7 @@ from tfx_distribute.trainer_module.errors import DataError
 MIN, MAX = -(2**63), 2**63 - 1
 INF, NAN = float("inf"), float("nan")
 
-# Column -> its cells, each with the values that it arrives as: the table in docs/data.md.
+# Column -> its cells, each with the values it becomes: the table in docs/data.md.
 CELLS = {
     "integer": [("0", [0]), ("", None), ("007", [7]), (f"{MIN}", [MIN]), (f"{MAX}", [MAX]), ("1_000", [1000])],
     "float": [("0", [0.0]), ("", None), ("NaN", [NAN]), ("-inf", [-INF]), ("1e3", [1000.0]), ("007", [7.0])],

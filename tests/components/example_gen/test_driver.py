@@ -1,4 +1,4 @@
-"""Which files are read, and their cache key."""
+"""Tests which files are read, and their cache key."""
 
 import os
 import shutil
@@ -84,13 +84,13 @@ def test_folders_in_a_folder_are_refused(tmp_path):
 def test_steps_of_a_compiled_pipeline_can_import_what_they_run(source):
     component = tfx_pipeline.example_gen_of(Data(**{source: "gs://bucket/data"}))
     for name in ("executor_spec", "driver_class"):
-        of = getattr(component, name)
-        of = getattr(of, "executor_class", of)
-        assert import_utils.import_class_by_path(name_utils.get_full_name(of)) is of
+        attribute = getattr(component, name)
+        step_class = getattr(attribute, "executor_class", attribute)
+        assert import_utils.import_class_by_path(name_utils.get_full_name(step_class)) is step_class
 
 
 @pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
-def test_changed_content_is_another_key(tmp_path, source):
+def test_changed_content_changes_the_key(tmp_path, source):
     file = tmp_path / "data"
     file.write_bytes(b"x,y\n1,2\n")
     before = resolved(Data(**{source: str(file)}))
@@ -101,8 +101,8 @@ def test_changed_content_is_another_key(tmp_path, source):
     assert resolved(Data(**{source: str(file)})) != before
 
 
-def test_same_content_is_the_same_key(tmp_path):
-    """Another time of change does not matter, nor do hidden files; each file counts."""
+def test_same_content_keeps_the_key(tmp_path):
+    """Neither mtime nor hidden files matter; each file counts."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "a.csv").write_text("x\n1\n")
@@ -115,7 +115,7 @@ def test_same_content_is_the_same_key(tmp_path):
 
 
 class SpanExampleGen(FileBasedExampleGen):
-    """An ExampleGen of a user's own, which reads the latest span."""
+    """A user's own ExampleGen, which reads the latest span."""
 
     def __init__(self, input_base: str, output_config: example_gen_pb2.Output):
         splits = [example_gen_pb2.Input.Split(name="all", pattern="span-{SPAN}/v{VERSION}/*")]

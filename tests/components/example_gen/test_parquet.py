@@ -1,4 +1,4 @@
-"""Parquet files -> examples, compared value by value."""
+"""Compares the examples of Parquet files value by value."""
 
 import datetime
 import math
@@ -129,11 +129,11 @@ def test_lists_arrive_as_they_are(values, start):
 )
 def test_types_without_a_feature_are_refused(kind):
     with pytest.raises(DataError, match=r"a\.parquet: column 'nested' has the type .* which a tf.Example cannot hold"):
-        parquet_columns.meanings(pa.schema([("x", pa.int64()), ("nested", kind)]), "a.parquet")
+        parquet_columns.describe_columns(pa.schema([("x", pa.int64()), ("nested", kind)]), "a.parquet")
 
 
 def test_pandas_index_is_refused(tmp_path):
-    """Of any index but a plain range, pandas makes a column, which would become a feature."""
+    """Pandas writes any index but a plain range as a column."""
     file = tmp_path / "a.parquet"
     frame = pd.DataFrame({"x": range(10)})
     frame[frame.x > 4].to_parquet(file)
@@ -165,7 +165,7 @@ def inspect(folder, **tables):
 
 
 def test_files_agree_where_their_values_arrive_in_the_same_way(tmp_path):
-    """Widths, the order of columns and columns without any value do not matter."""
+    """Bit widths, the order of columns, and columns without values do not matter."""
     columns, groups = inspect(
         tmp_path,
         a=pa.table({"x": pa.array([None], pa.null()), "y": pa.array([1.0])}),
@@ -204,7 +204,7 @@ def test_files_without_rows_are_refused(tmp_path):
 
 
 def test_same_content_falls_into_the_same_splits(tmp_path):
-    """However it is divided into files and row groups."""
+    """The division into files and row groups does not matter."""
     table = pa.table({"number": list(range(200)), "text": [str(number % 7) for number in range(200)]})
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()

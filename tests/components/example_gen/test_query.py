@@ -1,4 +1,7 @@
-"""TFX's ExampleGen for BigQuery keeps values that are zero, false or empty: docs/data.md says so."""
+"""Tests that TFX's BigQuery ExampleGen keeps zero, false and empty values.
+
+docs/data.md promises this.
+"""
 
 import tensorflow as tf
 from tfx.extensions.google_cloud_big_query.utils import row_to_example

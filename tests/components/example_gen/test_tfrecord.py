@@ -1,4 +1,4 @@
-"""TFRecord files -> examples, compared value by value."""
+"""Compares the examples of TFRecord files value by value."""
 
 import gzip
 import math
@@ -22,7 +22,7 @@ def example(integers, floats, texts) -> bytes:
 
 
 def sequence_example() -> bytes:
-    """A message whose context is where a tf.Example has its features."""
+    """Returns a message with its context in the field of a tf.Example's features."""
     sequence = tf.train.SequenceExample()
     sequence.context.feature["x"].int64_list.value.append(1)
     sequence.feature_lists.feature_list["steps"].feature.add().int64_list.value.append(2)

@@ -1,4 +1,4 @@
-"""The Pusher: a server sees a model whole or not at all, whatever fails."""
+"""Tests that a server sees a model whole or not at all, whatever fails."""
 
 import json
 import multiprocessing
@@ -29,7 +29,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def model(tmp_path):
-    """A SavedModel's files; none but the sizes matter here."""
+    """A SavedModel's files; only their sizes matter here."""
     folder = tmp_path / "model" / "Format-Serving"
     (folder / "variables").mkdir(parents=True)
     (folder / "assets").mkdir()
@@ -79,7 +79,7 @@ def _plain(value):
         (["1795319702", "7"], 1700000000.0, "1795319703"),  # the clock went back
         (["1", "tmp", ".pushing-5", "20b", "²", "-9"], 5.0, "5"),
         (["0099"], 5.0, "100"),  # servers read it as 99
-        (["99999999999999999999"], 5.0, "5"),  # servers ignore what is not an int64
+        (["99999999999999999999"], 5.0, "5"),  # servers ignore numbers beyond int64
     ],
 )
 def test_versions_only_rise(names, now, version):
@@ -109,7 +109,7 @@ def test_missing_model_is_not_pushed(tmp_path, serving):
 
 
 def test_kill_at_each_stage_never_shows_half_a_model(model, serving, processes):
-    """A server that looks all the time finds complete versions only, and the next push removes what was left."""
+    """A server that polls sees complete versions only; the next push cleans up."""
     whole, torn, stop = pushing.contents(model), [], threading.Event()
     publishing.publish(str(model), str(serving))
 
@@ -183,7 +183,7 @@ def test_folder_of_another_user_is_named(model, processes, tmp_path):
 
 
 def test_file_system_without_room(model, serving):
-    """On another file system than the model's, which is full after each number of pages."""
+    """Publishes to a small file system that is full after each number of pages."""
     unshare = ["unshare", "--user", "--map-root-user", "--mount"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
         pytest.skip("this machine allows no namespaces")
@@ -192,9 +192,9 @@ def test_file_system_without_room(model, serving):
     assert done.returncode == 0, done.stderr[-3000:]
     *small, enough, read_only = json.loads(done.stdout.splitlines()[-1])
     assert len(small) > 8
-    for found in small:
-        assert f"cannot copy the model to {serving}: No space left on device" in found["error"]
-        assert (found["older"], found["names"]) == (True, ["1"])
+    for outcome in small:
+        assert f"cannot copy the model to {serving}: No space left on device" in outcome["error"]
+        assert (outcome["older"], outcome["names"]) == (True, ["1"])
     assert enough["complete"]
     assert len(enough["names"]) == 2
     assert "Read-only file system" in read_only["error"]
@@ -203,23 +203,23 @@ def test_file_system_without_room(model, serving):
 
 def push(model, serving, archive, blessed):
     """Runs the executor as TFX does."""
-    given, blessing, pushed = (
+    trained, blessing, pushed = (
         standard_artifacts.Model(),
         standard_artifacts.ModelBlessing(),
         standard_artifacts.PushedModel(),
     )
-    given.uri, pushed.uri = str(model.parent), str(archive)
+    trained.uri, pushed.uri = str(model.parent), str(archive)
     blessing.set_int_custom_property("blessed", blessed)
     destination = {"filesystem": {"base_directory": str(serving)}}
     executor.Executor().Do(
-        {"model": [given], "model_blessing": [blessing]},
+        {"model": [trained], "model_blessing": [blessing]},
         {"pushed_model": [pushed]},
         {"push_destination": json.dumps(destination)},
     )
     return pushed
 
 
-def test_executor_tells_where_the_model_is(model, serving, tmp_path):
+def test_executor_records_where_the_model_is(model, serving, tmp_path):
     pushed = push(model, serving, tmp_path / "archive", blessed=1)
     version = pushing.served(serving)
     assert pushed.get_int_custom_property("pushed") == 1
@@ -229,7 +229,7 @@ def test_executor_tells_where_the_model_is(model, serving, tmp_path):
     assert pushing.contents(tmp_path / "archive") == pushing.contents(version) == pushing.contents(model)
 
 
-def test_executor_pushes_no_model_that_is_not_blessed(model, serving, tmp_path):
+def test_executor_does_not_push_an_unblessed_model(model, serving, tmp_path):
     assert push(model, serving, tmp_path / "archive", blessed=0).get_int_custom_property("pushed") == 0
     assert os.listdir(serving) == []
 

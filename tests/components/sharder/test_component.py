@@ -1,4 +1,4 @@
-"""The Sharder as a component: its arguments, and what it gives."""
+"""Tests the Sharder's arguments and outputs."""
 
 import pytest
 from tfx import types

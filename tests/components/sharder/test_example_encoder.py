@@ -1,4 +1,4 @@
-"""Record batches, of all kinds of features, to tf.Examples with the same bytes each time."""
+"""Tests that equal record batches become equal bytes, for all kinds of features."""
 
 import pyarrow as pa
 import pytest

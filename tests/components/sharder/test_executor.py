@@ -1,4 +1,4 @@
-"""The Sharder's executor, with real Beam, TFT and TFDV on raw examples in TFRecord files."""
+"""Runs the Sharder's executor with real Beam, TFT and TFDV on raw examples."""
 
 import collections
 import itertools
@@ -54,7 +54,7 @@ def schema(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def transform_graph(tmp_path_factory, schema) -> Path:
-    """A transform graph that TFT made, laid out as TFX lays it out."""
+    """A transform graph made by TFT, with TFX's layout."""
     import apache_beam as beam
     import tensorflow_transform as tft
     import tensorflow_transform.beam as tft_beam
@@ -63,7 +63,7 @@ def transform_graph(tmp_path_factory, schema) -> Path:
     folder = tmp_path_factory.mktemp("transform")
     metadata = tft.DatasetMetadata.from_feature_spec(
         tft.tf_metadata.schema_utils.schema_as_feature_spec(
-            schemas.of_examples(None, str(schema / "schema.pbtxt"))
+            schemas.load_schema(None, str(schema / "schema.pbtxt"))
         ).feature_spec
     )
     with beam.Pipeline(argv=IN_MEMORY) as pipeline, tft_beam.Context(temp_dir=str(folder / "tmp")):
@@ -82,14 +82,14 @@ def artifact(kind: type, uri: Path):
 
 @dataclass
 class Sharded:
-    """What a Sharder left."""
+    """The output of a Sharder."""
 
     artifact: standard_artifacts.Examples
     manifest: shard_manifest.Manifest
     folder: Path
 
     def numbers(self, split: str, feature: str = "number") -> Iterator[list[int]]:
-        """The values of a feature in each shard."""
+        """Yields the values of a feature in each shard."""
         for shard in self.manifest.splits[split].shards:
             compression = "GZIP" if shard.file.endswith(".gz") else ""
             records = tf.data.TFRecordDataset(str(self.folder / shard.file), compression).as_numpy_iterator()
@@ -186,8 +186,8 @@ def test_other_processes_write_the_same_bytes(shard, transform_graph):
     assert made.content() == parallel.content()
 
 
-def test_more_than_memory_is_asked_to_hold(shard, monkeypatch):
-    """Many runs, each read in many pieces."""
+def test_more_examples_than_fit_in_memory(shard, monkeypatch):
+    """Writes many runs, each read in many pieces."""
     whole = shard(train=1000, num_shards=3)
     monkeypatch.setattr(beam_pipeline, "RUN_BYTES", 3000)
     monkeypatch.setattr(beam_pipeline, "BATCH_EXAMPLES", 10)
@@ -195,11 +195,11 @@ def test_more_than_memory_is_asked_to_hold(shard, monkeypatch):
     assert whole.content() == pieces.content()
 
 
-def test_transformed_on_the_way(shard, transform_graph):
+def test_examples_are_transformed(shard, transform_graph):
     made = shard(train=50, num_shards=2, graph=transform_graph)
     assert sorted(number for numbers in made.numbers("train", "twice") for number in numbers) == list(range(0, 100, 2))
-    wanted = schemas.fingerprint(schemas.of_examples(str(transform_graph), None))
-    assert made.manifest.schema_fingerprint == wanted
+    expected = schemas.fingerprint(schemas.load_schema(str(transform_graph), None))
+    assert made.manifest.schema_fingerprint == expected
 
 
 def test_statistics_of_what_was_written(shard, transform_graph, tmp_path):
@@ -210,7 +210,7 @@ def test_statistics_of_what_was_written(shard, transform_graph, tmp_path):
         assert {feature.path.step[0] for feature in found.features} == {"name", "twice"}
 
 
-def test_shards_that_nobody_counted(shard):
+def test_number_of_shards_is_chosen(shard):
     made = shard(train=50, held_out=5, num_workers=3)
     assert (len(made.manifest.splits["train"].shards), len(made.manifest.splits["eval"].shards)) == (18, 5)
     assert "a multiple of 3 reading processes" in made.manifest.splits["train"].reason
@@ -242,7 +242,8 @@ def test_damaged_input_is_named(shard, tmp_path):
     content[-6] ^= 1
     file.write_bytes(content)
     with pytest.raises(
-        DataError, match=rf"^examples: {file}, record 4 at byte \d+: it does not match its checksum; make the examples anew$"
+        DataError,
+        match=rf"^examples: {file}, record 4 at byte \d+: it does not match its checksum; regenerate the examples$",
     ):
         shard(num_shards=1, output="other")
 
@@ -259,9 +260,9 @@ def test_example_that_does_not_match_the_schema_is_named(shard, tmp_path):
 
 
 def test_parts_serve_all_processes():
-    assert len(beam_pipeline.parts([["a"], ["b", "c"]], 1)) == 3
-    of = collections.Counter(part.file for part in beam_pipeline.parts([["a"], ["b", "c"]], 2))
-    assert of == {"a": 4, "b": 2, "c": 2}
+    assert len(beam_pipeline.make_parts([["a"], ["b", "c"]], 1)) == 3
+    num_parts = collections.Counter(part.file for part in beam_pipeline.make_parts([["a"], ["b", "c"]], 2))
+    assert num_parts == {"a": 4, "b": 2, "c": 2}
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_splits_know_the_shards(shard):
 
 
 def test_disk_that_is_full_in_the_middle_leaves_nothing_that_looks_whole(shard, tmp_path):
-    """A limit on the size of files stands for it: writing fails in the same way."""
+    """A limit on the size of files makes writing fail in the same way."""
     import resource
 
     shard(train=2000, num_shards=1)
@@ -303,14 +304,14 @@ def test_transform_that_returns_another_number_of_examples_is_refused(shard, tmp
     import tensorflow_transform.beam as tft_beam
     from tensorflow_transform.beam.tft_beam_io import WriteMetadata
 
-    raw_schema = schemas.of_examples(None, str(schema / "schema.pbtxt"))
+    raw_schema = schemas.load_schema(None, str(schema / "schema.pbtxt"))
     metadata = tft.DatasetMetadata(raw_schema)
     with beam.Pipeline(argv=IN_MEMORY) as pipeline, tft_beam.Context(temp_dir=str(tmp_path / "tft")):
         raw = pipeline | beam.Create([{"number": [1], "name": [b"one"]}])
         transform = (raw, metadata) | tft_beam.AnalyzeDataset(lambda inputs: {"few": inputs["number"][:3]})
         _ = transform | tft_beam.WriteTransformFn(str(tmp_path / "graph"))
         _ = metadata | WriteMetadata(str(tmp_path / "graph" / "metadata"), pipeline)
-    with pytest.raises(ConfigurationError, match="^preprocessing_fn: returns another number of examples than it is given"):
+    with pytest.raises(ConfigurationError, match="^preprocessing_fn: must return as many examples as it is given"):
         shard(train=50, num_shards=1, graph=tmp_path / "graph")
 
 

@@ -1,4 +1,4 @@
-"""Sorted runs in files against a sort in memory."""
+"""Compares sorted runs in files with a sort in memory."""
 
 import numpy as np
 import pytest
@@ -7,35 +7,37 @@ from tfx_distribute.components.sharder import sorted_runs
 
 
 @pytest.fixture
-def made(tmp_path):
-    """Runs of different sizes, and all of their examples in the order of their keys."""
-    of_run, everything = [], []
+def sorted_data(tmp_path):
+    """Runs of different sizes, and all their examples in the order of keys."""
+    runs, everything = [], []
     for number, count in enumerate((100, 1, 57)):
-        keys = sorted_runs.keys(sorted_runs.positions(0, number, 0, count), seed=3)
+        keys = sorted_runs.draw_keys(sorted_runs.make_positions(0, number, 0, count), seed=3)
         examples = [f"{number}-{index}".encode() * (index % 5) for index in range(count)]  # some are empty
-        of_run.append(sorted_runs.write(str(tmp_path / f"run-{number}"), 0, keys, examples))
+        runs.append(sorted_runs.write(str(tmp_path / f"run-{number}"), 0, keys, examples))
         everything += zip(keys.tolist(), examples, strict=True)
-    return of_run, [example for _, example in sorted(everything)]
+    return runs, [example for _, example in sorted(everything)]
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 158), (0, 1), (157, 1), (30, 77), (79, 79)])
-@pytest.mark.parametrize("at_once", [1, 20, 1000])
-def test_any_part_in_the_order_of_keys(made, first, count, at_once):
-    of_run, everything = made
-    parts = list(sorted_runs.merged(of_run, first, count, at_once))
+@pytest.mark.parametrize("batch_size", [1, 20, 1000])
+def test_any_part_in_the_order_of_keys(sorted_data, first, count, batch_size):
+    runs, everything = sorted_data
+    parts = list(sorted_runs.read_merged(runs, first, count, batch_size))
     assert [example for part in parts for example in part] == everything[first : first + count]
 
 
-def test_little_is_held_at_a_time(made):
-    of_run, _ = made
-    assert max(len(part) for part in sorted_runs.merged(of_run, 0, 158, at_once=20)) <= 20
+def test_few_examples_are_held_at_a_time(sorted_data):
+    runs, _ = sorted_data
+    assert max(len(part) for part in sorted_runs.read_merged(runs, 0, 158, batch_size=20)) <= 20
 
 
-def test_buckets_that_lie_together_are_one_read(made, monkeypatch):
-    (run, *_), _ = made
+def test_consecutive_buckets_are_one_read(sorted_data, monkeypatch):
+    (run, *_), _ = sorted_data
     opened = []
     open_file = sorted_runs.FileSystems.open
-    monkeypatch.setattr(sorted_runs.FileSystems, "open", lambda path, **how: opened.append(path) or open_file(path, **how))
+    monkeypatch.setattr(
+        sorted_runs.FileSystems, "open", lambda path, **options: opened.append(path) or open_file(path, **options)
+    )
     _, examples = sorted_runs.read(run, 0, sorted_runs.BUCKETS)
     assert opened == [run.path]
     assert len(examples) == 100
@@ -43,12 +45,16 @@ def test_buckets_that_lie_together_are_one_read(made, monkeypatch):
 
 
 def test_no_two_examples_have_the_same_key():
-    positions = np.concatenate([sorted_runs.positions(split, file, 0, 1000) for split in (0, 1) for file in (0, 5)])
-    assert len(set(sorted_runs.keys(positions, 0).tolist())) == len(set(sorted_runs.keys(positions, 1).tolist())) == 4000
-    assert sorted_runs.split_of(sorted_runs.positions(3, 7, 10**9, 5)) == 3
+    positions = np.concatenate([sorted_runs.make_positions(split, file, 0, 1000) for split in (0, 1) for file in (0, 5)])
+    assert (
+        len(set(sorted_runs.draw_keys(positions, 0).tolist()))
+        == len(set(sorted_runs.draw_keys(positions, 1).tolist()))
+        == 4000
+    )
+    assert sorted_runs.split_number(sorted_runs.make_positions(3, 7, 10**9, 5)) == 3
 
 
 def test_keys_are_spread_evenly():
-    first_bits = sorted_runs.keys(sorted_runs.positions(0, 0, 0, 64_000), 0) >> np.uint64(60)
+    first_bits = sorted_runs.draw_keys(sorted_runs.make_positions(0, 0, 0, 64_000), 0) >> np.uint64(60)
     counts = np.bincount(first_bits.astype(np.int64), minlength=16)
     assert abs(counts - 4000).max() < 300

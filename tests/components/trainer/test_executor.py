@@ -1,3 +1,5 @@
+"""Tests the custom properties of the trained model."""
+
 from dataclasses import replace
 
 from tfx.types import standard_artifacts
@@ -48,7 +50,7 @@ def test_how_a_model_was_trained_is_recorded_with_it():
     }
 
 
-def test_a_run_fn_decides_on_the_rest_by_itself():
+def test_settings_that_a_run_fn_ignores_are_not_recorded():
     model = standard_artifacts.Model()
     record(model, replace(JOB, run_fn=RunFn("", {}, None)), RESULT)
     assert model.get_string_custom_property("strategy") == "parameter_server"

@@ -1,4 +1,4 @@
-"""What the Trainer finds out about a Sharder's output before it starts anything."""
+"""Tests the checks of a Sharder's output before training starts."""
 
 import os
 from dataclasses import replace
@@ -35,7 +35,7 @@ def examples(tmp_path):
                 writer.write(f"{shard} {number}".encode())
         name = str(path.relative_to(folder))
         entries.append(ShardEntry(name, 10, path.stat().st_size, checksum(str(path))))
-    fingerprint = schemas.fingerprint(schemas.of_examples(None, str(tmp_path / "schema.pbtxt")))
+    fingerprint = schemas.fingerprint(schemas.load_schema(None, str(tmp_path / "schema.pbtxt")))
     shard_manifest.write(
         Manifest("none", 0, fingerprint, {"train": SplitEntry(30, "asked for", tuple(entries))}), str(folder)
     )
@@ -105,10 +105,11 @@ def test_damaged_records_are_left_out_and_counted(read, shard, change, kept):
     assert str(shard) not in split.files
 
 
-def test_more_damage_than_may_be(read, shard):
+def test_more_damage_than_allowed_is_refused(read, shard):
     flip(shard, 4 * 19)
     message = (
-        f"^examples: {shard}, record 4 at byte 76: its length .*; 6 records are lost, but max_corrupt_records is 5; make"
+        f"^examples: {shard}, record 4 at byte 76: its length .*; "
+        "6 records are lost, but max_corrupt_records is 5; regenerate"
     )
     with pytest.raises(DataError, match=message):
         read(max_corrupt_records=5)
@@ -118,11 +119,13 @@ def test_shards_of_another_schema_are_refused(examples, tmp_path):
     splits = Splits([examples], InputOptions(), "/nowhere")
     splits.check_schema(None, str(tmp_path / "schema.pbtxt"))
     (tmp_path / "other.pbtxt").write_text(SCHEMA.replace("INT", "FLOAT"))
-    with pytest.raises(DataError, match="^examples: the shards were made with another schema than .*other.pbtxt; make"):
+    with pytest.raises(
+        DataError, match="^examples: the shards were made with another schema than .*other.pbtxt; regenerate"
+    ):
         splits.check_schema(None, str(tmp_path / "other.pbtxt"))
 
 
-def test_what_is_no_manifest_is_refused(examples):
+def test_invalid_manifest_is_refused(examples):
     path = Path(examples.uri, shard_manifest.FILE)
     path.write_text('{"seed": "no"}')
     with pytest.raises(DataError, match=f"^examples: {path} is not a manifest of shards"):

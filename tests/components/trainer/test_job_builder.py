@@ -1,4 +1,4 @@
-"""TFX's inputs -> the job document."""
+"""Tests the job document that is built from the executor's arguments."""
 
 import json
 import os
@@ -65,7 +65,7 @@ PROPERTIES = {
 
 def test_the_whole_document(inputs, outputs, tmp_path):
     train, held_out = (f"{tmp_path}/examples/Split-{split}/part.gz" for split in ("train", "eval"))
-    job = job_builder.training_job(inputs, outputs, PROPERTIES, "/work")
+    job = job_builder.build_job(inputs, outputs, PROPERTIES, "/work")
     state = job.outputs.checkpoint_dir
     assert os.path.dirname(state) == f"{tmp_path.parent}/.checkpoints", "beside the folders of all executions"
     assert job == TrainingJob(
@@ -84,20 +84,20 @@ def test_the_whole_document(inputs, outputs, tmp_path):
     )
 
 
-def test_functions_may_be_called_anything(inputs, outputs):
-    job = job_builder.training_job(inputs, outputs, {**PROPERTIES, "build_model": "my.models.wide_and_deep"}, "/work")
+def test_functions_may_have_any_name(inputs, outputs):
+    job = job_builder.build_job(inputs, outputs, {**PROPERTIES, "build_model": "my.models.wide_and_deep"}, "/work")
     assert (job.module.function, job.run_fn) == ("my.models.wide_and_deep", None)
     properties = {"run_fn": "my.models.build_model", "train_steps": 5}
-    assert job_builder.training_job(inputs, outputs, properties, "/work").run_fn is not None
+    assert job_builder.build_job(inputs, outputs, properties, "/work").run_fn is not None
 
 
-def test_strategy_that_is_left_open_is_settled_here(inputs, outputs):
-    job = job_builder.training_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
+def test_auto_strategy_is_resolved(inputs, outputs):
+    job = job_builder.build_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
     assert job.distribution == Distribution("multi_worker_mirrored", num_workers=2)
 
 
 def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, tmp_path):
-    """Those of the file and those of `-p`, by way of the one pipeline parameter that holds them."""
+    """Values of the file and of `-p` share one pipeline parameter."""
     (tmp_path / "pipeline.yaml").write_text(
         "{name: mine, module: m.py, data: {csv: data}, trainer: {label: digit, parameters: {epochs: 1}, hparams: {"
         "a: .nan, b: 1.0, c: -0.0, d: 1208925819614629174706176, e: true, f: '1e5', g: .nan, h: 1.0e+400}}}"
@@ -106,7 +106,7 @@ def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, 
         loader.load(tmp_path / "pipeline.yaml"), loader.parse_parameters(["b=-.inf", "e=false", "f='007'", "g=1e-3"])
     )
     properties = {**PROPERTIES, "hparams": tfx_pipeline.parameter_values(spec)["hparams"]}
-    job = job_builder.training_job(inputs, outputs, properties, "/work")
+    job = job_builder.build_job(inputs, outputs, properties, "/work")
     arrived = TrainingJob.from_json(job.to_json()).hparams
     expected = {"a": nan, "b": -inf, "c": -0.0, "d": 2**80, "e": False, "f": "007", "g": 0.001, "h": inf}
     assert repr(arrived) == repr(expected)
@@ -115,11 +115,11 @@ def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, 
 def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
     best = artifact(standard_artifacts.HyperParameters, tmp_path / "best")
     (tmp_path / "best" / "best_hyperparameters.txt").write_text(json.dumps({"space": [], "values": {"units": 9}}))
-    job = job_builder.training_job({**inputs, "hyperparameters": [best]}, outputs, PROPERTIES, "/work")
+    job = job_builder.build_job({**inputs, "hyperparameters": [best]}, outputs, PROPERTIES, "/work")
     assert job.hparams == {"units": 9}
 
 
-def test_steps_of_train_args_count_where_no_parameter_says_otherwise(inputs, outputs):
+def test_steps_of_train_args_are_defaults(inputs, outputs):
     args = {
         "train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(num_steps=7)),
         "eval_args": proto_utils.proto_to_json(trainer_pb2.EvalArgs(num_steps=3)),
@@ -127,7 +127,7 @@ def test_steps_of_train_args_count_where_no_parameter_says_otherwise(inputs, out
     base = {**PROPERTIES, **args}
 
     def schedule(**changes):
-        return job_builder.training_job(inputs, outputs, {**base, **changes}, "/work").schedule
+        return job_builder.build_job(inputs, outputs, {**base, **changes}, "/work").schedule
 
     assert schedule(epochs=None) == TrainingOptions(train_steps=7, eval_steps=3)
     assert schedule(epochs=None, train_steps=9) == TrainingOptions(train_steps=9, eval_steps=3)
@@ -136,7 +136,7 @@ def test_steps_of_train_args_count_where_no_parameter_says_otherwise(inputs, out
 
 def test_run_fn_gets_what_tfx_would_give(inputs, outputs):
     properties = {"run_fn": "m.run_fn", "train_steps": 5, "custom_config": '{"a": 1}'}
-    job = job_builder.training_job(inputs, outputs, properties, "/work")
+    job = job_builder.build_job(inputs, outputs, properties, "/work")
     assert job.data is None
     assert job.run_fn.exec_properties["custom_config"] == '{"a": 1}'
     assert json.loads(job.run_fn.exec_properties["train_args"]) == {"num_steps": 5}
@@ -152,7 +152,7 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
     (tmp_path / "code" / "own.py").write_text("import helper\ndef run_fn(fn_args): ...\n")
     (tmp_path / "code" / "helper.py").write_text("")
     _, packaged = udf_utils.package_user_module_file("Trainer", str(tmp_path / "code" / "own.py"), str(tmp_path))
-    module, kind = job_builder.user_module({"module_path": packaged}, str(tmp_path / "work"))
+    module, kind = job_builder.unpack_user_module({"module_path": packaged}, str(tmp_path / "work"))
     assert kind == "run_fn"
     assert module.function == "own.run_fn"
     assert {path.name for path in Path(module.search_path[0]).glob("*.py")} == {"own.py", "helper.py"}
@@ -161,8 +161,8 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": 0}, "train_steps: how long to train is not said"),
-        ({"label": None}, "label: which feature"),
+        ({"epochs": 0}, "train_steps: neither train_steps nor epochs is set"),
+        ({"label": None}, "label: is missing; write the name"),
         ({"strategy": "nope"}, "strategy: there is no strategy 'nope'"),
         (
             {"train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(splits=["tain"]))},
@@ -172,7 +172,7 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
 )
 def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
     with pytest.raises(ConfigurationError, match=f"^{message}"):
-        job_builder.training_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")
+        job_builder.build_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")
 
 
 @pytest.mark.parametrize(
@@ -185,15 +185,15 @@ def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
     ],
 )
 def test_settings_that_the_function_would_ignore_are_refused(inputs, outputs, properties, message):
-    """Values that a pipeline gets when it runs are first seen here."""
+    """Values that a pipeline gets when it runs are first checked here."""
     with pytest.raises(ConfigurationError, match=f"^{message}"):
-        job_builder.training_job(inputs, outputs, properties, "/work")
+        job_builder.build_job(inputs, outputs, properties, "/work")
 
 
 def test_base_model_of_a_build_model_is_refused(inputs, outputs):
     inputs = {**inputs, "base_model": [standard_artifacts.Model()]}
     with pytest.raises(ConfigurationError, match="^base_model: is for a run_fn"):
-        job_builder.training_job(inputs, outputs, PROPERTIES, "/work")
+        job_builder.build_job(inputs, outputs, PROPERTIES, "/work")
 
 
 RUN_FN = """
@@ -234,7 +234,7 @@ def run_fn_job(inputs, outputs, tmp_path):
             "train_steps": 6,
             "custom_config": '{"units": 4}',
         }
-        return job_builder.training_job(inputs, outputs, properties, str(tmp_path))
+        return job_builder.build_job(inputs, outputs, properties, str(tmp_path))
 
     return make
 

@@ -1,4 +1,4 @@
-"""What a training on other machines leaves behind, and what another try of its step finds."""
+"""Tests the files that remote training leaves, and what a retry makes of them."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def artifacts(tmp_path):
 
 @pytest.fixture
 def trained(monkeypatch, settings, artifacts):
-    """Trains with a launcher of the test's; returns what it was told."""
+    """Trains with the test's own launcher, and returns the launcher's arguments."""
 
     def job(inputs, outputs, properties, folder, addresses):
         model = outputs["model"][0].uri
@@ -53,19 +53,19 @@ def trained(monkeypatch, settings, artifacts):
             Outputs(f"{model}/Format-Serving", outputs["model_run"][0].uri, os.path.join(folder, "result.json")),
         )
 
-    monkeypatch.setattr(job_builder, "training_job", job)
+    monkeypatch.setattr(job_builder, "build_job", job)
 
     def train(launch):
-        told = []
+        launches = []
 
         def launched(settings, name, address, environment, job, anew):
-            told.append((name, address, environment, anew))
+            launches.append((name, address, environment, anew))
             launch(job)
 
         monkeypatch.setattr(remote_training, "_launch", launched)
         _, result = remote_training.train(*artifacts, {"build_model": "model.build_model"}, settings)
         assert result == RESULT
-        return told[0]
+        return launches[0]
 
     return train
 
@@ -76,20 +76,20 @@ def succeed(job):
     atomic_files.write(job.outputs.result_file, RESULT.to_json())
 
 
-def test_what_is_done_stays_for_another_try(trained, tmp_path):
+def test_result_is_kept_for_a_retry(trained, tmp_path):
     name, address, environment, anew = trained(succeed)
     folder = tmp_path / "shared" / name
     assert (address, anew) == (f"{folder}/job.json", True)
     assert environment[lease.LEASE_FILE] == f"{folder}/followed.json"
     assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", "result.json"], "no copies of inputs"
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
-    # The step's outputs were lost on their way; its next try trains nothing anew.
+    # The step failed after the training; its retry does not train again.
     name_again, _, _, anew = trained(lambda job: None)
     assert (name_again, anew) == (name, False)
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
 
 
-def test_of_what_failed_nothing_stays(trained, tmp_path):
+def test_failed_training_leaves_no_files(trained, tmp_path):
     def fail(job):
         raise TrainingError("it failed")
 
@@ -99,11 +99,11 @@ def test_of_what_failed_nothing_stays(trained, tmp_path):
 
 
 def test_a_chief_without_a_result(trained):
-    with pytest.raises(TrainingError, match=r"has succeeded, and its chief has left no .*result.json"):
+    with pytest.raises(TrainingError, match=r"succeeded, but its chief did not write .*result.json"):
         trained(lambda job: None)
 
 
-def test_what_nobody_has_followed_for_a_day_is_swept(trained, tmp_path):
+def test_folders_whose_lease_ended_a_day_ago_are_removed(trained, tmp_path):
     shared = tmp_path / "shared"
     for name, age in (("old-1", 2 * 24 * 3600), ("new-2", 3600)):
         (shared / name).mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_what_nobody_has_followed_for_a_day_is_swept(trained, tmp_path):
     assert sorted(os.listdir(shared)) == sorted(["checkpoints", name, "new-2"])
 
 
-def test_signs_of_life_are_given_while_training_goes_on(trained, tmp_path, monkeypatch):
+def test_lease_is_renewed_while_training_runs(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
     seen = set()
 

@@ -1,3 +1,5 @@
+"""Tests which changes give a run another checkpoint folder."""
+
 import importlib.metadata
 import json
 import logging
@@ -49,7 +51,7 @@ def changed(one, other):
     return [name for name in one if one[name] != other[name]]
 
 
-def test_each_part_is_known_to_have_changed(job, tmp_path):
+def test_changed_parts_are_named(job, tmp_path):
     parts = run_identity.fingerprint_inputs(job, job.data, [])
     assert changed(parts, run_identity.fingerprint_inputs(replace(job, hparams={"units": 4}), job.data, [])) == ["hparams"]
     longer = replace(job, schedule=TrainingOptions(32, epochs=2))
@@ -74,7 +76,7 @@ def test_other_packages_and_files_beside_the_module_are_known(job, tmp_path, mon
     assert changed(beside, run_identity.fingerprint_inputs(job, job.data, [])) == ["environment"]
 
 
-def test_machines_and_speed_are_no_part_of_it(job):
+def test_machines_and_speed_do_not_matter(job):
     parts = run_identity.fingerprint_inputs(job, job.data, [])
     elsewhere = replace(job, distribution=Distribution("multi_worker_mirrored", num_workers=8))
     assert run_identity.fingerprint_inputs(elsewhere, job.data, []) == parts
@@ -82,23 +84,23 @@ def test_machines_and_speed_are_no_part_of_it(job):
     assert run_identity.fingerprint_inputs(quicker, job.data, []) == parts
 
 
-def test_shards_are_known_by_their_bytes_wherever_they_lie(job, tmp_path):
+def test_shards_are_identified_by_their_checksums(job, tmp_path):
     here = run_identity.fingerprint_inputs(job, job.data, [shards(tmp_path / "one")])
     again = replace(job.data, train=Split((f"{tmp_path}/elsewhere",), 10), transform_graph=f"{tmp_path}/Transform/2")
     assert run_identity.fingerprint_inputs(job, again, [shards(tmp_path / "two")]) == here
     assert changed(here, run_identity.fingerprint_inputs(job, again, [shards(tmp_path / "three", "11111111")])) == ["data"]
 
 
-def test_state_of_other_inputs_is_told_and_stays(job, tmp_path, caplog):
+def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
     root, parts = tmp_path / "checkpoints", run_identity.fingerprint_inputs(job, job.data, [])
     with caplog.at_level(logging.WARNING):
-        folder = run_identity.checkpoint_dir(str(root), parts)
+        folder = run_identity.ensure_checkpoint_dir(str(root), parts)
         (root / folder / "state.json").write_text("{}")
-        assert run_identity.checkpoint_dir(str(root), parts) == folder
+        assert run_identity.ensure_checkpoint_dir(str(root), parts) == folder
         assert caplog.text == ""
-        other = run_identity.checkpoint_dir(str(root), {**parts, "module": "another"})
+        other = run_identity.ensure_checkpoint_dir(str(root), {**parts, "module": "another"})
     assert other != folder
-    assert f"Starts afresh: a saved state is there, but of another module; it stays in {folder}" in caplog.text
+    assert f"Starting from scratch: the state saved in {folder} is of another module; it is kept" in caplog.text
     assert json.loads((root / folder / run_identity.IDENTITY_FILE).read_text()) == parts
 
 
@@ -111,8 +113,8 @@ def test_module_of_an_installed_package_is_known_by_its_files(job):
     ) == ["module"]
 
 
-def test_a_copy_is_what_it_is_a_copy_of(job, tmp_path):
-    """Another try of the same has its copies in another folder."""
+def test_a_copy_counts_as_its_original(job, tmp_path):
+    """A retry has its copies in another folder."""
     first = replace(job.data, train=Split(("/shared/a-1/inputs/examples-0/a",), 10))
     second = replace(job.data, train=Split(("/shared/a-2/inputs/examples-0/a",), 10))
     parts = [

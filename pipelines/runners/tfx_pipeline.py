@@ -30,7 +30,7 @@ from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import driver as example_gen_driver
 from tfx_distribute.pipelines.spec import beam
-from tfx_distribute.pipelines.spec.data_checks import input_base_and_pattern
+from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
 from tfx_distribute.pipelines.spec.pipeline import Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
@@ -105,7 +105,7 @@ def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cach
         transform = Transform(
             examples=examples,
             schema=schema,
-            preprocessing_fn=module.function(spec.transform.preprocessing_fn),
+            preprocessing_fn=module.function_path(spec.transform.preprocessing_fn),
             # The Sharder writes what the transform makes, with its statistics, in the one pass that this would be.
             materialize=False,
             disable_statistics=True,
@@ -130,7 +130,7 @@ def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cach
     )
     nodes.append(sharder)
     trainer = Trainer(
-        **{module.train: module.function(module.train)},
+        **{module.train: module.function_path(module.train)},
         module_fingerprint=code,
         examples=sharder.outputs["sharded_examples"],
         transform_graph=transform_graph,
@@ -162,7 +162,7 @@ def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cach
         components=nodes,
         enable_cache=enable_cache,
         metadata_connection_config=places.metadata,
-        beam_pipeline_args=beam.pipeline_args(spec.beam, places.image),
+        beam_pipeline_args=beam.make_pipeline_args(spec.beam, places.image),
     )
 
 
@@ -211,7 +211,7 @@ def example_gen_of(data: Data) -> base_node.BaseNode:
     )
     if name == "example_gen":
         return _own_example_gen(source, {"output_config": output, **data.example_gen_args})
-    base, pattern = input_base_and_pattern(data)
+    base, pattern = get_input_base_and_pattern(data)
     arguments = {
         "input_base": base,
         "input_config": example_gen_pb2.Input(splits=[example_gen_pb2.Input.Split(name="all", pattern=pattern)]),

@@ -105,7 +105,7 @@ def compile_pipeline(
     compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
     # Nobody looks whether what these read has changed.
     queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
-    compiled = pipeline_ir.uncached(compiled, queries)
+    compiled = pipeline_ir.without_cache(compiled, queries)
     compiled = pipeline_ir.without_resolvers(compiled, target.image, target.metadata_service, target.pipeline_root)
     compiled = pipeline_ir.with_entrypoint(compiled)
     steps = {

@@ -55,15 +55,15 @@ def machine(node: MachineSpec, platform: accelerators.Cluster) -> Machine:
     shared_memory = node.shared_memory
     accelerators.check(node.accelerator, node.accelerator_count, node.topology, platform, node.spot)
     if node.accelerator:
-        count = accelerators.count(node.accelerator, node.accelerator_count, node.topology)
-        limits[accelerators.resource(node.accelerator)] = str(count)
+        count = accelerators.count_devices(node.accelerator, node.accelerator_count, node.topology)
+        limits[accelerators.get_resource_name(node.accelerator)] = str(count)
         shared_memory = shared_memory or ""
-    selector = accelerators.node_selector(node.accelerator, node.topology, node.spot, platform)
+    selector = accelerators.make_node_selector(node.accelerator, node.topology, node.spot, platform)
     return Machine(
         limits=limits,
         node_selector={**selector, **node.node_selector},
-        node_affinity=accelerators.node_affinity(node.accelerator, platform),
-        tolerations=(*accelerators.tolerations(node.accelerator, node.spot, platform), *own),
+        node_affinity=accelerators.make_node_affinity(node.accelerator, platform),
+        tolerations=(*accelerators.make_tolerations(node.accelerator, node.spot, platform), *own),
         shared_memory=shared_memory,
     )
 

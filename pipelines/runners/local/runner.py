@@ -200,7 +200,7 @@ def run(
         direct_runner.as_default(),
     ):
         # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
-        module_lib.load(UserModule(module.function(module.train)))
+        module_lib.load(UserModule(module.function_path(module.train)))
         runner = LocalRunner(tfx_pipeline.parameter_values(spec), on_node)
         runner.run(_build(spec, module, places, connection, enable_cache))
         return results.read(connection, runner.executions, spec)

@@ -30,7 +30,7 @@ def machine_spec(node: MachineSpec, reservation: str | None = None) -> dict[str,
     accelerators.check(node.accelerator, node.accelerator_count, node.topology, "vertex", node.spot)
     if node.accelerator:
         machine_type = node.machine_type or _with_accelerator(node.accelerator, node)
-        machine = accelerators.machine_spec(node.accelerator, node.accelerator_count, node.topology, machine_type)
+        machine = accelerators.make_machine_spec(node.accelerator, node.accelerator_count, node.topology, machine_type)
     else:
         machine = {"machine_type": node.machine_type or _machine_type(node)}
     if reservation is None:
@@ -55,14 +55,14 @@ def resource_spec(node: MachineSpec) -> dict[str, Any]:
     if node.memory:
         spec["memoryLimit"] = float(number(node.memory) / 10**9)
     if node.accelerator:
-        devices = accelerators.count(node.accelerator, node.accelerator_count)
+        devices = accelerators.count_devices(node.accelerator, node.accelerator_count)
         spec["accelerator"] = {"type": accelerators.ACCELERATORS[node.accelerator].vertex_type, "count": str(devices)}
     return spec
 
 
 def _with_accelerator(accelerator: str, node: MachineSpec) -> str:
     """The smallest machine with that accelerator, CPU and memory, as far as its name tells them: many are the only one."""
-    able = accelerators.machine_types(accelerator, node.accelerator_count, node.topology)
+    able = accelerators.find_machine_types(accelerator, node.accelerator_count, node.topology)
     for name in able:
         series, _, size = name.rpartition("-")
         if not size.isdigit() or _has(node, int(size), _WITH_ACCELERATORS.get(series)):

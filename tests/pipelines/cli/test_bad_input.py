@@ -87,7 +87,11 @@ def test_good_project_is_valid(project):
             "json.py cannot be imported under that name",
         ),
         ("pipeline.yaml", PIPELINE.replace("  label: y\n", ""), "trainer.label: is missing"),
-        ("pipeline.yaml", PIPELINE.replace("epochs: 1, ", ""), "how long to train is not said; write train_steps or epochs"),
+        (
+            "pipeline.yaml",
+            PIPELINE.replace("epochs: 1, ", ""),
+            "the length of the training is missing; write train_steps or epochs",
+        ),
         ("pipeline.yaml", PIPELINE.replace("csv: data", "csv: nodata"), "nodata does not exist"),
         ("pipeline.yaml", PIPELINE + "transform: {}\n", "model.py has no function 'preprocessing_fn'"),
     ],

@@ -58,7 +58,7 @@ def test_smallest_pipeline(spec):
     properties = node(pipeline, "CsvExampleGen").exec_properties
     assert properties["input_base"] == spec.data.csv.removesuffix("/data.csv")
     assert json.loads(properties["input_config"])["splits"] == [{"name": "all", "pattern": "data.csv"}]
-    assert pipeline.beam_pipeline_args == beam.pipeline_args(spec.beam)
+    assert pipeline.beam_pipeline_args == beam.make_pipeline_args(spec.beam)
     assert pipeline.enable_cache
 
 

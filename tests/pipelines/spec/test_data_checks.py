@@ -145,7 +145,7 @@ def test_text_is_not_taken_for_records(project, text):
     write_pipeline(project, "tfrecord")
     (project / "data" / "a").write_text(text)
     code, output = validate(project)
-    assert (code, "data/a is no TFRecord file" in output) == (2, True)
+    assert (code, "data/a is not a TFRecord file" in output) == (2, True)
 
 
 RECORD = struct.pack("<QI", 5, 0) + b"12345" + bytes(4)
@@ -155,11 +155,11 @@ RECORD = struct.pack("<QI", 5, 0) + b"12345" + bytes(4)
     ("content", "message"),
     [
         (RECORD, "a.gz cannot be uncompressed (Not a gzipped file"),
-        (gzip.compress(os.urandom(5000))[:1000], "a.gz is no TFRecord file, or ends in the middle of a record"),
+        (gzip.compress(os.urandom(5000))[:1000], "a.gz is not a TFRecord file, or ends in the middle of a record"),
         (gzip.compress(RECORD)[:20], "a.gz cannot be uncompressed (Compressed file ended"),
-        (gzip.compress(RECORD[:-1]), "a.gz is no TFRecord file, or ends in the middle of a record"),
+        (gzip.compress(RECORD[:-1]), "a.gz is not a TFRecord file, or ends in the middle of a record"),
         (gzip.compress(b""), "a.gz holds no records"),
-        (gzip.compress(b"this is text, not records"), "a.gz is no TFRecord file"),
+        (gzip.compress(b"this is text, not records"), "a.gz is not a TFRecord file"),
         (gzip.compress(RECORD * 2), None),
     ],
     ids=["not gzipped", "noise", "cut", "record cut", "empty", "text", "records"],
@@ -190,9 +190,9 @@ def test_rows_are_checked_to_a_limit(project, monkeypatch):
 
 
 def test_addresses_have_no_wildcards():
-    assert data_checks.input_base_and_pattern(Data(csv="gs://bucket/data")) == ("gs://bucket/data", "*")
+    assert data_checks.get_input_base_and_pattern(Data(csv="gs://bucket/data")) == ("gs://bucket/data", "*")
     with pytest.raises(ConfigurationError, match=r"data.csv: gs://bucket/\*.csv has one of the characters"):
-        data_checks.input_base_and_pattern(Data(csv="gs://bucket/*.csv"))
+        data_checks.get_input_base_and_pattern(Data(csv="gs://bucket/*.csv"))
 
 
 @pytest.mark.parametrize(

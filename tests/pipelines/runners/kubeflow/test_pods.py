@@ -56,8 +56,8 @@ def test_a_machine_of_which_nothing_is_said():
         (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="3x3"), "gke", "topology: "),
         (MachineSpec(accelerator="nvidia-tesla-t4", accelerator_count=3), "gke", "accelerator_count: "),
         (MachineSpec(spot=True), "kubernetes", "spot: "),
-        (MachineSpec(topology="2x2"), "gke", "topology: '2x2' is of no accelerator"),
-        (MachineSpec(accelerator_count=2), "gke", "accelerator_count: 2 is of no accelerator"),
+        (MachineSpec(topology="2x2"), "gke", "topology: '2x2' needs an accelerator"),
+        (MachineSpec(accelerator_count=2), "gke", "accelerator_count: 2 needs an accelerator"),
     ],
 )
 def test_what_a_platform_does_not_have(node, platform, message):

@@ -74,7 +74,7 @@ class Cloud:
         assert target is not None
         asked = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
         with self.api.connected():
-            name = vertex_client.Pipelines(target).submit(asked).name
+            name = vertex_client.Pipelines(target).submit(asked).id
         return json_format.MessageToDict(types.PipelineJob.pb(self.api.get(name))), name.rpartition("/")[2]
 
     @property

@@ -124,7 +124,7 @@ def _resources(
             f"resources.{TRAINER} or resources.{PARAMETER_SERVER}"
         )
     accelerators.check(node.accelerator, node.accelerator_count, node.topology, "vertex")
-    return vertex_machines.resource_spec(node)
+    return vertex_machines.make_resource_spec(node)
 
 
 def _values(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_whole_pipeline_with_a_baseline(spec):
 def test_trainer_parameters_are_pipeline_parameters(spec):
     pipeline = build(spec)
     properties = {**node(pipeline, "Sharder").exec_properties, **node(pipeline, "Trainer").exec_properties}
-    for name, value in tfx_pipeline.parameter_values(spec).items():
+    for name, value in tfx_pipeline.get_parameter_values(spec).items():
         parameter = properties[name]
         assert isinstance(parameter, data_types.RuntimeParameter), name
         assert (parameter.name, parameter.ptype, parameter.default) == (name, type(value), value)
@@ -191,7 +191,7 @@ def test_metrics_without_thresholds_refuse_no_model(spec):
 def test_first_model_passes_where_only_change_is_limited(spec):
     """TFX blesses nothing when no threshold is left, and those on change are dropped while there is no baseline."""
     evaluate = Evaluate(metrics={"AUC": Metric(change=Change(absolute=-0.1))})
-    config = tfx_pipeline.eval_config(spec, evaluate, user_module.find(spec))
+    config = tfx_pipeline.make_eval_config(spec, evaluate, user_module.find(spec))
     _, other = config.metrics_specs[0].metrics
     assert other.class_name == "ExampleCount"
     assert other.threshold.value_threshold.lower_bound.value == 0.0

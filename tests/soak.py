@@ -1,11 +1,12 @@
-"""Strikes trainings at random, one after the other, and shows what came of each.
+"""Injects random faults into trainings, one after the other, and shows the results.
 
     python tests/soak.py [--faults N] [--seed N]
 
-Each is a real cluster on the digits that saves every ten training steps: one process, or all, is killed, stopped as a hung
-one is, or told to leave, while it trains or in the middle of a save. Ends with 1 if one of them did not end as the same
-training ends undisturbed: so many steps, one model, no process and no temporary file left, and no more training steps lost
-than lie between two saves.
+Each training is a real cluster on the digits that saves every ten training steps. One
+process, or all, is killed, stopped as if it hung, or asked to leave, while it trains or
+in the middle of a save. Exits with 1 if a training did not end like an undisturbed one:
+all steps, one model, no process and no temporary file left, and no more training steps
+lost than there are between two saves.
 """
 
 import argparse
@@ -35,7 +36,7 @@ TASKS = {
     "multi_worker_mirrored": ["chief-0", "worker-0", "all"],
     "parameter_server": ["chief-0", "worker-0", "worker-1", "ps-0", "all"],
 }
-OUTSIDE = {"worker-0": [1], "worker-1": [2], "ps-0": [3], "all": None}  # struck by their launcher's side
+OUTSIDE = {"worker-0": [1], "worker-1": [2], "ps-0": [3], "all": None}  # the launcher injects these faults
 
 
 def main() -> int:
@@ -68,7 +69,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def _temporary_folder(folder: Path) -> Iterator[None]:
-    """Whatever training leaves behind lies in a folder that nobody else writes to."""
+    """Gives each training its own temporary folder, to find files that it leaves."""
     folder.mkdir()
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     yield
@@ -86,7 +87,7 @@ def _strike(cluster, choose: random.Random) -> bool:
     began, wrong, on_progress, hparams = time.monotonic(), [], None, None
     if task == "all" or (strategy == "parameter_server" and task != "chief-0"):
         on_progress, in_save = Strike(cluster, KINDS[kind], step, OUTSIDE[task]), False
-        hparams = fault(cluster, "mistake", "nobody", fault_step=0)  # has it go step by step
+        hparams = fault(cluster, "mistake", "nobody", fault_step=0)  # makes it train step by step
     else:
         hparams = fault(cluster, kind, task, **({"fault_save": step // EVERY + 1} if in_save else {"fault_step": step}))
     try:

@@ -1,4 +1,4 @@
-"""The built wheel, installed by itself, runs the main job from a folder outside the checkout."""
+"""Tests that the built wheel runs the main job outside the checkout."""
 
 import shutil
 import subprocess
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    # From a copy: setuptools leaves a build folder behind, and would pack what an earlier one left in it.
+    # Built from a copy: setuptools leaves a build folder, and would package stale files
+    # from an earlier one.
     source = tmp_path_factory.mktemp("source") / "checkout"
     names = ("components", "pipelines", "trainer_module", "src", "setup.py", "pyproject.toml", "README.md")
     source.mkdir()
@@ -47,7 +48,7 @@ def test_holds_nothing_but_the_package(wheel):
 
 
 def test_runs_outside_the_checkout(wheel, tmp_path, request):
-    """Its dependencies come from this environment, without this checkout's editable installation."""
+    """Takes dependencies from this environment, without its editable installation."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
     site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
     zipfile.ZipFile(wheel).extractall(site)

@@ -1,10 +1,12 @@
-"""A stand-in for Kubeflow Pipelines: takes a compiled pipeline, and runs the command of every step's container as a process.
+"""Imitates Kubeflow Pipelines: runs each step's container command as a process.
 
-It does what KFP's driver and launcher do, as their sources of 2.15 say: resolves parameters and artifacts, looks into its
-cache, tells a step by ExecutorInput with its quirks (input artifacts without their schema, an output for the log, metadata
-as the metadata store gives them back), replaces placeholders, copies inputs from and outputs to the object store, and
-records what came of it in a real ML Metadata store. Containers are none: a step sees this machine. So claims are mounted
-where they really are, and local copies lie below a folder of the run where KFP has /gcs, /s3 and /minio.
+It does what KFP's driver and launcher do, according to their sources of 2.15: resolves
+parameters and artifacts, uses its cache, passes an ExecutorInput with its quirks (input
+artifacts without their schema, an output for the log, metadata as the metadata store
+returns it), replaces placeholders, copies inputs from and outputs to the object store,
+and records the results in a real ML Metadata store. There are no containers: a step
+sees this machine. So the folder of a claim is at its mount path, and local copies are
+in a folder of the run instead of KFP's /gcs, /s3 and /minio.
 """
 
 import copy
@@ -45,11 +47,11 @@ class StepError(Exception):
 
 @dataclass
 class Run:
-    """A run, when it is done.
+    """A finished run.
 
     Attributes:
       steps: Names of the steps that ran, in their order.
-      cached: Names of those whose outputs are those of an earlier run.
+      cached: Names of steps whose outputs come from an earlier run.
       outputs: Step -> name -> its output artifact, a RuntimeArtifact.
       parameters: Step -> its output parameters.
       inputs: Step -> its ExecutorInput.
@@ -66,13 +68,14 @@ class Run:
 
 @dataclass
 class KubeflowPipelines:
-    """An installation.
+    """An installation of Kubeflow Pipelines.
 
     Attributes:
-      folder: Folder of its object store and of what its steps have in their containers.
+      folder: Folder of its object store and of the files in its steps' containers.
       metadata: Its metadata store.
       environment: Environment variables of every step.
-      output_file: Where steps write their ExecutorOutput: `task-root`, as since 2.15, or `tmp`, as before.
+      output_file: Where steps write their ExecutorOutput: `task-root`, as since 2.15,
+        or `tmp`, as before.
       on_start: Called with the name of each step and its process.
     """
 
@@ -92,11 +95,11 @@ class KubeflowPipelines:
           package: Its two documents, YAML.
           parameters: Values of its parameters.
           pipeline_root: Address that artifacts are written under.
-          enable_caching: As `kfp` has it: None for what each step says.
+          enable_caching: As in `kfp`: None for the setting of each step.
 
         Raises:
           StepError: A step failed.
-          ValueError: The pipeline is not as the backend takes it.
+          ValueError: The backend does not accept the pipeline.
         """
         pipeline, platform = yaml.safe_load_all(package)
         executors = pipeline["deploymentSpec"]["executors"]
@@ -120,12 +123,12 @@ class KubeflowPipelines:
         return execution.result
 
     def stored(self, uri: str) -> Path:
-        """Where the object store has what lies at an address."""
+        """Returns the path of an address in the object store."""
         scheme, _, rest = uri.partition("://")
         return self.folder / "store" / scheme / rest
 
     def local(self, pod: str, uri: str) -> Path:
-        """Where a step finds, and leaves, what belongs to an address."""
+        """Returns the path where a step reads and writes the content of an address."""
         scheme, _, rest = uri.partition("://")
         if scheme not in SCHEMES:
             raise ValueError(f"no object store has {uri}")
@@ -134,7 +137,7 @@ class KubeflowPipelines:
 
 @dataclass
 class _Execution:
-    """One run, while it goes on."""
+    """A run in progress."""
 
     backend: KubeflowPipelines
     pipeline: Document
@@ -144,7 +147,7 @@ class _Execution:
     result: Run
 
     def dag(self, component: Document, parameters: Mapping[str, Any]) -> dict[str, Document]:
-        """Runs the tasks of a pipeline, in an order that goes with what they need; returns its output artifacts."""
+        """Runs a pipeline's tasks in dependency order; returns output artifacts."""
         tasks = component["dag"]["tasks"]
         artifacts: dict[str, dict[str, Document]] = {}
         produced: dict[str, Document] = {}
@@ -188,7 +191,8 @@ class _Execution:
 
     def _imported(self, component: Document, importer: Document, given: Document) -> dict[str, Document]:
         address = importer["artifactUri"]
-        # What comes from another task cannot be meant: the real one looks among the parameters of the pipeline around it.
+        # Not an output of another task: the real backend looks it up among the
+        # parameters of the enclosing pipeline.
         uri = address["constant"] if "constant" in address else given["parameterValues"][address["runtimeParameter"]]
         (name,) = component["outputDefinitions"]["artifacts"]
         return {name: self._recorded(name, importer["typeSchema"], {"uri": uri, "metadata": {}}, component)}
@@ -224,7 +228,7 @@ class _Execution:
         for artifact in given["artifacts"].values():
             if self.backend.stored(artifact["uri"]).is_dir():
                 here = self.backend.local(pod, artifact["uri"])
-                shutil.copytree(self.backend.stored(artifact["uri"]), here, dirs_exist_ok=True)  # two may be one
+                shutil.copytree(self.backend.stored(artifact["uri"]), here, dirs_exist_ok=True)  # inputs may share it
         for artifact in artifacts.values():
             self.backend.local(pod, artifact["uri"]).parent.mkdir(parents=True, exist_ok=True)
         placeholders = {"{{$}}": json.dumps(_as_go_writes(executor_input))}
@@ -269,7 +273,7 @@ class _Execution:
         return text
 
     def _recorded(self, key: str, kind: Document, artifact: Document, component: Document) -> Document:
-        """Puts an artifact into the metadata store; returns it as the store gives it back to the next step."""
+        """Puts an artifact into the metadata store; returns the next step's copy."""
         title = kind.get("schemaTitle") or yaml.safe_load(kind["instanceSchema"])["title"]
         stored = pb.Artifact(uri=artifact["uri"])
         for name, value in artifact["metadata"].items():
@@ -278,12 +282,12 @@ class _Execution:
         stored.custom_properties["store_session_info"].string_value = "{}"
         stored = self.backend.metadata.record(title, stored, self.contexts)
         metadata = {name: _given_back(value) for name, value in stored.custom_properties.items()}
-        # Named after the number of the store, and without the schema.
+        # Named by its number in the store, and without the schema.
         return {"name": str(stored.id), "uri": stored.uri, "type": {"instanceSchema": ""}, "metadata": metadata}
 
 
 def _as_go_writes(value: Any) -> Any:
-    """A document whose whole numbers have no fraction, as protojson of Go writes them."""
+    """Returns a document with integers as Go's protojson writes them: no fraction."""
     if isinstance(value, dict):
         return {key: _as_go_writes(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -320,7 +324,7 @@ def _inputs(
     artifacts: Mapping[str, Mapping[str, Document]],
     produced: Mapping[str, Mapping[str, Any]],
 ) -> Document:
-    """What a task is given: `{"parameterValues": ..., "artifacts": ...}`."""
+    """Returns a task's inputs: `{"parameterValues": ..., "artifacts": ...}`."""
     values = {}
     for name, source in task.get("inputs", {}).get("parameters", {}).items():
         if "runtimeValue" in source:
@@ -342,7 +346,10 @@ def _inputs(
 
 
 def _key(given: Document, component: Document, container: Document) -> str:
-    """What makes two executions the same to KFP: names of artifacts, parameters, interface, command and image."""
+    """Returns KFP's cache key of an execution.
+
+    It has names of artifacts, parameters, interface, command and image.
+    """
     names = {name: artifact["name"] for name, artifact in given["artifacts"].items()}
     outputs = component.get("outputDefinitions", {})
     parts = [names, given["parameterValues"], outputs, container["command"], container["args"], container["image"]]
@@ -356,7 +363,7 @@ def _replaced(word: str, placeholders: Mapping[str, str]) -> str:
 
 
 def _check_output(told: Document, artifacts: Mapping[str, Document]) -> None:
-    """Refuses what a strict reader of ExecutorOutput refuses."""
+    """Checks an ExecutorOutput as a strict reader does."""
     if unknown := set(told) - {"parameterValues", "artifacts"}:
         raise ValueError(f"ExecutorOutput has no fields {unknown}")
     for name, listed in told.get("artifacts", {}).items():
@@ -369,7 +376,7 @@ def _check_output(told: Document, artifacts: Mapping[str, Document]) -> None:
 
 
 def _store(place: pb.Value, value: Any) -> None:
-    """As KFP's launcher stores a value of metadata."""
+    """Converts a metadata value as KFP's launcher stores it."""
     if isinstance(value, bool):
         place.int_value = int(value)
     elif isinstance(value, int | float):

@@ -68,7 +68,7 @@ def test_names_and_products_are_of_one_row_each():
     types = [row.vertex_type for row in ACCELERATORS.values() if row.vertex_type]
     for values in (names, products, types):
         assert len(set(values)) == len(values)
-    # Machines of N1 get whichever GPU is attached to them; all others come with theirs.
+    # Any GPU can be attached to an N1 machine; other machine types include their GPUs.
     machines = [machine for row in ACCELERATORS.values() for able in row.machines.values() for machine in able]
     machines = [machine for machine in machines if not machine.startswith("n1-")]
     assert len(set(machines)) == len(machines)
@@ -263,7 +263,7 @@ def test_nothing_said_of_how_many_is_one_gpu_or_all_chips_of_a_machine():
         (("tpu-v5-lite-podslice", 0, "2x4"), {"machine_type": "ct5lp-hightpu-8t", "tpu_topology": "2x4"}),
         (("tpu-v5-lite-podslice", 4, "2x4"), {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x4"}),
         (("tpu-v5-lite-podslice", 0, "4x4"), {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "4x4"}),
-        # Vertex AI counts its cores.
+        # Vertex AI counts the cores of a TPU v3.
         (
             ("tpu-v3-device", 0, "2x2"),
             {"machine_type": "cloud-tpu", "accelerator_type": "TPU_V3", "accelerator_count": 8},
@@ -290,7 +290,7 @@ def test_a_machine_that_cannot_have_them_is_refused(machine, message):
 
 
 def table(page: str, name: str) -> list[str]:
-    """The rows of a table of a page, without its head."""
+    """Returns the rows of a table of a page, without its header."""
     return page.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0].splitlines()[2:]
 
 
@@ -303,7 +303,7 @@ def code(values) -> str:
 
 
 def machines_in_short(machines: tuple[str, ...]) -> str:
-    """Machines that differ in size only, as one."""
+    """Combines machines that differ only in size."""
     sizes: dict[str, list[str]] = {}
     for machine in machines:
         series, _, size = machine.rpartition("-")

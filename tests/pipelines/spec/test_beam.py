@@ -1,4 +1,4 @@
-"""The Beam setting -> Beam's options, whole, and as Beam reads them."""
+"""Tests Beam's options made from the setting, and how Beam parses them."""
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -13,7 +13,7 @@ DATAFLOW = {"runner": "dataflow", "project": "p", "region": "europe-west4", "tem
 
 
 DIRECT = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
-NONE = "--sdk_container_image=none"  # else TFX packs itself for machines that there are none of
+NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remote machines
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ NONE = "--sdk_container_image=none"  # else TFX packs itself for machines that t
 def test_options(setting, arguments):
     made = make_pipeline_args(Beam(**setting))
     assert made == arguments
-    # What Beam does not know it leaves out, with a warning.
+    # Beam drops unknown options with a warning.
     read = PipelineOptions(made).get_all_options()
     for word in made:
         name, _, value = word[2:].removeprefix("no_").partition("=")

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline file is told in one message with the line, the value and what is allowed."""
+"""Tests that a mistake in a pipeline file gives a message with line and value."""
 
 import textwrap
 from pathlib import Path

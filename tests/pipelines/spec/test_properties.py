@@ -1,4 +1,4 @@
-"""Properties that hold for any text and any value, on generated ones."""
+"""Tests properties that hold for any text and any value, with generated ones."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from tfx_distribute.pipelines.spec import loader, yaml_text
 from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-SECONDS = 10.0  # of a processor that one text may take
+SECONDS = 10.0  # of CPU time for a text
 
 PIPELINE = """\
 name: mine
@@ -43,7 +43,8 @@ WORDS = [
     "\ufeff",
 ]
 
-# Texts made of YAML's own signs get further than random ones; pipeline files with a part replaced get furthest.
+# Texts of YAML's special characters get further into the parser than random ones;
+# pipeline files with a part replaced get furthest.
 yaml_like = st.lists(st.sampled_from([*WORDS, *re.findall(r"\w+", PIPELINE)]), max_size=60).map("".join)
 mutated = st.builds(
     lambda start, length, new: PIPELINE[:start] + new + PIPELINE[start + length :],
@@ -55,7 +56,7 @@ many = settings(max_examples=100, database=None, derandomize=True, deadline=None
 
 
 def problems(text: str, path) -> list[str]:
-    """The lines of what the loader says of a text; none if it is a pipeline."""
+    """Returns the lines of the loader's messages on a text; empty for a pipeline."""
     path.write_text(text, encoding="utf-8", newline="")
     began = time.process_time()
     try:
@@ -74,7 +75,7 @@ def test_any_text_is_a_pipeline_or_a_configuration_error(tmp_path, texts):
     @many
     @given(texts.filter(lambda text: not re.search("[\ud800-\udfff]", text)))
     def holds(text):
-        count = len(re.split("\r\n|[\n\r\x85\u2028\u2029]", text))  # as YAML has them
+        count = len(re.split("\r\n|[\n\r\x85\u2028\u2029]", text))  # line breaks of YAML
         for line in re.findall(r"^.*pipeline\.yaml, line (\d+): ", "\n".join(problems(text, path)), re.MULTILINE):
             assert 1 <= int(line) <= count
 
@@ -91,7 +92,7 @@ def test_any_bytes_are_a_configuration_error(tmp_path_factory, content):
 
 
 names = st.from_regex(r"[a-z_]{1,10}", fullmatch=True)
-# PyYAML itself does not write all line breaks and control characters so that it can read them.
+# PyYAML cannot read back all line breaks and control characters that it writes.
 text_values = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="\ufeff"), max_size=50)
 scalars = st.one_of(
     st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), text_values
@@ -105,7 +106,7 @@ scalars = st.one_of(
 @example("a", "1e5")
 @example("a", "")
 def test_values_survive_the_command_line(name, value):
-    """Numbers as they are, text in quotes."""
+    """Formats numbers as they are, and text in quotes."""
     if isinstance(value, str):
         word = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=1_000).strip()
     else:
@@ -128,7 +129,7 @@ json_values = st.recursive(
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes text in quotes where it would be a number in YAML 1.2, as pipeline files are read."""
+    """Quotes text that is a number in YAML 1.2, the version of pipeline files."""
 
     yaml_implicit_resolvers = yaml_text._Loader.yaml_implicit_resolvers
 

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timeout(100)
 
 @pytest.fixture(autouse=True)
 def nobody(tmp_path, monkeypatch) -> None:
-    """Hides the kfp configuration of the user who runs the tests, and avoids waiting."""
+    """Hides the kfp configuration of the user who runs the tests; avoids waiting."""
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
     # kfp looks up the paths of its files when it is imported.
@@ -60,7 +60,7 @@ def api() -> Iterator[KfpApi]:
 
 @pytest.fixture
 def nothing_listens() -> Iterator[str]:
-    """Returns the address of a port that is bound, so that no one else listens on it."""
+    """Yields the address of a bound port, on which nothing else can listen."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -95,7 +95,7 @@ def submit(pipelines: kubeflow_client.Pipelines, text: str | None = None, **opti
 
 
 def story(api: KfpApi, *chapters: Callable[[], object]) -> None:
-    """Advances the run by one chapter at each request for it; the last chapter repeats."""
+    """Advances the run by a chapter at each request; the last chapter repeats."""
     coming = list(chapters)
 
     def before(method: str, path: str) -> None:
@@ -116,7 +116,7 @@ def state(api: KfpApi, name: str, tasks: dict[str, str] | None = None, error: st
     return chapter
 
 
-# Submitting.
+# Tests of submitting.
 
 
 def test_first_a_pipeline_and_then_versions_of_it(api):
@@ -252,7 +252,7 @@ def test_what_the_stand_in_refuses_as_the_real_server_does(api, tmp_path):
         assert (caught.value.status, set(document)) == (code, wanted)
 
 
-# Who is let in, and where.
+# Tests of addresses and credentials.
 
 
 def test_token(api):
@@ -275,7 +275,7 @@ def test_forbidden(api):
 
 
 def test_page_to_log_in_on(api):
-    """As the whole of Kubeflow answers whom it does not know, with a code of success."""
+    """A full Kubeflow answers unknown users with a login page and status 200."""
     api.require_token, api.login_page = "secret", True
     with pytest.raises(ConfigurationError, match="is not the API of Kubeflow Pipelines; if it is a login page"):
         connect(api)
@@ -322,7 +322,7 @@ def test_path_that_is_not_the_apis(api):
 
 @pytest.mark.parametrize("scheme", ["", "https://"])
 def test_https_where_http_is_spoken(api, scheme):
-    """Which kfp asks by where no scheme is written."""
+    """kfp uses https if the address has no scheme."""
     host = scheme + api.url.removeprefix("http://")
     with pytest.raises(ConfigurationError) as caught:
         kubeflow_client.Pipelines(kubeflow_client.Login(host))
@@ -332,7 +332,7 @@ def test_https_where_http_is_spoken(api, scheme):
 
 @pytest.fixture
 def certified(tmp_path) -> Iterator[tuple[str, Path]]:
-    """Port of a server whose certificate is for `kubeflow.test` and of nobody but itself, and the file of that."""
+    """Yields a server's port and its self-signed certificate for `kubeflow.test`."""
     key, file = ec.generate_private_key(ec.SECP256R1()), tmp_path / "certificate.pem"
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubeflow.test")])
     today = datetime.now()
@@ -388,7 +388,7 @@ def test_certificates_that_are_not_there(certified, tmp_path, monkeypatch):
 
 
 def test_file_that_cannot_be_used(api, tmp_path, monkeypatch):
-    """Which is no matter of the network: nothing is asked."""
+    """Local files, not the network, are the cause: no request is sent."""
     pipelines = connect(api)
     asked = len(api.requests)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
@@ -405,7 +405,7 @@ def test_file_that_cannot_be_used(api, tmp_path, monkeypatch):
 
 @pytest.fixture
 def logged_in(tmp_path) -> None:
-    """As `kfp` leaves somebody who has once logged in to Google."""
+    """The files of `kfp` are those of a user who has logged in to Google before."""
     file = Path(kfp.client.auth.LOCAL_KFP_CREDENTIAL)
     file.parent.mkdir(parents=True)
     saved = {"refresh_token": "r", "other_client_id": "o", "other_client_secret": "s"}
@@ -427,7 +427,7 @@ def test_certificates_for_google_that_are_not_there(api, logged_in, tmp_path, mo
         connect(api, client_id="client")
 
 
-# Following.
+# Tests of following a run.
 
 
 def test_reports_each_state_of_a_step_once(api):
@@ -455,7 +455,7 @@ def test_reports_each_state_of_a_step_once(api):
 
 
 def test_reports_steps_by_their_names_in_the_pipeline(api):
-    """Also steps named like tasks that the backend adds, and steps of nested pipelines."""
+    """Also steps named like tasks of the backend, and steps of nested pipelines."""
     step = {"componentRef": {"name": "step"}}
     within = {"dag": {"tasks": {"saves": step}}}
     tasks = {"usb-driver": step, "last-executor": step, "within": {"componentRef": {"name": "within"}}}
@@ -527,7 +527,7 @@ def test_run_that_is_deleted_and_token_that_is_no_longer_good(api):
         pipelines.wait(run_id, print)
 
 
-# The command line.
+# Tests of the command line.
 
 
 @pytest.fixture(scope="module")
@@ -540,7 +540,7 @@ def project(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def command(project) -> Callable[..., Result]:
-    """Submits the digits from within this process, to a host or without the section about Kubeflow."""
+    """Submits the digits in this process, with a host or without a Kubeflow section."""
     document = yaml.safe_load((DIGITS / "pipeline.yaml").read_text())
 
     def run(host: str | None, *arguments: str) -> Result:

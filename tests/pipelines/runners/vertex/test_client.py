@@ -1,4 +1,7 @@
-"""Tests submitting to Vertex AI and following a job: the real SDK with a fake service."""
+"""Tests submitting to Vertex AI and following a job.
+
+The real SDK talks to a stand-in of the service.
+"""
 
 import json
 import logging
@@ -154,7 +157,7 @@ def test_schedules(api):
 
 @pytest.fixture
 def command() -> Callable[..., Result]:
-    """Submits the digits from within this process."""
+    """Submits the digits in this process."""
 
     def run(*arguments: str) -> Result:
         words = ["--target", "vertex", "--project", "project", "--region", "us-central1", *arguments]

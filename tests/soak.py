@@ -43,9 +43,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=30, help="trainings that are struck")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6, help="of what strikes where and when")
-    given = parser.parse_args()
-    choose = random.Random(given.seed)  # noqa: S311 (no secret)
-    print(f"{given.faults} faults, seed {given.seed}\n")
+    options = parser.parse_args()
+    choose = random.Random(options.seed)  # noqa: S311 (no secret)
+    print(f"{options.faults} faults, seed {options.seed}\n")
     print(
         f"{'strategy':22} {'process':<12} {'fault':<9} {'step':>5} {'went on after':>14} {'lost':>5} {'seconds':>8}  "
         "outcome",
@@ -58,12 +58,12 @@ def main() -> int:
         ForkServer(Path(folder) / "log") as server,
     ):
         digits = write_digits(Path(folder))
-        for number in range(given.faults):
-            own = Path(folder) / str(number)
-            own.mkdir()
-            failed += not _strike(can_be_struck(digits_cluster(own, digits, server)), choose)
-            shutil.rmtree(own)
-    print(f"\n{given.faults - failed} of {given.faults} ended as if nothing had been")
+        for number in range(options.faults):
+            training_folder = Path(folder) / str(number)
+            training_folder.mkdir()
+            failed += not _strike(can_be_struck(digits_cluster(training_folder, digits, server)), choose)
+            shutil.rmtree(training_folder)
+    print(f"\n{options.faults - failed} of {options.faults} ended as if undisturbed")
     return 1 if failed else 0
 
 

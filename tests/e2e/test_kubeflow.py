@@ -80,8 +80,8 @@ def model(run: Run) -> dict:
 
 def test_digits_on_pods_of_a_tfjob(installation, command):
     package = installation.package(command, "digits")
-    asked = {"strategy": "multi_worker_mirrored", "num_workers": 2, "num_evaluators": 1, "epochs": 15}
-    run = installation.pipelines.run(package, asked, ROOT)
+    parameters = {"strategy": "multi_worker_mirrored", "num_workers": 2, "num_evaluators": 1, "epochs": 15}
+    run = installation.pipelines.run(package, parameters, ROOT)
     assert run.steps[-1] == "Pusher"
     (one,) = pushed(installation)
     assert tf.saved_model.load(str(one.parent)).signatures["serving_default"]

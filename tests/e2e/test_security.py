@@ -96,7 +96,7 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
     # Not in pytest's folder, which other users may not enter.
     folder = Path(tempfile.mkdtemp(prefix="security-", dir="/tmp"))
     folder.chmod(0o755)
-    found = Observed(folder / "run")
+    observed = Observed(folder / "run")
     example = request.config.rootpath / "examples" / "digits"
     for name in ("model.py", "digits_data.py"):
         shutil.copy(example / name, folder)
@@ -111,7 +111,7 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
     hooks = tmp_path_factory.mktemp("hooks")
     shutil.copy(MODULES / "names_refused.py", hooks / "sitecustomize.py")
     values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=60", "accelerator_type=cpu")
-    words = ["-m", "tfx_distribute.pipelines", "run", folder / "pipeline.yaml", "--root", found.root]
+    words = ["-m", "tfx_distribute.pipelines", "run", folder / "pipeline.yaml", "--root", observed.root]
     words += [word for value in values for word in ("-p", value)]
     command = " ".join(map(str, [sys.executable, *words]))
     with (folder / "output").open("w") as output:
@@ -130,7 +130,7 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
     deadline = time.monotonic() + 500
     while Path(f"/proc/{run.pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
         time.sleep(0.01)
-    visitor = Visitor(run.pid, found)
+    visitor = Visitor(run.pid, observed)
     try:
         visitor.wait_ready()
         seen: set[str] = set()
@@ -138,10 +138,10 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
             time.sleep(0.05)
             try:
                 listening = addresses(run.pid, "tcp", LISTEN)
-                found.datagrams |= addresses(run.pid, "udp")
+                observed.datagrams |= addresses(run.pid, "udp")
             except OSError:
                 break  # it has ended in the meantime
-            found.listening |= listening
+            observed.listening |= listening
             for socket in set(map(str, temporary.glob("tfxd-run-*/beam-*/socket"))) - seen:
                 seen.add(socket)
                 visitor.visit("beam", f"unix:{socket}", str(secret))
@@ -152,13 +152,13 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
             for port in ports:
                 visitor.visit("beam", f"127.0.0.1:{port}", str(secret), users=("stranger",))
                 visitor.visit("tensorflow", port, str(secret), users=("stranger",))
-        found.code = run.wait(max(1.0, deadline - time.monotonic()))
-        found.output = (folder / "output").read_text()
-        found.names = names.read_text()
-        for path in (path for path in found.root.rglob("*") if path.is_file()):
+        observed.code = run.wait(max(1.0, deadline - time.monotonic()))
+        observed.output = (folder / "output").read_text()
+        observed.names = names.read_text()
+        for path in (path for path in observed.root.rglob("*") if path.is_file()):
             answer = visitor.ask("stranger", "read", str(path))
-            found.readable[str(path.relative_to(found.root))] = answer != "PermissionError"
-        yield found
+            observed.readable[str(path.relative_to(observed.root))] = answer != "PermissionError"
+        yield observed
     finally:
         run.kill()
         run.wait()

@@ -28,7 +28,7 @@ CELLS = {
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Nodes that do not depend on the strategy come from the cache after one run."""
+    """Nodes independent of the strategy come from the cache after the first run."""
     return tmp_path_factory.mktemp("runs")
 
 
@@ -44,7 +44,7 @@ def test_every_strategy_has_its_cells():
 
 @pytest.mark.parametrize("strategy", CELLS)
 def test_digits(command, request, root, strategy):
-    """The pipeline's threshold is 0.95 on held-out digits; below, a run exits with 3."""
+    """The pipeline's threshold is 0.95 on held-out digits; below, it exits with 3."""
     # With parameter servers, workers read their own shards independently: the examples
     # of a slow worker come late.
     more = ("epochs=40",) if strategy_table.STRATEGIES[strategy].parameter_servers else ()

@@ -70,12 +70,12 @@ class Cloud:
         return self.image / "vertex.yaml"
 
     def submitted(self, compiled: Path, **arguments: Any) -> tuple[Document, str]:
-        """Submits a pipeline with the SDK; returns the service's document and the id."""
+        """Submits a pipeline; returns the service's document and its job's id."""
         target = loader.load(self.file).targets.vertex
         assert target is not None
-        asked = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
+        run = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
         with self.api.connected():
-            name = vertex_client.Pipelines(target).submit(asked).id
+            name = vertex_client.Pipelines(target).submit(run).id
         return json_format.MessageToDict(types.PipelineJob.pb(self.api.get(name))), name.rpartition("/")[2]
 
     @property
@@ -90,7 +90,7 @@ class Cloud:
 
     def phases(self, job: types.CustomJob, replica: str) -> list[str]:
         """Returns the phases of a training process, from all of its starts."""
-        return [told["phase"] for told in self.said(job, replica)]
+        return [report["phase"] for report in self.said(job, replica)]
 
     def left(self) -> list[str]:
         """Returns the command lines of the processes of this project."""
@@ -114,16 +114,16 @@ def cloud(tmp_path, command) -> Iterator[Cloud]:
         connected = {"Trainer": [api.url, api.project, api.location]}
         places = {BUCKET: f"file://{bucket}"}
         pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected)
-        made = Cloud(tmp_path, bucket, image, api, pipelines, command)
-        pipelines.on_start = lambda task, process: made.steps.append(process.pid)
-        yield made
+        project = Cloud(tmp_path, bucket, image, api, pipelines, command)
+        pipelines.on_start = lambda task, process: project.steps.append(process.pid)
+        yield project
 
 
-def asked_for(document: Document, **values: int | str) -> Document:
+def with_parameters(document: Document, **values: int | str) -> Document:
     """Returns the document with other values of its parameters."""
     config = document["runtimeConfig"]
-    given = {name: {"stringValue" if isinstance(value, str) else "intValue": value} for name, value in values.items()}
-    return {**document, "runtimeConfig": {**config, "parameters": {**config["parameters"], **given}}}
+    changed = {name: {"stringValue" if isinstance(value, str) else "intValue": value} for name, value in values.items()}
+    return {**document, "runtimeConfig": {**config, "parameters": {**config["parameters"], **changed}}}
 
 
 def model(run: Run) -> Document:
@@ -145,13 +145,13 @@ def kill_replica(cloud: Cloud, number: int, replica: str, step: int) -> None:
     """Kills a replica of a job after a training step."""
     wait_until(lambda: len(cloud.jobs) > number, START_SECONDS)
     job = cloud.jobs[number]
-    wait_until(lambda: any(told["step"] > step for told in cloud.said(job, replica)), START_SECONDS)
+    wait_until(lambda: any(report["step"] > step for report in cloud.said(job, replica)), START_SECONDS)
     os.kill(cloud.api.pids(job.name)[replica], signal.SIGKILL)
 
 
 def test_digits_on_worker_pools_of_a_custom_job(cloud):
-    asked = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1", "accelerator_type=cpu")
-    compiled = cloud.compiled("digits", *asked)
+    parameters = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1", "accelerator_type=cpu")
+    compiled = cloud.compiled("digits", *parameters)
     document, job_id = cloud.submitted(compiled, epochs=12)
     assert document["pipelineSpec"] == json.loads(compiled.read_text())["pipelineSpec"]
     assert document["serviceAccount"] == "trainer@example-project.iam.gserviceaccount.com"
@@ -159,16 +159,22 @@ def test_digits_on_worker_pools_of_a_custom_job(cloud):
     check_first(cloud, first)
 
     # Two other trainings with the same data, each of which loses a process.
-    asked = {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1, "num_evaluators": 0, "epochs": 3}
+    parameters = {
+        "strategy": "parameter_server",
+        "num_workers": 1,
+        "num_parameter_servers": 1,
+        "num_evaluators": 0,
+        "epochs": 3,
+    }
     with ThreadPoolExecutor(1) as fate:
         struck = fate.submit(kill_step, cloud, 1)
-        second = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-2", first, {"Trainer"})
+        second = cloud.pipelines.run(with_parameters(document, **parameters), f"{job_id}-2", first, {"Trainer"})
         struck.result()
     check_second(cloud, second)
-    asked = {"num_evaluators": 0, "epochs": 20, "save_checkpoints_steps": 20, "heartbeat_timeout_secs": 5}
+    parameters = {"num_evaluators": 0, "epochs": 20, "save_checkpoints_steps": 20, "heartbeat_timeout_secs": 5}
     with ThreadPoolExecutor(1) as fate:
         struck = fate.submit(kill_replica, cloud, 2, "workerpool1-0", 60)
-        third = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-3", first, {"Trainer"})
+        third = cloud.pipelines.run(with_parameters(document, **parameters), f"{job_id}-3", first, {"Trainer"})
         struck.result()
     assert model(third)["train_steps"] * 12 == model(first)["train_steps"] * 20
     check_third(cloud)
@@ -225,7 +231,9 @@ def check_third(cloud: Cloud) -> None:
     """Checks a training whose worker was killed and restarted by the service."""
     job = cloud.jobs[2]
     assert cloud.phases(job, "workerpool1-0").count("start") > 1
-    steps = [told["step"] for told in cloud.said(job, "workerpool0-0") if told["message"].startswith("continues after")]
+    steps = [
+        report["step"] for report in cloud.said(job, "workerpool0-0") if report["message"].startswith("continues after")
+    ]
     assert steps, cloud.api.printed(job.name)
     assert min(steps) >= 40, "it has lost what came after the last save, and no more"
     assert cloud.jobs[-1].state.name == "JOB_STATE_SUCCEEDED"

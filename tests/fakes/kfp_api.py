@@ -277,8 +277,8 @@ class KfpApi:
                     return self._upload_version(query, _uploaded_file(headers, body))
                 case "GET", ["pipelines", pipeline_id, "versions"]:
                     self._pipeline(pipeline_id)
-                    found = [_version(key, *known) for key, known in self._versions.items() if known[0] == pipeline_id]
-                    return {"pipeline_versions": found, "total_size": len(found)}
+                    versions = [_version(key, *known) for key, known in self._versions.items() if known[0] == pipeline_id]
+                    return {"pipeline_versions": versions, "total_size": len(versions)}
                 case "GET", ["experiments"]:
                     if self.multi_user and not namespace:
                         raise ApiError(400, "An experiment cannot have an empty namespace in multi-user mode")
@@ -324,10 +324,10 @@ class KfpApi:
         return _version(version_id, pipeline_id, package)
 
     def _pipeline(self, pipeline_id: str) -> Document:
-        found = [pipeline for pipeline in self.pipelines if pipeline["pipeline_id"] == pipeline_id]
-        if not found:
+        matching = [pipeline for pipeline in self.pipelines if pipeline["pipeline_id"] == pipeline_id]
+        if not matching:
             raise ApiError(404, f"Pipeline {pipeline_id} not found", "Failed to get a pipeline")
-        return found[0]
+        return matching[0]
 
     def _create_experiment(self, body: Document) -> Document:
         name, namespace = body.get("display_name", ""), body.get("namespace", "") if self.multi_user else ""
@@ -463,7 +463,7 @@ def _fields(body: bytes, kind: Any) -> Document:
 def _listed(kind: str, documents: list[Document], namespace: str, query: dict[str, str]) -> Document:
     """Returns the documents of a namespace that match a filter; empty if none match."""
     predicates = json.loads(query.get("filter") or "{}").get("predicates", [])
-    found = [document for document in documents if document.get("namespace", "") == namespace]
+    matching = [document for document in documents if document.get("namespace", "") == namespace]
     for predicate in predicates:
         key = predicate.get("key")
         if key not in ("name", "display_name"):
@@ -471,8 +471,8 @@ def _listed(kind: str, documents: list[Document], namespace: str, query: dict[st
         if predicate.get("operation") not in _EQUALS:
             raise ApiError(400, f"invalid predicate operation: {predicate.get('operation')}")
         wanted = predicate.get("stringValue", predicate.get("string_value"))
-        found = [document for document in found if document.get(key, document["display_name"]) == wanted]
-    return {kind: found, "total_size": len(found)} if found else {}
+        matching = [document for document in matching if document.get(key, document["display_name"]) == wanted]
+    return {kind: matching, "total_size": len(matching)} if matching else {}
 
 
 def _experiment(name: str, namespace: str = "") -> Document:

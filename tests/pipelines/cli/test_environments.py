@@ -129,8 +129,8 @@ def test_run_in_strange_surroundings(public_folder):
     folder = public_folder / "a [b]*? ä\n\\"
     root = public_folder / "o ä 'x\",;:%#{}$&()~!@^=+|<>"
     temporary = public_folder / "tmp"
-    for made in (folder, root, temporary):
-        made.mkdir()
+    for new_folder in (folder, root, temporary):
+        new_folder.mkdir()
     (folder / "model.py").write_text(TRAINS)
     # The data is elsewhere, because file-based ExampleGens read its path as a pattern.
     (public_folder / "data.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
@@ -147,8 +147,8 @@ def test_run_in_strange_surroundings(public_folder):
     user = ""
     if os.geteuid() == 0:
         user = AS_NOBODY
-        for given in (folder, root, temporary):
-            os.chown(given, 12345, 12345)
+        for new_folder in (folder, root, temporary):
+            os.chown(new_folder, 12345, 12345)
     done = shell(
         folder,
         f'set -o pipefail; {user} env LC_ALL=C COLUMNS=1 $CLI run -v pipeline.yaml --root "$ROOT" <&- 2>&1 | head -1',

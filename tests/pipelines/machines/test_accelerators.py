@@ -254,7 +254,7 @@ def test_nothing_said_of_how_many_is_one_gpu_or_all_chips_of_a_machine():
 
 
 @pytest.mark.parametrize(
-    ("asked", "spec"),
+    ("arguments", "spec"),
     [
         (
             ("nvidia-tesla-a100", 8),
@@ -270,8 +270,8 @@ def test_nothing_said_of_how_many_is_one_gpu_or_all_chips_of_a_machine():
         ),
     ],
 )
-def test_machines_of_vertex_ai(asked, spec):
-    assert accelerators.make_machine_spec(*asked) == spec
+def test_machines_of_vertex_ai(arguments, spec):
+    assert accelerators.make_machine_spec(*arguments) == spec
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,11 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
     ],
 )
 def test_options(setting, arguments):
-    made = make_pipeline_args(Beam(**setting))
-    assert made == arguments
+    actual = make_pipeline_args(Beam(**setting))
+    assert actual == arguments
     # Beam drops unknown options with a warning.
-    read = PipelineOptions(made).get_all_options()
-    for word in made:
+    read = PipelineOptions(actual).get_all_options()
+    for word in actual:
         name, _, value = word[2:].removeprefix("no_").partition("=")
         assert value in (str(read[name]), "") or value in read[name], word
 

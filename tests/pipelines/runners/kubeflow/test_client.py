@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(100)
 
 
 @pytest.fixture(autouse=True)
-def nobody(tmp_path, monkeypatch) -> None:
+def no_kfp_configuration(tmp_path, monkeypatch) -> None:
     """Hides the kfp configuration of the user who runs the tests; avoids waiting."""
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
@@ -367,8 +367,8 @@ def certified(tmp_path) -> Iterator[tuple[str, Path]]:
 def test_certificate_that_is_refused(certified, monkeypatch):
     port, file = certified
     host = f"https://localhost:{port}"
-    for found in ("self.signed certificate", "hostname 'localhost' doesn't match 'kubeflow.test'"):
-        with pytest.raises(ConfigurationError, match=found) as caught:
+    for reason in ("self.signed certificate", "hostname 'localhost' doesn't match 'kubeflow.test'"):
+        with pytest.raises(ConfigurationError, match=reason) as caught:
             kubeflow_client.Pipelines(kubeflow_client.Login(host))
         message = str(caught.value)
         assert message.startswith(f"--host: the certificate of {host} is refused (")
@@ -390,7 +390,7 @@ def test_certificates_that_are_not_there(certified, tmp_path, monkeypatch):
 def test_file_that_cannot_be_used(api, tmp_path, monkeypatch):
     """Local files, not the network, are the cause: no request is sent."""
     pipelines = connect(api)
-    asked = len(api.requests)
+    num_requests = len(api.requests)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(ConfigurationError) as caught:
         submit(pipelines)
@@ -400,7 +400,7 @@ def test_file_that_cannot_be_used(api, tmp_path, monkeypatch):
     )
     assert f"{tmp_path}/none" in message
     assert "a temporary file in $TMPDIR" in message
-    assert len(api.requests) == asked
+    assert len(api.requests) == num_requests
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Fixtures that all tests share: digits as examples, a fork server, a training cluster, the command line."""
+"""Defines fixtures that all tests share.
+
+Digits as examples, fork servers, a training cluster, and the command line.
+"""
 
 import os
 import shutil
@@ -9,11 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# As in every training process: the Keras that TFX, TFT and TFMA use. Read when TensorFlow is imported.
+# As in every training process: the Keras that TFX, TFT and TFMA use. TensorFlow reads
+# it when it is imported.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-# Tests that run beside others look whether anything is left in the temporary folder: each process of theirs has its own.
+# Some tests check that nothing is left in the temporary folder, so each parallel test
+# process has its own.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
 
@@ -29,13 +34,13 @@ EXAMPLES = REPOSITORY / "examples"
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
-    """The digits that scikit-learn carries as TFRecords."""
+    """Returns scikit-learn's digits as TFRecords."""
     return write_digits(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture(scope="session")
 def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """One fork server for all trainings: TensorFlow is imported once."""
+    """Returns a fork server for all trainings, so that TensorFlow is imported once."""
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
 
     with ForkServer(tmp_path_factory.mktemp("fork-server") / "log") as server:
@@ -44,7 +49,7 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def keras_3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """One fork server for all trainings of Keras 3 models."""
+    """Returns a fork server for all trainings of Keras 3 models."""
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
 
     with ForkServer(tmp_path_factory.mktemp("fork-server") / "log", keras_version=3) as server:
@@ -53,13 +58,13 @@ def keras_3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]
 
 @pytest.fixture
 def cluster(tmp_path: Path, digits: TrainingData, fork_server: object) -> TrainingCluster:
-    """A training cluster on the digits with the example's model."""
+    """Returns a training cluster on the digits with the example's model."""
     return digits_cluster(tmp_path, digits, fork_server)
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A command line that has ended."""
+    """The result of a command line."""
 
     code: int
     output: str
@@ -67,7 +72,10 @@ class Finished:
 
 @pytest.fixture
 def command(tmp_path: Path) -> Callable[..., Finished]:
-    """Runs `tfx-distribute` in a process of its own, from a folder outside the repository; it leaves no temporary file."""
+    """Returns a function that runs `tfx-distribute` in a new process.
+
+    It runs in a folder outside the repository, and fails if a temporary file is left.
+    """
 
     def run(*arguments: str | Path, timeout: float = 280) -> Finished:
         with tempfile.TemporaryDirectory(prefix="command-") as temporary:
@@ -88,14 +96,14 @@ def command(tmp_path: Path) -> Callable[..., Finished]:
 
 
 def pytest_unconfigure() -> None:
-    """Removes the temporary folder of a process of tests."""
+    """Removes the temporary folder of a test process."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--write-expected`: has expected documents written anew, to be read before they are committed."""
-    parser.addoption("--write-expected", action="store_true", help="write tests/expected anew")
+    """Adds `--write-expected`, which rewrites expected documents for review."""
+    parser.addoption("--write-expected", action="store_true", help="rewrite tests/expected")
 
 
 class _NoAliases(yaml.SafeDumper):
@@ -105,7 +113,7 @@ class _NoAliases(yaml.SafeDumper):
 
 @pytest.fixture
 def expected(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
-    """Compares a document with the file of that name in tests/expected, whole."""
+    """Returns a function that compares a document with a file in tests/expected."""
 
     def compare(name: str, document: object) -> None:
         path = REPOSITORY / "tests" / "expected" / f"{name}.yaml"

@@ -1,11 +1,12 @@
-"""Strikes trainings at random, one after the other, and shows what came of each.
+"""Injects random faults into trainings, one after the other, and shows the results.
 
     python tests/soak.py [--faults N] [--seed N]
 
-Each is a real cluster on the digits that saves every ten training steps: one process, or all, is killed, stopped as a hung
-one is, or told to leave, while it trains or in the middle of a save. Ends with 1 if one of them did not end as the same
-training ends undisturbed: so many steps, one model, no process and no temporary file left, and no more training steps lost
-than lie between two saves.
+Each training is a real cluster on the digits that saves every ten training steps. One
+process, or all, is killed, stopped as if it hung, or asked to leave, while it trains or
+in the middle of a save. Exits with 1 if a training did not end like an undisturbed one:
+all steps, one model, no process and no temporary file left, and no more training steps
+lost than there are between two saves.
 """
 
 import argparse
@@ -35,16 +36,16 @@ TASKS = {
     "multi_worker_mirrored": ["chief-0", "worker-0", "all"],
     "parameter_server": ["chief-0", "worker-0", "worker-1", "ps-0", "all"],
 }
-OUTSIDE = {"worker-0": [1], "worker-1": [2], "ps-0": [3], "all": None}  # struck by their launcher's side
+OUTSIDE = {"worker-0": [1], "worker-1": [2], "ps-0": [3], "all": None}  # the launcher injects these faults
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=30, help="trainings that are struck")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6, help="of what strikes where and when")
-    given = parser.parse_args()
-    choose = random.Random(given.seed)  # noqa: S311 (no secret)
-    print(f"{given.faults} faults, seed {given.seed}\n")
+    options = parser.parse_args()
+    choose = random.Random(options.seed)  # noqa: S311 (no secret)
+    print(f"{options.faults} faults, seed {options.seed}\n")
     print(
         f"{'strategy':22} {'process':<12} {'fault':<9} {'step':>5} {'went on after':>14} {'lost':>5} {'seconds':>8}  "
         "outcome",
@@ -57,18 +58,18 @@ def main() -> int:
         ForkServer(Path(folder) / "log") as server,
     ):
         digits = write_digits(Path(folder))
-        for number in range(given.faults):
-            own = Path(folder) / str(number)
-            own.mkdir()
-            failed += not _strike(can_be_struck(digits_cluster(own, digits, server)), choose)
-            shutil.rmtree(own)
-    print(f"\n{given.faults - failed} of {given.faults} ended as if nothing had been")
+        for number in range(options.faults):
+            training_folder = Path(folder) / str(number)
+            training_folder.mkdir()
+            failed += not _strike(can_be_struck(digits_cluster(training_folder, digits, server)), choose)
+            shutil.rmtree(training_folder)
+    print(f"\n{options.faults - failed} of {options.faults} ended as if undisturbed")
     return 1 if failed else 0
 
 
 @contextlib.contextmanager
 def _temporary_folder(folder: Path) -> Iterator[None]:
-    """Whatever training leaves behind lies in a folder that nobody else writes to."""
+    """Gives each training its own temporary folder, to find files that it leaves."""
     folder.mkdir()
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     yield
@@ -86,7 +87,7 @@ def _strike(cluster, choose: random.Random) -> bool:
     began, wrong, on_progress, hparams = time.monotonic(), [], None, None
     if task == "all" or (strategy == "parameter_server" and task != "chief-0"):
         on_progress, in_save = Strike(cluster, KINDS[kind], step, OUTSIDE[task]), False
-        hparams = fault(cluster, "mistake", "nobody", fault_step=0)  # has it go step by step
+        hparams = fault(cluster, "mistake", "nobody", fault_step=0)  # makes it train step by step
     else:
         hparams = fault(cluster, kind, task, **({"fault_save": step // EVERY + 1} if in_save else {"fault_step": step}))
     try:

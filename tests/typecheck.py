@@ -1,6 +1,7 @@
-"""Runs mypy on the three floors under the import name that they are installed with.
+"""Runs mypy on the three top-level packages under their installed import name.
 
-The folders are mapped to `tfx_distribute.*` at installation, which mypy does not follow; links do the same for it.
+Installation maps the folders to `tfx_distribute.*`, which mypy does not follow, so this
+makes a folder of links instead.
 """
 
 import subprocess
@@ -12,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Returns mypy's exit code."""
+    """Runs mypy and returns its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "tfx_distribute"
         package.mkdir()

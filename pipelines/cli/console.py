@@ -1,4 +1,4 @@
-"""What a person sees of a run: nodes as they finish, a line that lives while training, results."""
+"""Shows a run on a terminal: finished nodes, training progress and results."""
 
 import io
 import os
@@ -22,37 +22,43 @@ from tfx_distribute.trainer_module.lifecycle.progress import Progress
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 
-PLAIN_SECONDS = 5.0  # between two training lines where the output is no terminal
+PLAIN_SECONDS = 5.0  # between two training lines if the output is not a terminal
 
 
 @contextmanager
-def output_to(log: Path, verbose: bool) -> Iterator[Console]:
-    """Sends whatever is printed in this process, by C++ code too, to a file; a person gets a console of their own.
+def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
+    """Redirects this process's output to a file, and yields a console for the user.
+
+    Output of C++ code is redirected, too.
 
     Args:
       log: The file.
-      verbose: Whether the person sees the log too.
+      verbose: Whether the user sees the log, too.
+
+    Yields:
+      A console that writes to the original standard output.
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    shown = io.TextIOWrapper(io.BufferedWriter(_Display(os.dup(kept[0]), "w")), encoding="utf-8", errors="backslashreplace")
-    console = Console(file=shown, highlight=False, soft_wrap=True)
+    original_stdout, original_stderr = os.dup(1), os.dup(2)
+    log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    display = io.BufferedWriter(_Display(os.dup(original_stdout), "w"))
+    stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
+    console = Console(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
     try:
-        os.dup2(file, 1)
-        os.dup2(file, 2)
+        os.dup2(log_descriptor, 1)
+        os.dup2(log_descriptor, 2)
         if verbose:
             follower.start()
         yield console
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
-        for descriptor in (*kept, file):
+        os.dup2(original_stdout, 1)
+        os.dup2(original_stderr, 2)
+        for descriptor in (original_stdout, original_stderr, log_descriptor):
             os.close(descriptor)
         stop.set()
         if verbose:
@@ -60,39 +66,45 @@ def output_to(log: Path, verbose: bool) -> Iterator[Console]:
 
 
 class _Display(io.FileIO):
-    """Standard output of a run, which goes on when its reader has left or its disk is full."""
+    """Standard output that ignores errors.
+
+    The run continues when the reader has left or the disk is full.
+    """
 
     def write(self, text: Any) -> int:
         try:
-            return super().write(text) or len(text)  # None if the reader of a non-blocking pipe is slow
+            return super().write(text) or len(text)  # write() returns None for a full non-blocking pipe
         except OSError:
             return len(text)
 
 
 def _follow(log: Path, console: Console, stop: threading.Event) -> None:
     with log.open(encoding="utf-8", errors="replace") as file:
-        last = False
-        while not last:
-            last = stop.wait(0.2)
-            _print_new(file, console)
+        stopped = False
+        while not stopped:
+            stopped = stop.wait(0.2)
+            _print_new_text(file, console)
 
 
-def _print_new(file: IO[str], console: Console) -> None:
+def _print_new_text(file: IO[str], console: Console) -> None:
     text = file.read()
     if text:
         console.print(Text(text.rstrip("\n"), style="dim"))
 
 
 class RunView:
-    """Shows a run on a console: a line for each node that is done, and one that lives below them."""
+    """Shows a run on a console: a line for each finished node, and a live line below.
+
+    On an output that is not a terminal, training lines are printed every
+    `PLAIN_SECONDS` seconds instead.
+    """
 
     def __init__(self, console: Console):
         self._console = console
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._node = ""
-        self._began = 0.0
         self._tasks: dict[ClusterTask, Progress] = {}
-        self._printed = 0.0
+        self._last_printed = 0.0
 
     def __enter__(self) -> "RunView":
         if self._live:
@@ -104,35 +116,36 @@ class RunView:
             self._live.stop()
 
     def node_started(self, node: str) -> None:
-        """A node begins."""
-        self._node, self._began = node, time.monotonic()
+        """Shows that a node has started."""
+        self._node = node
         self._tasks.clear()
         self._show()
 
     def node_ended(self, node: str, seconds: float, cached: bool) -> None:
-        """A node is done."""
-        took = Text("cached", "cyan") if cached else Text(f"{seconds:.1f} s")
-        self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<24}", took))
+        """Prints the line of a finished node."""
+        duration = Text("cached", "cyan") if cached else Text(f"{seconds:.1f} s")
+        self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<24}", duration))
         self._node = ""
         self._show()
 
     def node_failed(self, node: str) -> None:
-        """A node failed."""
+        """Prints the line of a failed node."""
         self._console.print(Text.assemble(("  ✗ ", "red"), f"{node:<24}", ("failed", "red")))
 
-    def training(self, task: ClusterTask, progress: Progress) -> None:
-        """A training process reports."""
-        before = self._tasks.get(task)
-        if before and not progress.metrics:
-            progress = Progress(**{**vars(progress), "metrics": before.metrics})
+    def training_progressed(self, task: ClusterTask, progress: Progress) -> None:
+        """Shows the progress of a training process."""
+        previous = self._tasks.get(task)
+        if previous and not progress.metrics:
+            progress = Progress(**{**vars(progress), "metrics": previous.metrics})
         self._tasks[task] = progress
         if progress.message and task == CHIEF_TASK:
             self._console.print(Text(f"    {progress.message}"))
         self._show()
         now = time.monotonic()
-        if not self._live and task == CHIEF_TASK and now - self._printed >= PLAIN_SECONDS and progress.phase == "train":
-            self._printed = now
-            self._console.print(Text(f"    {training_line(self._tasks)}"))
+        is_due = now - self._last_printed >= PLAIN_SECONDS
+        if not self._live and task == CHIEF_TASK and is_due and progress.phase == "train":
+            self._last_printed = now
+            self._console.print(Text(f"    {format_training_line(self._tasks)}"))
 
     def _show(self) -> None:
         if not self._live:
@@ -140,12 +153,20 @@ class RunView:
         if not self._node:
             self._live.update("")
             return
-        line = training_line(self._tasks) if self._tasks else ""
+        line = format_training_line(self._tasks) if self._tasks else ""
         self._live.update(Spinner("dots", Text(f"{self._node:<24}{line}")))
 
 
-def training_line(tasks: dict[ClusterTask, Progress]) -> str:
-    """One line for a cluster that trains: step, loss, examples per second, and where each process is."""
+def format_training_line(tasks: dict[ClusterTask, Progress]) -> str:
+    """Formats a cluster's progress as one line.
+
+    ```text
+    step 30/440  loss 0.2500  1,234 examples/s  chief: 30 worker 0: 28
+    ```
+
+    Args:
+      tasks: Last progress of each training process.
+    """
     chief = tasks.get(CHIEF_TASK) or next(iter(tasks.values()))
     if chief.phase == "start":
         return "starting " + ", ".join(map(str, tasks))
@@ -158,26 +179,26 @@ def training_line(tasks: dict[ClusterTask, Progress]) -> str:
     if rate:
         parts.append(f"{rate:,.0f} examples/s")
     if len(tasks) > 1:
-        parts.append(" ".join(f"{task}: {_place(progress)}" for task, progress in tasks.items()))
+        parts.append(" ".join(f"{task}: {_format_position(progress)}" for task, progress in tasks.items()))
     return "  ".join(parts)
 
 
-def _place(progress: Progress) -> str:
-    """Where one process is: which step it has taken, if it takes any."""
+def _format_position(progress: Progress) -> str:
+    """Formats how far a process is: its step, or its epoch if it evaluates."""
     if progress.phase == "serve":
         return "serves"
     return f"epoch {progress.step}" if progress.phase == "evaluate" else str(progress.step)
 
 
-def header(spec: PipelineSpec) -> Text:
-    """The line above a run."""
+def format_header(spec: PipelineSpec) -> Text:
+    """Formats the line above a run: the pipeline's name, strategy and workers."""
     parameters = spec.trainer.parameters
     workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
     return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
 
 
-def summary(result: "RunResult") -> Text:
-    """What came of a run: how it trained, metrics against thresholds, where the model is."""
+def format_summary(result: "RunResult") -> Text:
+    """Formats a run's result: training, metrics and thresholds, place of the model."""
     rows: list[tuple[str, Text | str]] = []
     training = result.training
     if "strategy" in training:
@@ -186,10 +207,12 @@ def summary(result: "RunResult") -> Text:
         steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
         replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
         rows.append(("trained", f"{training['strategy']}, {replicas}{size}{steps}"))
-    values = [f"{found.value:.6g}" for found in result.metrics]
-    column = max(map(len, values), default=0) + 2
-    for found, value in zip(result.metrics, values, strict=True):
-        rows.append((found.name, Text.assemble(f"{value:<{column}}", _thresholds(found.metric), _verdict(found))))
+    values = [f"{metric_result.value:.6g}" for metric_result in result.metrics]
+    column_width = max(map(len, values), default=0) + 2
+    for metric_result, value in zip(result.metrics, values, strict=True):
+        thresholds = _format_thresholds(metric_result.metric)
+        cells = Text.assemble(f"{value:<{column_width}}", thresholds, _format_verdict(metric_result))
+        rows.append((metric_result.name, cells))
     if result.unusable_baseline:
         rows.append(
             ("baseline", f"not compared with the latest blessed model: its {result.unusable_baseline} is not finite")
@@ -204,23 +227,23 @@ def summary(result: "RunResult") -> Text:
     return Text("\n").join(Text.assemble(f"{name:<{width}}", value) for name, value in rows)
 
 
-def _verdict(found: "MetricResult") -> Text:
-    if not found.metric.has_threshold:
+def _format_verdict(result: "MetricResult") -> Text:
+    if not result.metric.has_threshold:
         return Text()
-    if not found.failed_on:
+    if not result.failed_on:
         return Text("met", "green")
-    if "" in found.not_finite_on:
+    if "" in result.not_finite_on:  # the empty string stands for all examples
         return Text("not met: the value is not finite", "red")
-    slices = [where for where in found.failed_on if where]
+    slices = [name for name in result.failed_on if name]
     if not slices:
         return Text("not met", "red")
-    some = ", ".join(slices[:3]) + (", ..." if len(slices) > 3 else "")
-    where = f"{len(slices)} slice{'s' if len(slices) > 1 else ''} ({some})"
-    reason = f"; not finite on {len(found.not_finite_on)} of them" if found.not_finite_on else ""
-    return Text((f"not met, also on {where}" if "" in found.failed_on else f"not met on {where}") + reason, "red")
+    shown = ", ".join(slices[:3]) + (", ..." if len(slices) > 3 else "")
+    where = f"{len(slices)} slice{'s' if len(slices) > 1 else ''} ({shown})"
+    reason = f"; not finite on {len(result.not_finite_on)} of them" if result.not_finite_on else ""
+    return Text((f"not met, also on {where}" if "" in result.failed_on else f"not met on {where}") + reason, "red")
 
 
-def _thresholds(metric: Metric) -> str:
+def _format_thresholds(metric: Metric) -> str:
     parts = []
     if metric.lower_bound is not None:
         parts.append(f">= {metric.lower_bound:g}")

@@ -106,8 +106,8 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
         places.create()
     except ConfigurationError as error:
         refuse(str(error))
-    with console_lib.output_to(places.log, verbose) as console:
-        console.print(console_lib.header(spec))
+    with console_lib.redirect_output(places.log, verbose) as console:
+        console.print(console_lib.format_header(spec))
         code = FAILED
         try:
             code = _run(spec, module, places, console, enable_cache=not no_cache)
@@ -143,13 +143,13 @@ def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: 
                     view.node_ended(event.node, event.seconds, event.cached)
 
             try:
-                result = local_runner.run(spec, module, places, server, enable_cache, on_node, view.training)
+                result = local_runner.run(spec, module, places, server, enable_cache, on_node, view.training_progressed)
             except local_runner.NodeError as error:
                 view.node_failed(error.node)
                 message = node_errors.explain(error.__cause__ or error, module.file.parent)
                 console.print(message, markup=False, style="red")
                 return FAILED
-        console.print(console_lib.summary(result))
+        console.print(console_lib.format_summary(result))
         return NOT_BLESSED if result.blessed is False else 0
 
 

@@ -1,4 +1,4 @@
-"""A node's exception -> the few lines that a person needs."""
+"""Explains an exception of a pipeline node in a few lines."""
 
 import traceback
 from collections.abc import Iterator
@@ -11,30 +11,33 @@ MAX_LINES = 12
 
 
 def explain(error: BaseException, module_folder: Path) -> str:
-    """What failed, and where in the user's own code if it was there.
+    """Returns the first error of a chain, and its line in the user's code, if any.
 
     Args:
-      error: What a node raised.
+      error: Exception that a node raised.
       module_folder: Folder of the user's module.
 
     Returns:
-      A few lines; messages that were written for people are given as they are.
+      At most about `MAX_LINES` lines. The message of a `TfxDistributeError` is returned
+      unchanged.
     """
-    chain = list(_chain(error))
+    chain = list(_follow_chain(error))
     for link in chain:
         if isinstance(link, TfxDistributeError):
             return str(link)
     root = chain[-1]
     lines = [user_exit.describe(root) if isinstance(root, SystemExit) else f"{type(root).__name__}: {root}".strip()]
-    own = [frame for frame in traceback.extract_tb(root.__traceback__) if Path(frame.filename).parent == module_folder]
-    if own:
-        lines += [f"  at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}", f"    {own[-1].line}"]
-    shown = "\n".join(lines).splitlines()
-    return "\n".join(shown[:MAX_LINES] + ["  ..."] * (len(shown) > MAX_LINES))
+    frames = traceback.extract_tb(root.__traceback__)
+    user_frames = [frame for frame in frames if Path(frame.filename).parent == module_folder]
+    if user_frames:
+        frame = user_frames[-1]
+        lines += [f"  at {frame.filename}, line {frame.lineno}, in {frame.name}", f"    {frame.line}"]
+    lines = "\n".join(lines).splitlines()
+    return "\n".join(lines[:MAX_LINES] + ["  ..."] * (len(lines) > MAX_LINES))
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those that led to it; the last is the first that happened."""
+def _follow_chain(error: BaseException) -> Iterator[BaseException]:
+    """Yields an exception and those that led to it; the earliest comes last."""
     link: BaseException | None = error
     while link is not None:
         yield link

@@ -159,20 +159,21 @@ def _to_kubeflow(
         options["existing_token"],
     )
     installation = kubeflow_client.Pipelines(login)
-    submitted = installation.submit(
-        spec.name,
-        package,
-        arguments,
-        target.pipeline_root,
-        target.experiment,
-        options["run_name"],
-        target.service_account,
+    run = kubeflow_client.Run(
+        name=spec.name,
+        document=package,
+        pipeline_root=target.pipeline_root,
+        arguments=arguments,
+        display_name=options["run_name"],
+        experiment=target.experiment,
+        service_account=target.service_account,
     )
+    submitted = installation.submit(run)
     click.echo(f"run      {submitted.address}")
     if not wait:
         return True
-    state = installation.wait(submitted.run_id, click.echo)
-    click.echo(f"ended    {state.lower()}")
+    state = installation.wait(submitted.id, click.echo)
+    click.echo(f"ended    {state}")
     return state in kubeflow_client.SUCCESS_STATES
 
 
@@ -202,9 +203,9 @@ def _to_vertex(
     click.echo(f"run      {submitted.address}")
     if not wait:
         return True
-    state = pipelines.wait(submitted.name, click.echo)
+    state = pipelines.wait(submitted.id, click.echo)
     click.echo(f"ended    {state}")
-    return state == vertex_client.SUCCESS_STATE
+    return state in vertex_client.SUCCESS_STATES
 
 
 def _labels(given: tuple[str, ...]) -> dict[str, str]:
@@ -223,7 +224,7 @@ def manifests(namespace: str, service_account: str) -> None:
     """Prints what the Trainer's step has to be allowed, for `kubectl apply -f -`: a Role and its RoleBinding."""
     from tfx_distribute.pipelines.runners.kubeflow import rbac
 
-    click.echo(rbac.as_yaml(namespace, service_account), nl=False)
+    click.echo(rbac.make_manifests_yaml(namespace, service_account), nl=False)
 
 
 def _arguments(spec: "PipelineSpec", given: tuple[str, ...]) -> dict[str, Any]:
@@ -232,7 +233,7 @@ def _arguments(spec: "PipelineSpec", given: tuple[str, ...]) -> dict[str, Any]:
     from tfx_distribute.pipelines.spec import loader
 
     names = {name if name not in spec.trainer.hparams else "hparams" for name in loader.parse_parameters(given)}
-    return {name: value for name, value in tfx_pipeline.parameter_values(spec).items() if name in names}
+    return {name: value for name, value in tfx_pipeline.get_parameter_values(spec).items() if name in names}
 
 
 def _compiled(

@@ -1,4 +1,7 @@
-"""Makes a command a good citizen of its shell: closed, full and broken streams, interrupts, limits of the process."""
+"""Handles the state in which a shell starts or leaves a command.
+
+Covers closed, full and broken streams, interrupts and limits of the process.
+"""
 
 import contextlib
 import errno
@@ -14,22 +17,22 @@ import click
 
 from tfx_distribute.pipelines.cli.options import BROKEN_PIPE, INTERRUPTED, refuse
 
-MIN_OPEN_FILES = 256  # TFX, Beam and a small cluster have about a hundred
+MIN_OPEN_FILES = 256  # TFX, Beam and a small cluster open about a hundred
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
 class Group(click.Group):
-    """A group of commands that end with one message and an exit code, whatever state the shell left the process in."""
+    """A group of commands that always end with one message and an exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a command with standard streams that are open and take any text, and with a home folder."""
+        """Runs a command with a home folder and open streams that accept any text."""
         open_streams()
         ensure_home()
         return super().main(*args, **kwargs)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Reads the options of the group."""
+        """Parses the options of the group."""
         with _explaining_errors():
             return super().make_context(*args, **kwargs)
 
@@ -56,9 +59,10 @@ def _explaining_errors() -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Opens standard streams that the shell has closed, as /dev/null, and has them print any text in any encoding.
+    """Opens closed standard streams as /dev/null, and makes all accept any text.
 
-    Otherwise the next file that is opened would get the descriptor, and what is printed would go into it.
+    Otherwise the next opened file would get the stream's descriptor, and receive
+    whatever is printed. Characters that an encoding lacks are printed as escapes.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -78,7 +82,10 @@ def open_streams() -> None:
 
 
 def ensure_home() -> None:
-    """Sets HOME to / for a user without a home folder, as Docker does; packages that TFX imports fail without one."""
+    """Sets HOME to / for a user without a home folder, as Docker does.
+
+    Packages that TFX imports fail without a home folder.
+    """
     try:
         Path.home()
     except RuntimeError:
@@ -86,9 +93,9 @@ def ensure_home() -> None:
 
 
 def check_limits() -> None:
-    """Checks that this process can run a pipeline: it has a working folder, and may open enough files.
+    """Checks that this process has a working folder and may open enough files.
 
-    The limit of open files is raised where that is allowed; otherwise the program ends.
+    Raises the limit of open files if that is allowed; otherwise ends the program.
     """
     try:
         os.getcwd()
@@ -102,7 +109,7 @@ def check_limits() -> None:
 
 
 def _discard_output() -> None:
-    """Sends what is left to print to /dev/null; Python would fail to print it once more when it exits."""
+    """Discards buffered output, which Python would fail to print again at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

@@ -1,9 +1,11 @@
-"""What each accelerator is called on Kubernetes, GKE and Vertex AI. Plain data: importing this imports no TensorFlow or SDK.
+"""Lists accelerators and their names on Kubernetes, GKE and Vertex AI.
 
-A pipeline file names an accelerator as GKE labels its nodes. Nothing else lists accelerators: a new one gets a row here.
+Plain data: importing this module imports neither TensorFlow nor an SDK. A pipeline file
+names an accelerator by the value of GKE's node label. This is the only list of
+accelerators: a new one gets a row here.
 
-`check` takes what a person wrote and refuses what cannot be had. The functions below it turn what it took into what a
-platform is asked for; they check no more than what only they know.
+`check` validates the user's settings. The functions below it take settings that `check`
+accepts and make a platform's request of them; they check only what `check` cannot know.
 """
 
 import difflib
@@ -17,11 +19,13 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 Cluster = Literal["kubernetes", "gke"]
 Platform = Literal["kubernetes", "gke", "vertex"]
 PLATFORMS: tuple[Platform, ...] = ("kubernetes", "gke", "vertex")
-"""Any cluster with NVIDIA's device plugin and GPU feature discovery; Google Kubernetes Engine; Vertex AI."""
+"""Any cluster with NVIDIA's device plugin and GPU feature discovery; Google Kubernetes
+Engine; Vertex AI."""
 
 GPU_RESOURCE, TPU_RESOURCE = "nvidia.com/gpu", "google.com/tpu"
 PRODUCT = "nvidia.com/gpu.product"
-"""Label that GPU feature discovery gives a node: the driver's name for its GPUs, with dashes for spaces."""
+"""Node label set by GPU feature discovery: the driver's name for the GPUs, with dashes
+for spaces."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,18 @@ class Accelerator:
     """One row of the table of accelerators.
 
     Attributes:
-      name: What a pipeline file calls it: the value of GKE's label.
+      name: Name in a pipeline file: the value of GKE's label.
       kind: `gpu` or `tpu`.
-      products: Values of the label `nvidia.com/gpu.product` that are it; empty where only Google has it.
-      vertex_type: Vertex AI's `accelerator_type`; empty where its machine type says it all.
-      vertex_units: What Vertex AI counts for one device: of a TPU v3 it counts the cores, two to a chip.
-      machines: Devices of one of Google's machines -> machine types of Vertex AI; empty where Vertex AI does not sell it.
-      topologies: Of a TPU: topology, as chips along each dimension -> chips that each of its machines has, the usual first.
+      products: Values of the label `nvidia.com/gpu.product` for this accelerator; empty
+        if only Google has it.
+      vertex_type: Vertex AI's `accelerator_type`; empty if the machine type determines
+        it.
+      vertex_units: Units that Vertex AI counts per device: of a TPU v3, it counts the
+        cores, two per chip.
+      machines: Devices in one of Google's machines -> machine types of Vertex AI; empty
+        if Vertex AI does not offer the accelerator.
+      topologies: For a TPU: topology, as chips along each dimension -> possible numbers
+        of chips per machine, the usual one first.
     """
 
     name: str
@@ -48,34 +57,34 @@ class Accelerator:
 
     @property
     def platforms(self) -> tuple[Platform, ...]:
-        """Where it can be had."""
-        there = {"kubernetes": bool(self.products), "gke": True, "vertex": bool(self.machines)}
-        return tuple(platform for platform in PLATFORMS if there[platform])
+        """Platforms that offer the accelerator."""
+        offered = {"kubernetes": bool(self.products), "gke": True, "vertex": bool(self.machines)}
+        return tuple(platform for platform in PLATFORMS if offered[platform])
 
-    def counts(self, platform: Platform) -> tuple[int, ...]:
-        """How many GPUs may be asked for; empty where any number may be.
+    def list_counts(self, platform: Platform) -> tuple[int, ...]:
+        """Returns the numbers of GPUs per machine that may be requested; empty for any.
 
-        Vertex AI hands out whole machines. A Pod may also have an even share of a machine of GKE's. What machines other
-        clusters have is not known here.
+        Vertex AI provides whole machines. On GKE, a Pod may also use an even share of a
+        machine. The machines of other clusters are unknown.
         """
         if platform == "kubernetes":
             return ()
         if platform == "vertex":
             return tuple(self.machines)
-        most = max(self.machines)
-        return tuple(count for count in range(1, most + 1) if any(whole % count == 0 for whole in self.machines))
+        max_count = max(self.machines)
+        return tuple(count for count in range(1, max_count + 1) if any(whole % count == 0 for whole in self.machines))
 
 
-def _n1(vcpus: Mapping[int, int]) -> dict[int, tuple[str, ...]]:
-    """Machine types of the N1 series, which GPUs are attached to.
+def _list_n1_machines(max_vcpus: Mapping[int, int]) -> dict[int, tuple[str, ...]]:
+    """Returns the machine types of the N1 series, which GPUs are attached to.
 
     Args:
-      vcpus: GPUs -> virtual CPUs that a machine with that many may have.
+      max_vcpus: Number of GPUs -> most virtual CPUs of a machine with that many.
     """
     sizes = {"standard": (4, 8, 16, 32, 64, 96), "highmem": (2, 4, 8, 16, 32, 64, 96), "highcpu": (16, 32, 64, 96)}
     return {
-        count: tuple(f"n1-{series}-{size}" for series, row in sizes.items() for size in row if size <= most)
-        for count, most in vcpus.items()
+        count: tuple(f"n1-{series}-{size}" for series, row in sizes.items() for size in row if size <= limit)
+        for count, limit in max_vcpus.items()
     }
 
 
@@ -83,14 +92,16 @@ _V5E_4 = ("4x4", "4x8", "8x8", "8x16", "16x16")
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
 
 # Sources, read in 2026:
-# - kubernetes: internal/lm/resource.go of https://github.com/NVIDIA/k8s-device-plugin makes the label. A GPU that several
-#   Pods share, or a part of one, has another value there, and is not meant here.
+# - kubernetes: internal/lm/resource.go of https://github.com/NVIDIA/k8s-device-plugin
+#   makes the label. A GPU that several Pods share, or a part of a GPU, has another
+#   value there and is not included here.
 # - gke: https://cloud.google.com/kubernetes-engine/docs/concepts/gpus and
-#   https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus. Left out: the devices of older TPUs that are made for
-#   serving (tpu-v4-lite-device, tpu-v5-lite-device), and slices of v4 and v5p that are larger than a cube of 64 chips.
+#   https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus. Left out:
+#   devices of older TPUs made for serving (tpu-v4-lite-device, tpu-v5-lite-device), and
+#   slices of v4 and v5p that are larger than a cube of 64 chips.
 # - vertex: https://cloud.google.com/vertex-ai/docs/training/configure-compute and
-#   https://cloud.google.com/vertex-ai/docs/reference/rest/v1/MachineSpec. Left out: TPU v2, which GKE has not, and TPU v3 of
-#   several machines.
+#   https://cloud.google.com/vertex-ai/docs/reference/rest/v1/MachineSpec. Left out: TPU
+#   v2, which GKE does not have, and TPU v3 with several machines.
 ACCELERATORS: dict[str, Accelerator] = {
     row.name: row
     for row in (
@@ -99,15 +110,15 @@ ACCELERATORS: dict[str, Accelerator] = {
             "gpu",
             products=("Tesla-P4",),
             vertex_type="NVIDIA_TESLA_P4",
-            machines=_n1({1: 16, 2: 32, 4: 96}),
+            machines=_list_n1_machines({1: 16, 2: 32, 4: 96}),
         ),
         Accelerator(
             "nvidia-tesla-p100",
             "gpu",
             products=("Tesla-P100-SXM2-16GB", "Tesla-P100-PCIE-16GB"),
             vertex_type="NVIDIA_TESLA_P100",
-            # Four of them serve 64 virtual CPUs, but no more than 208 GB of memory.
-            machines={**_n1({1: 16, 2: 32}), 4: (*_n1({4: 32})[4], "n1-highcpu-64")},
+            # Four GPUs allow 64 virtual CPUs, but at most 208 GB of memory.
+            machines={**_list_n1_machines({1: 16, 2: 32}), 4: (*_list_n1_machines({4: 32})[4], "n1-highcpu-64")},
         ),
         Accelerator(
             "nvidia-tesla-v100",
@@ -121,14 +132,14 @@ ACCELERATORS: dict[str, Accelerator] = {
                 "Tesla-V100S-PCIE-32GB",
             ),
             vertex_type="NVIDIA_TESLA_V100",
-            machines=_n1({1: 8, 2: 16, 4: 32, 8: 96}),
+            machines=_list_n1_machines({1: 8, 2: 16, 4: 32, 8: 96}),
         ),
         Accelerator(
             "nvidia-tesla-t4",
             "gpu",
             products=("Tesla-T4",),
             vertex_type="NVIDIA_TESLA_T4",
-            machines=_n1({1: 16, 2: 32, 4: 96}),
+            machines=_list_n1_machines({1: 16, 2: 32, 4: 96}),
         ),
         Accelerator(
             "nvidia-l4",
@@ -179,7 +190,7 @@ ACCELERATORS: dict[str, Accelerator] = {
                 8: ("a3-highgpu-8g",),
             },
         ),
-        # The same GPU, in a machine of Google's with a faster network.
+        # The same GPU, in a Google machine with a faster network.
         Accelerator(
             "nvidia-h100-mega-80gb",
             "gpu",
@@ -238,45 +249,48 @@ ACCELERATORS: dict[str, Accelerator] = {
 
 REFUSED: dict[str, str] = {
     "nvidia-gb200": "its machines have Arm processors, for which TFX has no packages",
-    "tpu-v6e-slice": "the TensorFlow that TFX takes does not run on it",
-    "tpu7x": "the TensorFlow that TFX takes does not run on it",
+    "tpu-v6e-slice": "the TensorFlow version that TFX requires does not run on it",
+    "tpu7x": "the TensorFlow version that TFX requires does not run on it",
 }
-"""Accelerators of GKE's that are known and left out -> why."""
+"""Accelerators of GKE that are left out -> the reason."""
 
 
 def find(name: str, platform: Platform) -> Accelerator:
-    """The row of an accelerator.
+    """Returns the row of an accelerator.
 
     Args:
-      name: What a pipeline file calls it.
-      platform: Where it is wanted.
+      name: Name in a pipeline file.
+      platform: Platform of the machine.
 
     Raises:
-      ConfigurationError: There is none of this name, or not there. The message names the nearest, and all that there are.
+      ConfigurationError: The platform has no accelerator of this name. The message
+        names the nearest one, and all that the platform has.
     """
     row = ACCELERATORS.get(name)
     if row and platform in row.platforms:
         return row
-    there = [other.name for other in ACCELERATORS.values() if platform in other.platforms]
+    offered = [other.name for other in ACCELERATORS.values() if platform in other.platforms]
     if name in REFUSED:
-        raise ConfigurationError(f"accelerator: {name} cannot be used: {REFUSED[name]}; write one of {', '.join(there)}")
-    # Written as Vertex AI or the node's label writes it, a name is near enough to be guessed.
-    close = difflib.get_close_matches(name.lower().replace("_", "-"), there, n=1)
-    raise ConfigurationError(f"accelerator: {platform} has no {name!r};{_guess(close)} it has {', '.join(there)}")
+        raise ConfigurationError(f"accelerator: {name} cannot be used: {REFUSED[name]}; write one of {', '.join(offered)}")
+    # The spelling of Vertex AI, or of a node's label, is close enough for a suggestion.
+    close = difflib.get_close_matches(name.lower().replace("_", "-"), offered, n=1)
+    raise ConfigurationError(f"accelerator: {platform} has no {name!r};{_suggest(close)} it has {', '.join(offered)}")
 
 
 def check(name: str | None, accelerator_count: int, topology: str, platform: Platform, spot: bool = False) -> None:
-    """Refuses devices that no machine of a platform has.
+    """Checks that a platform has a machine with these devices.
 
     Args:
-      name: The accelerator; None for a machine without.
-      accelerator_count: How many of them a machine has; 0 for one GPU, or for all chips of a machine of a TPU.
-      topology: Of a TPU, how its chips are arranged; empty otherwise.
-      platform: Where they are wanted.
+      name: The accelerator; None for a machine without one.
+      accelerator_count: Devices per machine; 0 for one GPU, or for all chips of a TPU
+        machine.
+      topology: For a TPU, the arrangement of its chips; otherwise empty.
+      platform: Platform of the machine.
       spot: Whether the machine may be taken away at any time.
 
     Raises:
-      ConfigurationError: With a message that begins with the setting's name.
+      ConfigurationError: No machine has them. The message begins with the setting's
+        name.
     """
     if spot and platform == "kubernetes":
         raise ConfigurationError(
@@ -286,7 +300,7 @@ def check(name: str | None, accelerator_count: int, topology: str, platform: Pla
     if name is None:
         for setting, value in (("topology", topology), ("accelerator_count", accelerator_count)):
             if value:
-                raise ConfigurationError(f"{setting}: {value!r} is of no accelerator; write which, or leave {setting} out")
+                raise ConfigurationError(f"{setting}: {value!r} needs an accelerator; write which, or leave {setting} out")
         return
     row = find(name, platform)
     if accelerator_count < 0:
@@ -297,8 +311,8 @@ def check(name: str | None, accelerator_count: int, topology: str, platform: Pla
         _check_tpu(row, accelerator_count, topology)
 
 
-def count(name: str, accelerator_count: int, topology: str = "") -> int:
-    """Devices that each machine has: the limit of a container on Kubernetes.
+def count_devices(name: str, accelerator_count: int, topology: str = "") -> int:
+    """Returns the devices in each machine: the limit of a container on Kubernetes.
 
     Args:
       name: The accelerator.
@@ -309,8 +323,8 @@ def count(name: str, accelerator_count: int, topology: str = "") -> int:
     return accelerator_count or (row.topologies[topology][0] if row.kind == "tpu" else 1)
 
 
-def hosts(name: str, accelerator_count: int, topology: str = "") -> int:
-    """Machines that the devices are on: one, but for a TPU of several.
+def count_hosts(name: str, accelerator_count: int, topology: str = "") -> int:
+    """Returns the number of machines of one accelerator: 1, or more for a large TPU.
 
     Args:
       name: The accelerator.
@@ -319,11 +333,11 @@ def hosts(name: str, accelerator_count: int, topology: str = "") -> int:
     """
     if ACCELERATORS[name].kind == "gpu":
         return 1
-    return _chips(topology) // count(name, accelerator_count, topology)
+    return _count_chips(topology) // count_devices(name, accelerator_count, topology)
 
 
-def resource(name: str) -> str:
-    """What Kubernetes calls the resource, on every cluster.
+def get_resource_name(name: str) -> str:
+    """Returns the name of the Kubernetes resource; it is the same on every cluster.
 
     Args:
       name: The accelerator.
@@ -331,16 +345,17 @@ def resource(name: str) -> str:
     return TPU_RESOURCE if ACCELERATORS[name].kind == "tpu" else GPU_RESOURCE
 
 
-def node_selector(name: str | None, topology: str, spot: bool, platform: Cluster) -> dict[str, str]:
-    """Labels that a node has to have.
+def make_node_selector(name: str | None, topology: str, spot: bool, platform: Cluster) -> dict[str, str]:
+    """Returns the labels that a Kubernetes node must have.
 
-    Where several products are the same accelerator, one label cannot say so: see `node_affinity`.
+    One label cannot express that several products are the same accelerator: see
+    `make_node_affinity`.
 
     Args:
-      name: The accelerator; None for a machine without.
+      name: The accelerator; None for a machine without one.
       topology: As in `check`.
       spot: As in `check`.
-      platform: What the cluster is.
+      platform: Kind of cluster.
     """
     labels = {"cloud.google.com/gke-spot": "true"} if spot else {}
     if name is None:
@@ -353,118 +368,129 @@ def node_selector(name: str | None, topology: str, spot: bool, platform: Cluster
     return {"cloud.google.com/gke-accelerator": name, **labels}
 
 
-def node_affinity(name: str | None, platform: Cluster) -> dict[str, tuple[str, ...]]:
-    """Label -> values, one of which a node has to have, beside what `node_selector` asks; none for most.
+def make_node_affinity(name: str | None, platform: Cluster) -> dict[str, tuple[str, ...]]:
+    """Returns labels of which a Kubernetes node must have one of several values.
+
+    They apply in addition to `make_node_selector`, and are empty for most accelerators.
 
     Args:
-      name: The accelerator; None for a machine without.
-      platform: What the cluster is.
+      name: The accelerator; None for a machine without one.
+      platform: Kind of cluster.
+
+    Returns:
+      Label -> allowed values.
     """
     if name is None or platform != "kubernetes" or len(ACCELERATORS[name].products) == 1:
         return {}
     return {PRODUCT: ACCELERATORS[name].products}
 
 
-def tolerations(name: str | None, spot: bool, platform: Cluster) -> list[dict[str, str]]:
-    """Taints of nodes that a Pod may be placed in spite of: those that keep other Pods away.
+def make_tolerations(name: str | None, spot: bool, platform: Cluster) -> list[dict[str, str]]:
+    """Returns tolerations of the taints that reserve such Kubernetes nodes.
 
     Args:
-      name: The accelerator; None for a machine without.
+      name: The accelerator; None for a machine without one.
       spot: As in `check`.
-      platform: What the cluster is.
+      platform: Kind of cluster.
     """
-    tolerated = []
+    tolerations = []
     if name is not None:
-        tolerated += [{"key": resource(name), "operator": "Exists", "effect": "NoSchedule"}]
+        tolerations += [{"key": get_resource_name(name), "operator": "Exists", "effect": "NoSchedule"}]
     if spot:
         key = "cloud.google.com/gke-spot"
-        tolerated += [{"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
-    return tolerated
+        tolerations += [{"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
+    return tolerations
 
 
-def machine_types(name: str, accelerator_count: int, topology: str = "") -> tuple[str, ...]:
-    """Machine types of Vertex AI that have these devices.
+def find_machine_types(name: str, accelerator_count: int, topology: str = "") -> tuple[str, ...]:
+    """Returns the machine types of Vertex AI that have these devices.
 
     Args:
       name: The accelerator.
       accelerator_count: As in `check`.
       topology: As in `check`.
     """
-    return ACCELERATORS[name].machines[count(name, accelerator_count, topology)]
+    return ACCELERATORS[name].machines[count_devices(name, accelerator_count, topology)]
 
 
-def machine_spec(name: str, accelerator_count: int, topology: str = "", machine_type: str = "") -> dict[str, str | int]:
-    """The `MachineSpec` of Vertex AI that these devices need. A TPU of several machines is one replica to it.
+def make_machine_spec(name: str, accelerator_count: int, topology: str = "", machine_type: str = "") -> dict[str, str | int]:
+    """Returns Vertex AI's `MachineSpec` for these devices.
+
+    For Vertex AI, a TPU with several machines is one replica.
 
     Args:
       name: The accelerator.
       accelerator_count: As in `check`.
       topology: As in `check`.
-      machine_type: Which machine; empty where only one has these devices.
+      machine_type: Machine type; empty if only one has these devices.
 
     Raises:
-      ConfigurationError: The machine cannot have them, or several can and none is chosen.
+      ConfigurationError: The machine type cannot have these devices, or several can and
+        none is given.
     """
-    row, able = ACCELERATORS[name], machine_types(name, accelerator_count, topology)
-    devices = count(name, accelerator_count, topology)
-    if machine_type and machine_type not in able:
-        close = difflib.get_close_matches(machine_type, able, n=1)
+    row, types = ACCELERATORS[name], find_machine_types(name, accelerator_count, topology)
+    devices = count_devices(name, accelerator_count, topology)
+    if machine_type and machine_type not in types:
+        close = difflib.get_close_matches(machine_type, types, n=1)
         raise ConfigurationError(
-            f"machine_type: no {machine_type!r} has {devices} {name};{_guess(close)} write one of {', '.join(able)}"
+            f"machine_type: no {machine_type!r} has {devices} {name};{_suggest(close)} write one of {', '.join(types)}"
         )
-    if not machine_type and len(able) > 1:
-        raise ConfigurationError(f"machine_type: several machines can have {devices} {name}; write one of {', '.join(able)}")
-    spec: dict[str, str | int] = {"machine_type": machine_type or able[0]}
+    if not machine_type and len(types) > 1:
+        raise ConfigurationError(
+            f"machine_type: several machines can have {devices} {name}; write one of {', '.join(types)}"
+        )
+    spec: dict[str, str | int] = {"machine_type": machine_type or types[0]}
     if row.vertex_type:
         return {**spec, "accelerator_type": row.vertex_type, "accelerator_count": devices * row.vertex_units}
     return {**spec, "tpu_topology": topology}
 
 
-def _check_gpu(row: Accelerator, asked: int, topology: str, platform: Platform) -> None:
+def _check_gpu(row: Accelerator, requested: int, topology: str, platform: Platform) -> None:
     if topology:
         raise ConfigurationError(f"topology: {row.name} is a GPU, but topology is {topology!r}; leave topology out")
-    counts = row.counts(platform)
-    if counts and asked not in counts:
-        fewer, more = [one for one in counts if one < asked][-1:], [one for one in counts if one > asked][:1]
+    counts = row.list_counts(platform)
+    if counts and requested not in counts:
+        fewer = [count for count in counts if count < requested][-1:]
+        more = [count for count in counts if count > requested][:1]
         raise ConfigurationError(
-            f"accelerator_count: a machine has {_either(counts)} {row.name}, not {asked}; write "
-            + " or ".join(f"accelerator_count={one}" for one in (*fewer, *more))
+            f"accelerator_count: a machine has {_join_with_or(counts)} {row.name}, not {requested}; write "
+            + " or ".join(f"accelerator_count={count}" for count in (*fewer, *more))
             + ("" if more else ", and more workers")
         )
 
 
-def _check_tpu(row: Accelerator, asked: int, topology: str) -> None:
+def _check_tpu(row: Accelerator, requested: int, topology: str) -> None:
     if not topology:
-        raise ConfigurationError(f"topology: {row.name} is had by topology; write one of {', '.join(row.topologies)}")
+        raise ConfigurationError(f"topology: {row.name} needs a topology; write one of {', '.join(row.topologies)}")
     if topology not in row.topologies:
         raise ConfigurationError(
-            f"topology: {row.name} has no {topology!r};{_guess(_nearest(topology, list(row.topologies)))} "
+            f"topology: {row.name} has no {topology!r};{_suggest(_find_nearest(topology, list(row.topologies)))} "
             f"it has {', '.join(row.topologies)}"
         )
-    if asked and asked not in row.topologies[topology]:
+    if requested and requested not in row.topologies[topology]:
         raise ConfigurationError(
-            f"accelerator_count: a machine of {row.name} {topology} has {_either(row.topologies[topology])} chips, not "
-            f"{asked}; write accelerator_count=0 for all of them"
+            f"accelerator_count: a machine of {row.name} {topology} has {_join_with_or(row.topologies[topology])} chips, "
+            f"not {requested}; write accelerator_count=0 for all of them"
         )
 
 
-def _chips(topology: str) -> int:
-    return math.prod(int(along) for along in topology.split("x"))
+def _count_chips(topology: str) -> int:
+    return math.prod(int(chips) for chips in topology.split("x"))
 
 
-def _nearest(topology: str, known: Sequence[str]) -> list[str]:
-    """The topology with about as many chips; none where it cannot be said."""
+def _find_nearest(topology: str, known: Sequence[str]) -> list[str]:
+    """Returns the topology with the closest number of chips; empty if invalid."""
     try:
-        chips = _chips(topology)
+        chips = _count_chips(topology)
     except ValueError:
         return []
-    return [min(known, key=lambda one: abs(_chips(one) - chips))]
+    return [min(known, key=lambda candidate: abs(_count_chips(candidate) - chips))]
 
 
-def _guess(close: Sequence[str]) -> str:
+def _suggest(close: Sequence[str]) -> str:
     return f" did you mean {close[0]!r}?" if close else ""
 
 
-def _either(numbers: Sequence[int]) -> str:
+def _join_with_or(numbers: Sequence[int]) -> str:
     *others, last = map(str, numbers)
     return f"{', '.join(others)} or {last}" if others else last

@@ -18,13 +18,13 @@ def check(node: MachineSpec, distribution: Distribution, platform: accelerators.
       ConfigurationError: With a message that begins with the setting's name.
     """
     accelerators.check(node.accelerator, node.accelerator_count, node.topology, platform, node.spot)
-    devices = accelerators.count(node.accelerator, node.accelerator_count, node.topology) if node.accelerator else 0
+    devices = accelerators.count_devices(node.accelerator, node.accelerator_count, node.topology) if node.accelerator else 0
     if is_tpu(node) != (distribution.strategy == "tpu"):
         raise ConfigurationError(
             f"resources.Trainer.accelerator: strategy {distribution.strategy} does not train on "
             f"{node.accelerator or 'a CPU'}; write strategy: tpu with a TPU, and with nothing else"
         )
-    if is_tpu(node) and accelerators.hosts(str(node.accelerator), node.accelerator_count, node.topology) > 1:
+    if is_tpu(node) and accelerators.count_hosts(str(node.accelerator), node.accelerator_count, node.topology) > 1:
         raise ConfigurationError(
             f"resources.Trainer.topology: {node.topology} is several machines, and the strategy tpu trains on one here; "
             "write a smaller topology"
@@ -44,4 +44,4 @@ def check(node: MachineSpec, distribution: Distribution, platform: accelerators.
 
 def is_tpu(node: MachineSpec) -> bool:
     """Whether a machine has a TPU."""
-    return node.accelerator is not None and accelerators.resource(node.accelerator) == accelerators.TPU_RESOURCE
+    return node.accelerator is not None and accelerators.get_resource_name(node.accelerator) == accelerators.TPU_RESOURCE

@@ -248,7 +248,7 @@ def _data(
     processes = strategy_table.reading_processes(distribution)
     # Elsewhere, a step reads what is perhaps not here.
     here = target == "local" or Path(spec.data.source[1]).exists()
-    found = data_checks.examples_and_bytes(spec.data) if here else None
+    found = data_checks.count_examples_and_bytes(spec.data) if here else None
     share = spec.data.splits["train"] / sum(spec.data.splits.values())
     examples, num_bytes = (round(found[0] * share), round(found[1] * share)) if found else (None, None)
     num_shards, reason = spec.shards.num_shards or None, ""

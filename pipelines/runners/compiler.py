@@ -56,7 +56,7 @@ def built_pipeline(
         image=image,
     )
     with user_module.importable(module):
-        yield tfx_pipeline.build(spec, module, places, enable_cache), tfx_pipeline.parameter_values(spec)
+        yield tfx_pipeline.build(spec, module, places, enable_cache), tfx_pipeline.get_parameter_values(spec)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A `PipelineSpec` -> a TFX pipeline of TFX's own components and our Trainer. Builds, runs nothing."""
+"""Builds a TFX pipeline from a `PipelineSpec`; runs nothing."""
 
 import difflib
 import importlib
@@ -30,7 +30,7 @@ from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import driver as example_gen_driver
 from tfx_distribute.pipelines.spec import beam
-from tfx_distribute.pipelines.spec.data_checks import input_base_and_pattern
+from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
 from tfx_distribute.pipelines.spec.pipeline import Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
@@ -38,8 +38,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
 
 FINGERPRINT = "fingerprint"  # execution property of all components
-# These take each value that Python counts as false for a missing one.
-_LOSSY = (
+# These treat every value that is false in Python as missing.
+_LOSSY_TRANSFORMS = (
     avro_executor.Executor.GetInputSourceToExamplePTransform,
     parquet_executor.Executor.GetInputSourceToExamplePTransform,
 )
@@ -47,14 +47,15 @@ _LOSSY = (
 
 @dataclass(frozen=True)
 class PipelinePaths:
-    """Where a pipeline keeps its things.
+    """Folders, addresses and the container image of a pipeline.
 
     Attributes:
       pipeline_root: Folder or address that artifacts are written under.
-      metadata: Connection of ML Metadata; None where the platform has its own.
+      metadata: Connection configuration of ML Metadata; None if the platform has its
+        own.
       push_directory: Folder or address that models are pushed to.
-      checkpoint_dir: Folder of training states; None for one beside the Trainer's outputs.
-      image: Container image of all steps, which machines of Dataflow have too; None where there is none.
+      checkpoint_dir: Folder of checkpoints; None for one next to the Trainer's outputs.
+      image: Container image of all steps and of Dataflow's machines; None for no image.
     """
 
     pipeline_root: str
@@ -64,30 +65,31 @@ class PipelinePaths:
     image: str | None = None
 
 
-def sqlite(path: str) -> Any:
-    """The connection of an ML Metadata store in a SQLite file."""
+def make_sqlite_config(path: str) -> Any:
+    """Returns the connection configuration of an ML Metadata store in a SQLite file."""
     return metadata.sqlite_metadata_connection_config(path)
 
 
-def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cache: bool = True) -> pipeline.Pipeline:
-    """Makes the TFX pipeline.
+def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache: bool = True) -> pipeline.Pipeline:
+    """Builds the TFX pipeline.
 
-    The parameters become pipeline parameters (`RuntimeParameter`); `parameter_values` has their values. TFX
-    loses a default that is 0 or empty, so a runner has to be given all of them.
+    The Trainer's parameters become pipeline parameters (`RuntimeParameter`). TFX loses
+    defaults that are 0 or empty, so a runner must pass all of `get_parameter_values`.
 
     Args:
-      spec: What the pipeline is.
+      spec: The pipeline.
       module: The user's module; importable where the components run.
-      places: Where the pipeline keeps its things.
-      enable_cache: Whether nodes whose inputs have not changed take their outputs from an earlier run.
+      paths: Folders, addresses and the image of the pipeline.
+      enable_cache: Whether nodes with unchanged inputs take their outputs from an
+        earlier run.
 
     Raises:
-      ConfigurationError: An ExampleGen of the user's is not one.
+      ConfigurationError: The user's ExampleGen cannot be made, or changes values.
     """
-    code = module.fingerprint()
-    content: dict[str, str] = {}  # component -> fingerprint of the files that it reads besides its inputs
-    example_gen = example_gen_of(spec.data)
-    content[example_gen.id] = _example_gen_content(spec.data)
+    module_fingerprint = module.fingerprint()
+    file_fingerprints: dict[str, str] = {}  # by component, of the files that it reads besides its inputs
+    example_gen = make_example_gen(spec.data)
+    file_fingerprints[example_gen.id] = _fingerprint_example_gen(spec.data)
     examples = example_gen.outputs["examples"]
     statistics = StatisticsGen(examples=examples)
     schema_gen: base_node.BaseNode = (
@@ -96,7 +98,7 @@ def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cach
         else SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=True)
     )
     if spec.data.schema_file:
-        content[schema_gen.id] = _file_content(spec.data.schema_file)
+        file_fingerprints[schema_gen.id] = _fingerprint_file(spec.data.schema_file)
     schema = schema_gen.outputs["schema"]
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema)
     nodes: list[base_node.BaseNode] = [example_gen, statistics, schema_gen, validator]
@@ -105,16 +107,18 @@ def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cach
         transform = Transform(
             examples=examples,
             schema=schema,
-            preprocessing_fn=module.function(spec.transform.preprocessing_fn),
-            # The Sharder writes what the transform makes, with its statistics, in the one pass that this would be.
+            preprocessing_fn=module.function_path(spec.transform.preprocessing_fn),
+            # The Sharder writes the transformed examples and their statistics, in a
+            # single pass.
             materialize=False,
             disable_statistics=True,
         )
-        content[transform.id] = code
+        file_fingerprints[transform.id] = module_fingerprint
         transform_graph = transform.outputs["transform_graph"]
         nodes.append(transform)
     parameters = {
-        name: data_types.RuntimeParameter(name, type(value), default=value) for name, value in parameter_values(spec).items()
+        name: data_types.RuntimeParameter(name, type(value), default=value)
+        for name, value in get_parameter_values(spec).items()
     }
     num_shards = parameters.pop("num_shards")
     sharder = Sharder(
@@ -122,7 +126,8 @@ def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cach
         transform_graph=transform_graph,
         schema=None if transform_graph else schema,
         num_shards=num_shards,
-        # It decides on the shards only where nobody else does; else another number of workers would need no new ones.
+        # Passed only if it determines the number of shards: otherwise a different
+        # number of workers would needlessly write new shards.
         num_workers=None if spec.shards.num_shards else parameters["num_workers"],
         compression=spec.shards.compression or ("gzip" if module.train == "run_fn" else "none"),
         seed=spec.shards.seed,
@@ -130,76 +135,82 @@ def build(spec: PipelineSpec, module: Module, places: PipelinePaths, enable_cach
     )
     nodes.append(sharder)
     trainer = Trainer(
-        **{module.train: module.function(module.train)},
-        module_fingerprint=code,
+        **{module.train: module.function_path(module.train)},
+        module_fingerprint=module_fingerprint,
         examples=sharder.outputs["sharded_examples"],
         transform_graph=transform_graph,
         schema=schema,
         label=spec.trainer.label,
         example_weight=spec.trainer.example_weight,
         custom_config=spec.trainer.custom_config,
-        checkpoint_dir=places.checkpoint_dir,
+        checkpoint_dir=paths.checkpoint_dir,
         **parameters,
     )
     nodes.append(trainer)
     blessing = None
     if spec.evaluate:
-        evaluation = _evaluation(spec, spec.evaluate, module, examples, trainer.outputs["model"])
-        nodes += evaluation
+        evaluation_nodes = _make_evaluation_nodes(spec, spec.evaluate, module, examples, trainer.outputs["model"])
+        nodes += evaluation_nodes
         if spec.evaluate.has_thresholds:
-            blessing = evaluation[-1].outputs["blessing"]
+            blessing = evaluation_nodes[-1].outputs["blessing"]
     if spec.push:
         destination = pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=places.push_directory)
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=paths.push_directory)
         )
         nodes.append(Pusher(model=trainer.outputs["model"], model_blessing=blessing, push_destination=destination))
     for node in nodes:
         if isinstance(node, base_component.BaseComponent):
-            _add_to_cache_key(node, content.get(node.id, ""))
+            _add_to_cache_key(node, file_fingerprints.get(node.id, ""))
     return pipeline.Pipeline(
         pipeline_name=spec.name,
-        pipeline_root=places.pipeline_root,
+        pipeline_root=paths.pipeline_root,
         components=nodes,
         enable_cache=enable_cache,
-        metadata_connection_config=places.metadata,
-        beam_pipeline_args=beam.pipeline_args(spec.beam, places.image),
+        metadata_connection_config=paths.metadata,
+        beam_pipeline_args=beam.make_pipeline_args(spec.beam, paths.image),
     )
 
 
-def parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
-    """Name and value of each pipeline parameter; the module's hyperparameters are one, a JSON object."""
+def get_parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
+    """Returns the values of all pipeline parameters by name.
+
+    The hyperparameters of the user's module are one parameter, a JSON object.
+    """
     values = spec.trainer.parameters.model_dump()
-    # A RuntimeParameter of TFX is no bool.
+    # A TFX RuntimeParameter cannot be a bool.
     values = {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
     return {**values, "hparams": json.dumps(spec.trainer.hparams), "num_shards": spec.shards.num_shards}
 
 
-def _add_to_cache_key(component: base_component.BaseComponent, content: str) -> None:
-    """Makes a component run again when its files or installed packages have changed. Executors ignore the property."""
-    properties = {"environment": fingerprint.environment(), "content": content}
+def _add_to_cache_key(component: base_component.BaseComponent, file_fingerprint: str) -> None:
+    """Makes a component run again after its files or installed packages have changed.
+
+    Sets an execution property, which executors ignore.
+    """
+    properties = {"environment": fingerprint.environment(), "content": file_fingerprint}
     component.spec.exec_properties[FINGERPRINT] = json.dumps(properties, sort_keys=True)
 
 
-def _example_gen_content(data: Data) -> str:
-    """Fingerprints the user's ExampleGen: its code, and files that its arguments name."""
+def _fingerprint_example_gen(data: Data) -> str:
+    """Fingerprints the code of the user's ExampleGen and the files in its arguments."""
     if data.example_gen is None:
         return ""
     name = data.example_gen.rpartition(".")[0]
     file = getattr(sys.modules.get(name), "__file__", None)
-    arguments = [_file_content(value) for value in data.example_gen_args.values() if isinstance(value, str)]
+    arguments = [_fingerprint_file(value) for value in data.example_gen_args.values() if isinstance(value, str)]
     return " ".join([fingerprint.of_imports(name, Path(file)) if file else "", *arguments]).strip()
 
 
-def _file_content(path: str) -> str:
-    """Fingerprints a local file; empty for an address, and for what only a container image has."""
+def _fingerprint_file(path: str) -> str:
+    """Fingerprints a local file; empty for an address, or a file only in the image."""
     return fingerprint.of_file(path) if Path(path).is_file() else ""
 
 
-def example_gen_of(data: Data) -> base_node.BaseNode:
+def make_example_gen(data: Data) -> base_node.BaseNode:
     """Makes the component that reads a pipeline's data.
 
     Raises:
-      ConfigurationError: An ExampleGen of the user's cannot be made, or changes values.
+      ConfigurationError: The user's ExampleGen cannot be made, or changes values.
     """
     name, source = data.source
     output = example_gen_pb2.Output(
@@ -210,8 +221,8 @@ def example_gen_of(data: Data) -> base_node.BaseNode:
         )
     )
     if name == "example_gen":
-        return _own_example_gen(source, {"output_config": output, **data.example_gen_args})
-    base, pattern = input_base_and_pattern(data)
+        return _make_user_example_gen(source, {"output_config": output, **data.example_gen_args})
+    base, pattern = get_input_base_and_pattern(data)
     arguments = {
         "input_base": base,
         "input_config": example_gen_pb2.Input(splits=[example_gen_pb2.Input.Split(name="all", pattern=pattern)]),
@@ -224,32 +235,36 @@ def example_gen_of(data: Data) -> base_node.BaseNode:
     return example_gens.ParquetExampleGen(**arguments)
 
 
-def _own_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode:
+def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode:
     module, _, name = path.rpartition(".")
     try:
-        component = getattr(importlib.import_module(module), name)
-        made = component(**arguments)
+        component_class = getattr(importlib.import_module(module), name)
+        component = component_class(**arguments)
     except SystemExit as error:
         raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {user_exit.describe(error)}") from error
     except Exception as error:
         raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {type(error).__name__}: {error}") from error
-    if not isinstance(made, base_node.BaseNode) or "examples" not in made.outputs:
+    if not isinstance(component, base_node.BaseNode) or "examples" not in component.outputs:
         raise ConfigurationError(f"data.example_gen: {path!r} is not a TFX component with an output 'examples'")
-    executor = getattr(made.executor_spec, "executor_class", None)
-    if getattr(executor, "GetInputSourceToExamplePTransform", None) in _LOSSY:
+    executor = getattr(component.executor_spec, "executor_class", None)
+    if getattr(executor, "GetInputSourceToExamplePTransform", None) in _LOSSY_TRANSFORMS:
         raise ConfigurationError(
             f"data.example_gen: TFX's executor of {path!r} turns each 0, 0.0, False and empty string "
             "into a missing value; convert the files to Parquet and write data.parquet, or use an executor of your own"
         )
-    if made.driver_class is driver.FileBasedDriver:  # whose cache key is the size of files and the second of their change
-        made.driver_class = example_gen_driver.PatternDriver
-    return made
+    if component.driver_class is driver.FileBasedDriver:
+        # Its cache key has only the size and modification time, in seconds, of files.
+        component.driver_class = example_gen_driver.PatternDriver
+    return component
 
 
-def _evaluation(
+def _make_evaluation_nodes(
     spec: PipelineSpec, evaluate: Evaluate, module: Module, examples: types.BaseChannel, model: types.BaseChannel
 ) -> list[base_node.BaseNode]:
-    """Evaluator, after the resolver of the latest blessed model where a threshold compares with it."""
+    """Returns the Evaluator, after a resolver of the latest blessed model if needed.
+
+    The resolver is needed if a threshold compares with that model.
+    """
     nodes: list[base_node.BaseNode] = []
     baseline = None
     if any(metric.change for metric in evaluate.metrics.values()):
@@ -264,14 +279,18 @@ def _evaluation(
         examples=examples,
         model=model,
         baseline_model=baseline,
-        eval_config=eval_config(spec, evaluate, module),
+        eval_config=make_eval_config(spec, evaluate, module),
         example_splits=evaluate.splits,
     )
     return [*nodes, evaluator]
 
 
-def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.EvalConfig:
-    """What Evaluator is told."""
+def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.EvalConfig:
+    """Returns TFMA's configuration for the Evaluator.
+
+    Raises:
+      ConfigurationError: Neither Keras nor TFMA has a metric of a given name.
+    """
     known = {*dir(tf.keras.metrics), *dir(tf.keras.losses), *tfma.metrics.metric_types.registered_metrics()}
     for name in evaluate.metrics:
         if name not in known:
@@ -282,7 +301,7 @@ def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.
             )
     preprocessing = evaluate.preprocessing_functions
     if preprocessing is None:
-        # The signature that our export writes: the label may be made by the transform.
+        # Our export writes this signature, because the transform may make the label.
         preprocessing = ["transform_features"] if spec.transform and module.train == "build_model" else []
     return tfma.EvalConfig(
         model_specs=[
@@ -294,35 +313,40 @@ def eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.
             )
         ],
         slicing_specs=[tfma.SlicingSpec(), *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices)],
-        metrics_specs=metrics_specs(evaluate.metrics),
+        metrics_specs=make_metrics_specs(evaluate.metrics),
     )
 
 
-def metrics_specs(metrics: Mapping[str, Metric]) -> list[tfma.MetricsSpec]:
+def make_metrics_specs(metrics: Mapping[str, Metric]) -> list[tfma.MetricsSpec]:
     """Returns TFMA's configuration of metrics and their thresholds.
 
     Args:
       metrics: Name of a metric's class -> its thresholds.
     """
-    specs = [_binarized(name, metric) for name, metric in metrics.items() if _is_binarized(name, metric)]
-    configs = [_metric_config(name, metric) for name, metric in metrics.items() if not _is_binarized(name, metric)]
+    specs = [_make_binarized_spec(name, metric) for name, metric in metrics.items() if _is_binarized(name, metric)]
+    configs = [_make_metric_config(name, metric) for name, metric in metrics.items() if not _is_binarized(name, metric)]
     bounded = any(metric.lower_bound is not None or metric.upper_bound is not None for metric in metrics.values())
     if not bounded and any(metric.has_threshold for metric in metrics.values()):
-        # The first model has no baseline: TFX then drops thresholds on change, and blesses nothing without any other.
-        configs.append(_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"})))
+        # Without a baseline, as for the first model, TFX drops thresholds on change. It
+        # blesses nothing without any threshold, so this adds one that is always met.
+        configs.append(_make_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"})))
     return [*([tfma.MetricsSpec(metrics=configs)] if configs else []), *specs]
 
 
 def _is_binarized(name: str, metric: Metric) -> bool:
-    """Returns true if TFMA reports the metric under its class or top k, and would look for its threshold elsewhere."""
-    by_itself = name.startswith(("SetMatch", "COCO"))  # reported as any other metric
-    return metric.has_threshold and not by_itself and any(metric.config.get(key) is not None for key in ONE_CLASS_OR_TOP_K)
+    """Returns True if TFMA's binarization options set the metric's class or top k.
+
+    Otherwise TFMA would report the metric under its class or top k, and look for its
+    threshold elsewhere.
+    """
+    is_plain = name.startswith(("SetMatch", "COCO"))  # reported like metrics without class or top k
+    return metric.has_threshold and not is_plain and any(metric.config.get(key) is not None for key in ONE_CLASS_OR_TOP_K)
 
 
-def _binarized(name: str, metric: Metric) -> tfma.MetricsSpec:
-    """Returns a specification that says for all its metrics which class or top k they are of."""
-    rest = {key: value for key, value in metric.config.items() if key not in ONE_CLASS_OR_TOP_K}
-    spec = tfma.MetricsSpec(metrics=[_metric_config(name, metric.model_copy(update={"config": rest}))])
+def _make_binarized_spec(name: str, metric: Metric) -> tfma.MetricsSpec:
+    """Returns a MetricsSpec that sets the class or top k for all its metrics."""
+    config = {key: value for key, value in metric.config.items() if key not in ONE_CLASS_OR_TOP_K}
+    spec = tfma.MetricsSpec(metrics=[_make_metric_config(name, metric.model_copy(update={"config": config}))])
     if metric.config.get("class_id") is not None:
         spec.binarize.class_ids.values.append(metric.config["class_id"])
     else:
@@ -330,8 +354,8 @@ def _binarized(name: str, metric: Metric) -> tfma.MetricsSpec:
     return spec
 
 
-def _metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
-    # Called as in the pipeline file, so that results can be found again whatever TFMA would call them.
+def _make_metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
+    # Named as in the pipeline file, so that results can be found by that name.
     config = tfma.MetricConfig(class_name=name, config=json.dumps({"name": name, **metric.config}))
     if metric.lower_bound is not None:
         config.threshold.value_threshold.lower_bound.value = metric.lower_bound

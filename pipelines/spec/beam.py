@@ -1,4 +1,7 @@
-"""The Beam runner of a pipeline's components: a setting -> Beam's options. Options are called as Beam calls them."""
+"""Defines the `beam` setting of a pipeline file and makes Beam's options from it.
+
+All options have Beam's own names.
+"""
 
 import difflib
 import re
@@ -16,9 +19,9 @@ class Runner:
     """One row of the table of runners.
 
     Attributes:
-      name: What Beam calls it.
-      required: Options that it does not run without.
-      optional: Other options that it knows.
+      name: Name of the runner in Beam.
+      required: Options that the runner needs.
+      optional: Other options that the runner accepts.
     """
 
     name: str
@@ -26,12 +29,14 @@ class Runner:
     optional: tuple[str, ...] = ()
 
 
-_WORKERS = ("environment_type", "environment_config", "environment_options", "sdk_worker_parallelism")
+_WORKER_OPTIONS = ("environment_type", "environment_config", "environment_options", "sdk_worker_parallelism")
 
-# Sources: apache_beam.options.pipeline_options; https://beam.apache.org/documentation/runners/capability-matrix/ and
+# Sources: apache_beam.options.pipeline_options;
+# https://beam.apache.org/documentation/runners/capability-matrix/ and
 # https://cloud.google.com/dataflow/docs/reference/pipeline-options
 RUNNERS = {
-    # Ours, by its path: that of Beam's own looks for another runner on the internet first.
+    # Our own runner, by its path: Beam's DirectRunner first looks for another runner on
+    # the internet.
     "direct": Runner("tfx_distribute.components.direct_runner.DirectRunner", optional=("direct_num_workers",)),
     "dataflow": Runner(
         "DataflowRunner",
@@ -50,34 +55,35 @@ RUNNERS = {
             "sdk_container_image",
         ),
     ),
-    "flink": Runner("FlinkRunner", ("flink_master",), ("flink_version", "parallelism", *_WORKERS)),
-    "spark": Runner("SparkRunner", ("spark_master_url",), ("spark_version", "spark_rest_url", *_WORKERS)),
+    "flink": Runner("FlinkRunner", ("flink_master",), ("flink_version", "parallelism", *_WORKER_OPTIONS)),
+    "spark": Runner("SparkRunner", ("spark_master_url",), ("spark_version", "spark_rest_url", *_WORKER_OPTIONS)),
 }
 
 
 class Beam(SpecModel):
-    """Where the Beam pipelines of all components run. Options have Beam's own names."""
+    """Runner of the Beam pipelines of all components. Options have Beam's own names."""
 
     runner: Literal["direct", "dataflow", "flink", "spark"] = "direct"
-    """`direct` is this machine."""
+    """Where Beam pipelines run; `direct` runs them on this machine."""
     direct_num_workers: int = Field(1, ge=0)
-    """Processes of the direct runner; 0 for one a core. With 1, components work in the process that runs the pipeline."""
+    """Processes of the direct runner; 0 for one per core. With 1, components run in the
+    process of the pipeline."""
     project: str | None = None
     """Dataflow: the Google Cloud project."""
     region: str | None = None
     """Dataflow: the Google Cloud region."""
     temp_location: str | None = Field(None, pattern="^gs://")
-    """Dataflow: an address for temporary files."""
+    """Dataflow: Cloud Storage address of temporary files."""
     staging_location: str | None = Field(None, pattern="^gs://")
-    """Dataflow: an address for the program; default below `temp_location`."""
+    """Dataflow: Cloud Storage address of the program; default below `temp_location`."""
     num_workers: int | None = Field(None, ge=1)
-    """Dataflow: machines to begin with."""
+    """Dataflow: initial number of machines."""
     max_num_workers: int | None = Field(None, ge=1)
-    """Dataflow: machines at most."""
+    """Dataflow: maximum number of machines."""
     machine_type: str | None = None
     """Dataflow: Compute Engine machine type."""
     disk_size_gb: int | None = Field(None, ge=1)
-    """Dataflow: disk of each machine."""
+    """Dataflow: disk size of each machine, in GB."""
     service_account_email: str | None = None
     """Dataflow: service account of the machines."""
     network: str | None = None
@@ -85,11 +91,12 @@ class Beam(SpecModel):
     subnetwork: str | None = None
     """Dataflow: Compute Engine subnetwork."""
     use_public_ips: bool | None = None
-    """Dataflow: whether the machines have external addresses."""
+    """Dataflow: whether the machines have external IP addresses."""
     dataflow_kms_key: str | None = None
     """Dataflow: key that encrypts data at rest."""
     sdk_container_image: str | None = None
-    """Dataflow: image of the machines, with TFX and this package; default that of the pipeline's steps, if they have one."""
+    """Dataflow: image of the machines, with TFX and this package; default that of the
+    pipeline's steps, if they have one."""
     flink_master: str | None = None
     """Flink: HOST:PORT of its REST service, or `[local]`."""
     flink_version: str | None = None
@@ -101,25 +108,26 @@ class Beam(SpecModel):
     spark_version: str | None = None
     """Spark: major version of the cluster."""
     spark_rest_url: str | None = None
-    """Spark: address of its REST service, to submit to it without a local Spark."""
+    """Spark: address of its REST service, for submitting without a local Spark."""
     environment_type: Literal["DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK"] | None = None
-    """Flink, Spark: how workers start what runs Python."""
+    """Flink, Spark: how workers start the environment that runs Python."""
     environment_config: str | None = None
-    """Flink, Spark: the image of `DOCKER`, the command of `PROCESS`, the address of `EXTERNAL`."""
+    """Flink, Spark: `DOCKER` image, `PROCESS` command or `EXTERNAL` address."""
     environment_options: list[str] | None = None
-    """Flink, Spark: further options of the environment, such as `process_command=...`."""
+    """Flink, Spark: more options of the environment, such as `process_command=...`."""
     sdk_worker_parallelism: int | None = Field(None, ge=0)
     """Flink, Spark: Python processes of each worker."""
     options: dict[str, Scalar | list[str]] = Field(default_factory=dict)
-    """Any other options of Beam's, by their names."""
+    """Any other Beam options, by name."""
 
     @model_validator(mode="after")
-    def _goes_together(self) -> "Beam":
+    def _check_consistent(self) -> "Beam":
         runner = RUNNERS[self.runner]
         for name in self.model_fields_set - {"runner", "options", *runner.required, *runner.optional}:
-            able = [other for other, row in RUNNERS.items() if name in row.required + row.optional]
+            accepting = [other for other, row in RUNNERS.items() if name in row.required + row.optional]
             raise ValueError(
-                f"{name}: the runner {self.runner!r} has no such option; leave it out, or write runner: {' or '.join(able)}"
+                f"{name}: the runner {self.runner!r} has no such option; "
+                f"leave it out, or write runner: {' or '.join(accepting)}"
             )
         missing = [name for name in runner.required if getattr(self, name) is None]
         if missing:
@@ -129,7 +137,8 @@ class Beam(SpecModel):
         return self
 
     def _check_options(self) -> None:
-        from apache_beam.options.pipeline_options import PipelineOptions  # a second; most pipelines need none
+        # Imported here because it takes a second, and most pipelines do not need it.
+        from apache_beam.options.pipeline_options import PipelineOptions
 
         known = {name for kind in PipelineOptions.__subclasses__() for name in kind([]).get_all_options()}
         for name in self.options:
@@ -148,7 +157,8 @@ def check_local(beam: Beam) -> None:
     """Checks that a pipeline with this setting can run on this machine.
 
     Raises:
-      ConfigurationError: It cannot, or Beam would listen on all interfaces of the machine, and run what it is sent there.
+      ConfigurationError: It cannot run here, or Beam would listen on all network
+        interfaces and run whatever it receives there.
     """
     if beam.runner == "dataflow":
         raise ConfigurationError(
@@ -164,41 +174,45 @@ def check_local(beam: Beam) -> None:
 
 
 def _default_environment_type(beam: Beam) -> str:
-    """Returns the environment that Beam takes if none is given: LOOPBACK with a cluster that it starts itself."""
+    """Returns Beam's default environment: LOOPBACK for a cluster that Beam starts."""
     starts_cluster = beam.flink_master in ("[local]", "[auto]") or re.fullmatch(
         r"local(\[.+\])?", beam.spark_master_url or ""
     )
     return "LOOPBACK" if starts_cluster else "DOCKER"
 
 
-def pipeline_args(beam: Beam, image: str | None = None) -> list[str]:
-    """Beam's options, as words of a command line.
+def make_pipeline_args(beam: Beam, image: str | None = None) -> list[str]:
+    """Returns Beam's options as command line arguments, such as `--runner=FlinkRunner`.
 
     Args:
       beam: The setting.
-      image: Container image of the pipeline's steps; Dataflow's machines have it where no other is named.
+      image: Container image of the pipeline's steps; the default image of Dataflow's
+        machines.
     """
     if beam.runner == "dataflow" and beam.sdk_container_image is None:
         beam = beam.model_copy(update={"sdk_container_image": image})
     runner = RUNNERS[beam.runner]
     if beam.runner == "direct":
-        # One process: this one, which has imported everything. Several: subprocesses, since threads share an interpreter.
+        # A single worker runs in this process, which has imported everything. Several
+        # are subprocesses, because threads would share one interpreter.
         mode = "in_memory" if beam.direct_num_workers == 1 else "multi_processing"
-        words = [f"--runner={runner.name}", f"--direct_running_mode={mode}"]
-        words += [f"--direct_num_workers={beam.direct_num_workers}"]
-        # Its workers are on this machine. Else TFX packs itself, seconds for each component, for machines that have it not.
-        words += ["--sdk_container_image=none"]
+        arguments = [f"--runner={runner.name}", f"--direct_running_mode={mode}"]
+        arguments += [f"--direct_num_workers={beam.direct_num_workers}"]
+        # Keeps TFX from packaging itself for remote workers, which takes seconds for
+        # each component: these workers are on this machine.
+        arguments += ["--sdk_container_image=none"]
     else:
         names = (*runner.required, *runner.optional)
-        words = [f"--runner={runner.name}", *(word for name in names for word in _words(name, getattr(beam, name)))]
-    return words + [word for name, value in beam.options.items() for word in _words(name, value)]
+        options = [option for name in names for option in _format_option(name, getattr(beam, name))]
+        arguments = [f"--runner={runner.name}", *options]
+    return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]
 
 
-def _words(name: str, value: Any) -> list[str]:
+def _format_option(name: str, value: Any) -> list[str]:
     if value is False and name == "use_public_ips":
-        return ["--no_use_public_ips"]  # for Beam a third thing beside true and not said
+        return ["--no_use_public_ips"]  # for Beam, false differs from unset
     if value is None or value is False:
         return []
     if value is True:
         return [f"--{name}"]
-    return [f"--{name}={one}" for one in value] if isinstance(value, list) else [f"--{name}={value}"]
+    return [f"--{name}={item}" for item in value] if isinstance(value, list) else [f"--{name}={value}"]

@@ -1,4 +1,4 @@
-"""What can be known of the data before anything starts, without TensorFlow."""
+"""Checks a pipeline's local data before anything starts, without TensorFlow."""
 
 import gzip
 import itertools
@@ -15,26 +15,26 @@ from tfx_distribute.pipelines.spec.files import MIB, FileError, read_text
 from tfx_distribute.pipelines.spec.pipeline import Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
-CHECKED_ROWS = 100_000  # of CSV files, in all: a fraction of a second; ExampleGen checks the rest
+CHECKED_ROWS = 100_000  # in all CSV files together: a fraction of a second; ExampleGen checks the rest
 _GLOB_CHARACTERS = "*?[\\"
 MAX_SCHEMA_BYTES = 16 * MIB
-MAX_RECORD_BYTES = 2 << 30  # protobuf's limit; text read as a length is far beyond it
+MAX_RECORD_BYTES = 2 << 30  # protobuf's limit; text that is read as a length far exceeds it
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def check_data(spec: PipelineSpec) -> None:
-    """Checks that local data files can be read, have rows, and have the same columns.
+    """Checks that local data files are readable, have rows, and have the same columns.
 
     Raises:
-      ConfigurationError: Something is wrong with them.
+      ConfigurationError: A file fails a check, or lacks a column that is needed.
     """
     schema = _read_schema(spec.data.schema_file)
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
-    files = data_files(source, path)
+    files = list_data_files(source, path)
     try:
-        columns = _columns(source, files)
+        columns = _read_columns(source, files)
     except (DataError, OSError) as error:
         raise ConfigurationError(f"data.{source}: {error}") from error
     if columns is None:
@@ -50,8 +50,8 @@ def check_data(spec: PipelineSpec) -> None:
         )
 
 
-def _columns(source: str, files: list[Path]) -> list[str] | None:
-    """Returns the columns that all files have; None where only a run can tell."""
+def _read_columns(source: str, files: list[Path]) -> list[str] | None:
+    """Returns the columns that all files share; None if only a run can tell."""
     paths = [str(file) for file in files]
     if source == "csv":
         columns = csv_rows.common_columns(paths, _open)
@@ -65,19 +65,19 @@ def _columns(source: str, files: list[Path]) -> list[str] | None:
         if _is_gzipped(file):
             _check_gzipped(file)
         else:
-            next(_record_lengths(file))
+            next(_read_record_lengths(file))
     return None
 
 
 def _check_rows(files: list[str]) -> None:
-    left = CHECKED_ROWS
+    remaining = CHECKED_ROWS
     for file in files:
         with _open(file) as stream:
             _, rows = csv_rows.read(stream, file)
-            checked = sum(1 for _ in itertools.islice(rows, max(left, 1)))
+            checked = sum(1 for _ in itertools.islice(rows, max(remaining, 1)))
         if not checked:
             raise DataError(f"{file} has a header but no rows")
-        left -= checked
+        remaining -= checked
 
 
 def _open(file: str) -> IO[bytes]:
@@ -85,7 +85,7 @@ def _open(file: str) -> IO[bytes]:
 
 
 def _read_schema(schema_file: str | None) -> list[str]:
-    """Returns the names of the features of a local schema; none where there is none."""
+    """Returns the feature names of a local schema; empty without a local schema."""
     if schema_file is None or "://" in schema_file:
         return []
     from google.protobuf import text_format
@@ -108,38 +108,38 @@ def _read_schema(schema_file: str | None) -> list[str]:
 
 
 def _has_shape(feature: Any, schema: Any) -> bool:
-    """Returns whether TFX reads a feature as a tensor of a fixed shape."""
+    """Returns True if TFX reads a feature as a tensor of a fixed shape."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     stages_read = (schema_pb2.UNKNOWN_STAGE, schema_pb2.BETA, schema_pb2.PRODUCTION)
     if feature.deprecated or feature.lifecycle_stage not in stages_read or not feature.HasField("shape"):
         return False
-    if schema.tensor_representation_group:  # which may describe the feature in another way
+    if schema.tensor_representation_group:  # may describe the feature in another way
         return False
     sparse = {part.name for sparse in schema.sparse_feature for part in (*sparse.index_feature, sparse.value_feature)}
     return feature.name not in sparse
 
 
-def data_files(name: str, source: str) -> list[Path]:
-    """Returns the data files of a local source, sorted, without hidden ones.
+def list_data_files(name: str, source: str) -> list[Path]:
+    """Returns the data files of a local source, sorted, without hidden files.
 
     Args:
       name: Key of the source in the pipeline file, for messages.
       source: A file or a folder.
 
     Raises:
-      ConfigurationError: There are none, they are empty, cannot be read, or belong to
-        a table with a log.
+      ConfigurationError: There are no files, a file is empty or cannot be read, or the
+        files belong to a table with a log.
     """
     path = Path(source)
     try:
         if not stat.S_ISDIR(path.stat().st_mode):
             files = [path]
         else:
-            found = sorted(path.iterdir())
-            if refusal := table_refusal(source, [file.name for file in found]):
+            entries = sorted(path.iterdir())
+            if refusal := table_refusal(source, [entry.name for entry in entries]):
                 raise ConfigurationError(f"data.{name}: {refusal}")
-            files = [file for file in found if is_data_file(file.name)]
+            files = [entry for entry in entries if is_data_file(entry.name)]
         if not files:
             raise ConfigurationError(f"data.{name}: the folder {path} holds no files")
     except FileNotFoundError as error:
@@ -147,20 +147,20 @@ def data_files(name: str, source: str) -> list[Path]:
     except OSError as error:
         raise ConfigurationError(f"data.{name}: cannot read {path}: {error.strerror}") from error
     for file in files:
-        if reason := _unusable(file):
-            raise ConfigurationError(f"data.{name}: {reason}")
+        if problem := _find_problem(file):
+            raise ConfigurationError(f"data.{name}: {problem}")
     return files
 
 
-def _unusable(file: Path) -> str | None:
-    """Returns why a file cannot be read as data; None if it can."""
+def _find_problem(file: Path) -> str | None:
+    """Returns the reason that a file cannot be read as data; None if it can."""
     try:
-        found = file.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = file.stat()
+        if stat.S_ISDIR(status.st_mode):
             return f"{file} is a folder; the files have to be directly in {file.parent}"
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return f"{file} is not a regular file"
-        if not found.st_size:
+        if not status.st_size:
             return f"{file} is empty"
         with file.open("rb"):
             pass
@@ -173,11 +173,11 @@ def _unusable(file: Path) -> str | None:
     return None
 
 
-def input_base_and_pattern(data: Data) -> tuple[str, str]:
-    """Returns a source as a folder, and `*` or the name of one file in it.
+def get_input_base_and_pattern(data: Data) -> tuple[str, str]:
+    """Returns a source's folder, and `*` or the name of one file in that folder.
 
     Raises:
-      ConfigurationError: An address has wildcards, which nothing here expands.
+      ConfigurationError: An address has wildcards, which are not expanded.
     """
     name, source = data.source
     if "://" in source:
@@ -192,24 +192,31 @@ def input_base_and_pattern(data: Data) -> tuple[str, str]:
     return source, ALL_FILES
 
 
-def examples_and_bytes(data: Data) -> tuple[int, int] | None:
-    """How many examples local files hold, and about how many bytes as tf.Examples; None where only a run can tell."""
+def count_examples_and_bytes(data: Data) -> tuple[int, int] | None:
+    """Counts the examples in local files, and estimates their bytes as tf.Examples.
+
+    Returns:
+      Examples and bytes; None if only a run can tell.
+
+    Raises:
+      ConfigurationError: A file cannot be read as data.
+    """
     name, source = data.source
     if "://" in source or name not in ("csv", "tfrecord"):
         return None
-    files = data_files(name, source)
+    files = list_data_files(name, source)
     if name == "csv":
-        return _csv_examples(files)
+        return _count_csv_examples_and_bytes(files)
     if any(map(_is_gzipped, files)):
-        return None  # they would have to be uncompressed
+        return None  # counting would have to uncompress them
     try:
-        count = sum(sum(1 for _ in _record_lengths(file)) for file in files)
+        count = sum(sum(1 for _ in _read_record_lengths(file)) for file in files)
     except DataError as error:
         raise ConfigurationError(f"data.tfrecord: {error}") from error
     return count, sum(file.stat().st_size for file in files)
 
 
-def _csv_examples(files: list[Path]) -> tuple[int, int]:
+def _count_csv_examples_and_bytes(files: list[Path]) -> tuple[int, int]:
     count = num_bytes = 0
     columns: list[str] = []
     for file in map(str, files):
@@ -221,7 +228,8 @@ def _csv_examples(files: list[Path]) -> tuple[int, int]:
                     num_bytes += sum(map(len, cells))
         except (DataError, OSError) as error:
             raise ConfigurationError(f"data.csv: {error}") from error
-    # A tf.Example repeats the name of each feature, with about ten bytes around name and value.
+    # A tf.Example repeats the name of each feature, with about ten bytes around name
+    # and value.
     return count, num_bytes + count * sum(len(column) + 10 for column in columns)
 
 
@@ -230,10 +238,10 @@ def _is_gzipped(file: Path) -> bool:
 
 
 def _check_gzipped(file: Path) -> None:
-    """Reads the first record of a gzipped TFRecord file.
+    """Checks that a gzipped TFRecord file has a whole first record.
 
     Raises:
-      DataError: There is none.
+      DataError: The file has no records, or is not a gzipped TFRecord file.
     """
     try:
         with gzip.open(file) as stream:
@@ -245,21 +253,26 @@ def _check_gzipped(file: Path) -> None:
     if not header:
         raise DataError(f"{file} holds no records")
     if not is_whole:
-        raise DataError(_not_records(file))
+        raise DataError(_describe_broken_records(file))
 
 
-def _not_records(file: Path) -> str:
-    return f"{file} is no TFRecord file, or ends in the middle of a record"
+def _describe_broken_records(file: Path) -> str:
+    return f"{file} is not a TFRecord file, or ends in the middle of a record"
 
 
-def _record_lengths(file: Path) -> Iterator[int]:
-    """The length of each record of a TFRecord file: 8 bytes before it, with a checksum of 4; one of 4 behind it."""
+def _read_record_lengths(file: Path) -> Iterator[int]:
+    """Yields the length of each record of a TFRecord file.
+
+    A record is preceded by its length (8 bytes) and a checksum of the length (4 bytes),
+    and followed by a checksum of its content (4 bytes).
+    """
     size = file.stat().st_size
     with file.open("rb") as stream:
         while header := stream.read(12):
             length = int.from_bytes(header[:8], "little")
             if len(header) < 12 or length + 4 > size - stream.tell():
-                is_gzip = header.startswith(GZIP_MAGIC) and stream.tell() <= 12
-                raise DataError(f"{file} is gzipped; give it a name that ends in .gz" if is_gzip else _not_records(file))
+                if header.startswith(GZIP_MAGIC) and stream.tell() <= 12:
+                    raise DataError(f"{file} is gzipped; give it a name that ends in .gz")
+                raise DataError(_describe_broken_records(file))
             stream.seek(length + 4, 1)
             yield length

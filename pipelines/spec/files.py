@@ -1,4 +1,4 @@
-"""Resolves paths and reads small files that a person names, with an error for each thing that can be wrong with them."""
+"""Resolves paths and reads small files that the user names, with clear errors."""
 
 import contextlib
 import os
@@ -23,7 +23,10 @@ _KINDS = (
 
 
 class FileError(ConfigurationError):
-    """A path cannot be resolved, or a file cannot be read; the message names it and the reason."""
+    """A path cannot be resolved, or a file cannot be read.
+
+    The message names the path and the reason.
+    """
 
 
 def resolve(path: str | Path, base: str | Path = ".") -> Path:
@@ -34,8 +37,9 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
       base: Folder that a relative path starts from.
 
     Raises:
-      FileError: The path is empty, has a NUL byte, is not in UTF-8, is too long, follows links in a circle, or starts from a
-        home folder or a working folder that does not exist.
+      FileError: The path is empty, has a NUL byte, is not in UTF-8, is too long,
+        follows links in a circle, or starts from a home folder or a working folder that
+        does not exist.
     """
     if not str(path):
         raise FileError("the path is empty")
@@ -46,7 +50,7 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
         if _is_unicode(str(resolved)):
             return resolved
         reason = "has characters that TensorFlow would read in another encoding; rename it, or set PYTHONUTF8=1"
-    except RuntimeError as error:  # of expanduser(), and of resolve() for a loop
+    except RuntimeError as error:  # raised by expanduser(), and by resolve() for a loop
         reason = "follows symbolic links in a circle" if "loop" in str(error) else "there is no such home folder"
     except ValueError:
         reason = "has a NUL byte"
@@ -58,20 +62,21 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
 
 
 def _is_unicode(path: str) -> bool:
-    """Returns whether Python, which decodes paths by its locale, has the same idea of one as UTF-8 has."""
+    """Returns True if Python, which decodes paths by its locale, read this as UTF-8."""
     return path.isascii() or (sys.getfilesystemencoding() == "utf-8" and not re.search("[\ud800-\udfff]", path))
 
 
 def read_bytes(path: str | Path, max_bytes: int) -> bytes:
-    """Reads a regular file of a bounded size.
+    """Reads a regular file of at most `max_bytes` bytes.
 
     Raises:
-      FileError: It is not there, is not a regular file, cannot be read, or is larger than `max_bytes`.
+      FileError: The file does not exist, is not a regular file, cannot be read, or is
+        larger than `max_bytes`.
     """
-    with _regular_file(path) as file:
+    with _open_regular_file(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise _too_large(path, max_bytes)
+        raise _make_size_error(path, max_bytes)
     return content
 
 
@@ -81,15 +86,15 @@ def check_readable(path: str | Path, max_bytes: int) -> None:
     Raises:
       FileError: As for `read_bytes`.
     """
-    with _regular_file(path) as file:
+    with _open_regular_file(path) as file:
         if os.fstat(file.fileno()).st_size > max_bytes:
-            raise _too_large(path, max_bytes)
+            raise _make_size_error(path, max_bytes)
 
 
 @contextlib.contextmanager
-def _regular_file(path: str | Path) -> Iterator[BinaryIO]:
+def _open_regular_file(path: str | Path) -> Iterator[BinaryIO]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe without a writer would otherwise block
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe without a writer would block
         try:
             mode = os.fstat(descriptor).st_mode
             for is_kind, kind in _KINDS:
@@ -103,15 +108,15 @@ def _regular_file(path: str | Path) -> Iterator[BinaryIO]:
         raise FileError(f"{shorten(str(path))}: {error.strerror}") from error
 
 
-def _too_large(path: str | Path, max_bytes: int) -> FileError:
-    return FileError(f"{path}: is larger than {max_bytes >> 10:,} KiB, the most that is read of such a file")
+def _make_size_error(path: str | Path, max_bytes: int) -> FileError:
+    return FileError(f"{path}: is larger than {max_bytes >> 10:,} KiB, the limit for such a file")
 
 
 def read_text(path: str | Path, max_bytes: int) -> str:
-    """Reads a regular file of a bounded size as UTF-8 text.
+    """Reads a regular file of at most `max_bytes` bytes as UTF-8 text.
 
     Raises:
-      FileError: As for `read_bytes`, or it is not UTF-8.
+      FileError: As for `read_bytes`, or the file is not UTF-8.
     """
     try:
         return read_bytes(path, max_bytes).decode("utf-8")
@@ -119,6 +124,6 @@ def read_text(path: str | Path, max_bytes: int) -> str:
         raise FileError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from error
 
 
-def shorten(text: str, most: int = 200) -> str:
+def shorten(text: str, max_length: int = 200) -> str:
     """Returns a text for a message: whole, or its beginning and its length."""
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+    return text if len(text) <= max_length else f"{text[:max_length]}... ({len(text):,} characters)"

@@ -1,4 +1,7 @@
-"""A YAML file -> a `PipelineSpec`; what is wrong with it -> one message with the line, the value and what is allowed."""
+"""Loads a YAML file as a `PipelineSpec` and explains each mistake in it.
+
+A message has the line, the value and what is allowed instead.
+"""
 
 import difflib
 import types
@@ -22,9 +25,13 @@ MAX_BYTES = 128 * files.KIB
 def load(path: str | Path) -> PipelineSpec:
     """Reads a pipeline file.
 
+    ```python
+    spec = loader.load("pipeline.yaml")
+    ```
+
     Raises:
-      ConfigurationError: It cannot be read, is larger than `MAX_BYTES`, is not YAML, or does not describe a pipeline; one
-        line for each mistake.
+      ConfigurationError: The file cannot be read, is larger than `MAX_BYTES`, is not
+        YAML, or does not describe a pipeline; one line for each mistake.
     """
     try:
         folder = files.resolve(path).parent
@@ -37,134 +44,151 @@ def load(path: str | Path) -> PipelineSpec:
         return PipelineSpec.model_validate(document.value, context={BASE_DIR: folder})
     except ValidationError as error:
         problems = [
-            f"{path}, line {_line_of(location, document.lines)}: {message}"
+            f"{path}, line {_find_line(location, document.lines)}: {message}"
             for location, message in explain(error, PipelineSpec, document.value)
         ]
         raise ConfigurationError("\n".join(problems)) from error
 
 
-def parse_parameters(given: Iterable[str]) -> dict[str, Scalar]:
-    """Reads `name=value` words, the values as YAML reads them. The last value of a name counts.
+def parse_parameters(arguments: Iterable[str]) -> dict[str, Scalar]:
+    """Parses `name=value` arguments, the values as YAML. A name's last value counts.
+
+    ```python
+    parse_parameters(["epochs=3", "rate=1e-3"])  # {"epochs": 3, "rate": 0.001}
+    ```
 
     Raises:
-      ConfigurationError: A word is not of that form, or its value is a list, a mapping or null.
+      ConfigurationError: An argument does not have that form, or its value is a list, a
+        mapping or null.
     """
     parameters: dict[str, Scalar] = {}
-    for word in given:
-        name, separator, text = word.partition("=")
+    for argument in arguments:
+        name, separator, text = argument.partition("=")
         if not (name and separator):
-            raise ConfigurationError(f"{_word(word)}: write -p name=value")
+            raise ConfigurationError(f"{_format_argument(argument)}: write -p name=value")
         try:
             parameters[name] = yaml_text.parse_scalar(text)
         except ValueError as error:
-            raise ConfigurationError(f"{_word(word)}: {error}") from error
+            raise ConfigurationError(f"{_format_argument(argument)}: {error}") from error
     return parameters
 
 
-def override(spec: PipelineSpec, given: Mapping[str, Scalar]) -> PipelineSpec:
-    """`spec.with_parameters`, with messages that speak of `-p`.
+def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSpec:
+    """Calls `spec.with_parameters`, with error messages that name the option `-p`.
 
     Raises:
-      ConfigurationError: A value is wrong, or a name is neither a parameter nor a hyperparameter.
+      ConfigurationError: A value is wrong, or a name is neither a parameter nor a
+        hyperparameter.
     """
-    for hparam in set(given) & set(spec.trainer.hparams):
-        value, default = given[hparam], spec.trainer.hparams[hparam]
+    for hparam in set(parameters) & set(spec.trainer.hparams):
+        value, default = parameters[hparam], spec.trainer.hparams[hparam]
         if type(value) is not type(default) and not (type(default) is float and type(value) is int):
-            kind = type(default).__name__
+            type_name = type(default).__name__
             raise ConfigurationError(
-                f"{_word(hparam, value)}: {hparam} is {shorten(repr(default))} in the pipeline file; write a {kind}"
+                f"{_format_argument(hparam, value)}: {hparam} is {shorten(repr(default))} in the pipeline file; "
+                f"write a {type_name}"
             )
     try:
-        return spec.with_parameters(dict(given))
+        return spec.with_parameters(dict(parameters))
     except ValidationError as error:
+        allowed = (*Shards.PARAMETERS, *spec.trainer.hparams)
         problems = []
-        for location, message in explain(error, Parameters, dict(given), also=(*Shards.PARAMETERS, *spec.trainer.hparams)):
-            name = location[0] if location else ""
-            word = _word(str(name), given[str(name)]) if name in given else f"with {_words(given)}"
-            problems.append(f"{word}: {message}")
+        for location, message in explain(error, Parameters, dict(parameters), also_allowed=allowed):
+            name = str(location[0]) if location else ""
+            if name in parameters:
+                argument = _format_argument(name, parameters[name])
+            else:
+                argument = "with " + " ".join(_format_argument(key, value) for key, value in parameters.items())
+            problems.append(f"{argument}: {message}")
         raise ConfigurationError("\n".join(problems)) from error
 
 
-def with_target(spec: PipelineSpec, name: str, given: Mapping[str, str | None]) -> PipelineSpec:
-    """The same pipeline with other settings of a target.
+def with_target(spec: PipelineSpec, name: str, settings: Mapping[str, str | None]) -> PipelineSpec:
+    """Returns a copy of the pipeline with some settings of a target replaced.
 
     Args:
       spec: The pipeline.
       name: The target: `kubeflow` or `vertex`.
-      given: Setting -> value, options of a command; None for what the pipeline file says.
+      settings: Setting -> value of a command's option; None keeps the pipeline file's
+        value.
 
     Raises:
       ConfigurationError: A value is wrong.
     """
     target = getattr(spec.targets, name)
-    changed = {setting: value for setting, value in given.items() if value is not None}
-    if target is None or not changed:
+    changes = {setting: value for setting, value in settings.items() if value is not None}
+    if target is None or not changes:
         return spec
     try:
-        other = type(target).model_validate({**target.model_dump(), **changed})
+        changed_target = type(target).model_validate({**target.model_dump(), **changes})
     except ValidationError as error:
         problems = [
-            f"--{text.replace(str(at[0]), str(at[0]).replace('_', '-'), 1)}"
-            for at, text in explain(error, type(target), changed)
+            f"--{message.replace(str(location[0]), str(location[0]).replace('_', '-'), 1)}"
+            for location, message in explain(error, type(target), changes)
         ]
         raise ConfigurationError("\n".join(problems)) from error
-    return spec.model_copy(update={"targets": spec.targets.model_copy(update={name: other})})
+    return spec.model_copy(update={"targets": spec.targets.model_copy(update={name: changed_target})})
 
 
 def explain(
-    error: ValidationError, model: type[BaseModel], document: Any, also: tuple[str, ...] = ()
+    error: ValidationError, model: type[BaseModel], document: Any, also_allowed: tuple[str, ...] = ()
 ) -> list[tuple[Location, str]]:
-    """Where each mistake is, and a message that names the key, what is wrong with its value and what is allowed.
+    """Returns the location and a message for each mistake that pydantic found.
+
+    A message names the key, what is wrong with its value and what is allowed.
 
     Args:
-      error: What pydantic found.
+      error: The error that pydantic raised.
       model: The model that was validated.
-      document: What was validated.
-      also: Keys that are allowed at the top beside the model's own.
+      document: The value that was validated.
+      also_allowed: Keys that are allowed at the top level besides the model's fields.
     """
-    found = []
+    mistakes = []
     for problem in error.errors():
         location = tuple(part for part in problem["loc"])
         kind, message, value = problem["type"], problem["msg"], problem["input"]
         key = ".".join(map(str, location))
         if kind == "extra_forbidden":
-            allowed = [*_fields_at(model, location[:-1]), *(also if len(location) == 1 else ())]
+            allowed = [*_list_keys_at(model, location[:-1]), *(also_allowed if len(location) == 1 else ())]
             close = difflib.get_close_matches(str(location[-1])[:100], allowed, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            found.append((location, f"unknown key {shorten(key)!r}; {hint}allowed: {', '.join(allowed)}"))
+            mistakes.append((location, f"unknown key {shorten(key)!r}; {hint}allowed: {', '.join(allowed)}"))
         elif kind == "missing":
-            found.append((location, f"{key}: is missing"))
+            mistakes.append((location, f"{key}: is missing"))
         elif kind == "value_error":
             text = message.removeprefix("Value error, ")
-            # A contradiction between keys of one mapping is put at the key that the message begins with.
+            # Pydantic reports a conflict between the keys of a mapping at the mapping;
+            # the message begins with the key that it is about.
             name = text.partition(":")[0]
-            if name in _fields_at(model, location):
+            if name in _list_keys_at(model, location):
                 location = (*location, name)
                 text = f"{'.'.join(map(str, location))}:{text.partition(':')[2]}"
             elif key:
                 text = f"{key}: {text}"
-            found.append((location, text))
+            mistakes.append((location, text))
         else:
-            found.append((location, f"{key}: {shorten(repr(value))} is not allowed: {message[0].lower()}{message[1:]}"))
-    return found
+            reason = f"{message[0].lower()}{message[1:]}"
+            mistakes.append((location, f"{key}: {shorten(repr(value))} is not allowed: {reason}"))
+    return mistakes
 
 
-def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
-    """Names of the keys that are allowed at a place of the document; none where it is no mapping of ours."""
+def _list_keys_at(model: type[BaseModel], location: Location) -> list[str]:
+    """Returns the keys allowed at a location; empty if it does not hold a model."""
     annotation: Any = model
     for part in location:
-        inside = _model_in(annotation)
-        if inside is None:
-            # A key of a mapping, or an index: what it leads to is the annotation's last argument.
+        part_model = _get_model(annotation)
+        if part_model is None:
+            # For a key of a mapping or an index of a list, the type of the value is the
+            # annotation's last argument.
             annotation = (typing.get_args(_without_none(annotation)) or (None,))[-1]
         else:
-            annotation = inside.model_fields[part].annotation if part in inside.model_fields else None
-    inside = _model_in(annotation)
-    return list(inside.model_fields) if inside else []
+            annotation = part_model.model_fields[part].annotation if part in part_model.model_fields else None
+    model_there = _get_model(annotation)
+    return list(model_there.model_fields) if model_there else []
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that an annotation such as `Model` or `Model | None` stands for."""
+def _get_model(annotation: Any) -> type[BaseModel] | None:
+    """Returns the model in an annotation such as `Model` or `Model | None`."""
     plain = _without_none(annotation)
     return plain if isinstance(plain, type) and not typing.get_args(plain) and issubclass(plain, BaseModel) else None
 
@@ -175,18 +199,14 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
-def _line_of(location: Location, lines: Mapping[Location, int]) -> int:
-    """The line of a place, or of what it would be in."""
+def _find_line(location: Location, lines: Mapping[Location, int]) -> int:
+    """Returns the line of a location, or of the nearest mapping or list around it."""
     while location and location not in lines:
         location = location[:-1]
     return lines.get(location, 1)
 
 
-def _words(given: Mapping[str, Scalar]) -> str:
-    return " ".join(_word(name, value) for name, value in given.items())
-
-
-def _word(name: str, value: Scalar | None = None) -> str:
-    """Returns an argument of the command line for a message, on one line and not too long."""
+def _format_argument(name: str, value: Scalar | None = None) -> str:
+    """Formats a `-p` argument for a message, shortened and on one line."""
     text = shorten(name if value is None else f"{name}={value}")
     return f"-p {text if text.isprintable() else ascii(text)}"

@@ -1,4 +1,7 @@
-"""The user's module as the pipeline file names it: where it is, what it offers, how to import it. Runs none of it."""
+"""Finds the user's module, checks the functions in it and makes it importable.
+
+Does not run the module.
+"""
 
 import contextlib
 import os
@@ -19,14 +22,15 @@ MAX_BYTES = 16 * files.MIB
 
 @dataclass(frozen=True)
 class Module:
-    """A module of the user's.
+    """The user's module.
 
     Attributes:
-      name: What it is imported as.
+      name: Name that it is imported under.
       file: The file that defines it.
       folder: The folder to import it from; None for an installed module.
       train: Name of the function that trains: `build_model` or `run_fn`.
-      data: Files and folders of the pipeline's data and results, which are not part of the module if they are beside it.
+      data: Files and folders of the pipeline's data and results; not part of the
+        module, even if they are next to it.
     """
 
     name: str
@@ -35,22 +39,29 @@ class Module:
     train: str
     data: tuple[Path, ...] = ()
 
-    def function(self, name: str) -> str:
-        """Dotted path of one of its functions."""
+    def function_path(self, name: str) -> str:
+        """Returns the dotted path of a function in the module."""
         return f"{self.name}.{name}"
 
     def fingerprint(self) -> str:
-        """Returns a digest of the module and of what it may import or read from beside it; see `fingerprint.of_folder`."""
+        """Returns a digest of the module and of files next to it that it may use.
+
+        See `fingerprint.of_folder`.
+        """
         if self.folder is None:
             return fingerprint.of_module(self.name, self.file)
         return fingerprint.of_folder(self.folder, excluding=self.data)
 
 
 def find(spec: PipelineSpec) -> Module:
-    """Finds the pipeline's module and checks that it has the functions that the pipeline calls.
+    """Finds the pipeline's module and checks that it has the functions that are called.
+
+    ```python
+    module = user_module.find(loader.load("pipeline.yaml"))
+    ```
 
     Raises:
-      ConfigurationError: It is not there, is not Python, or lacks one.
+      ConfigurationError: The module does not exist, is not Python, or lacks a function.
     """
     if spec.module.endswith(".py"):
         file = Path(spec.module)
@@ -61,10 +72,10 @@ def find(spec: PipelineSpec) -> Module:
         name, folder = spec.module, None
         if name == "__main__" or not all(part.isidentifier() for part in name.split(".")):
             raise ConfigurationError(f"module: {name!r} is not the name of a module; for a file, write its path with .py")
-        found = module_lib.locate(name)
-        if found is None:
+        located = module_lib.locate(name)
+        if located is None:
             raise ConfigurationError(f"module: {name!r} is not installed; for a file, write its path with .py")
-        file = found
+        file = located
     names = _read_names(file, siblings=folder is not None)
     train = module_lib.training_function(names, str(file))
     parameters = spec.trainer.parameters
@@ -75,29 +86,34 @@ def find(spec: PipelineSpec) -> Module:
     for name, reason in ignored.items():
         raise ConfigurationError(f"trainer.{'' if name in arguments else 'parameters.'}{name}: {reason}")
     if train == "run_fn" and not parameters.train_steps:
-        raise ConfigurationError("trainer.parameters.train_steps: is missing; a run_fn is told how long to train by it")
+        raise ConfigurationError("trainer.parameters.train_steps: is missing; a run_fn needs it to know how long to train")
     if train == "build_model" and spec.trainer.label is None:
         raise ConfigurationError("trainer.label: is missing; write the name of the feature that the model predicts")
     if train == "build_model" and not (parameters.train_steps or parameters.epochs):
-        raise ConfigurationError("trainer.parameters: how long to train is not said; write train_steps or epochs")
+        raise ConfigurationError("trainer.parameters: the length of the training is missing; write train_steps or epochs")
     if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
-    return Module(name, file, folder, train, _data(spec))
+    return Module(name, file, folder, train, _list_data_paths(spec))
 
 
-def _data(spec: PipelineSpec) -> tuple[Path, ...]:
-    """Returns where local data and results of a pipeline are."""
+def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
+    """Returns the local files and folders of a pipeline's data and results."""
     source = None if spec.data.example_gen else spec.data.source[1]
-    places = (source, spec.data.schema_file, spec.push and spec.push.directory, spec.targets.local.root)
-    # With `~`, but without an error where there is no such home folder: that is said where the place is used.
-    return tuple(Path(os.path.expanduser(place)) for place in places if place and "://" not in place)
+    paths = (source, spec.data.schema_file, spec.push and spec.push.directory, spec.targets.local.root)
+    # Not Path.expanduser(), which fails without such a home folder: the code that uses
+    # the path reports that.
+    return tuple(Path(os.path.expanduser(path)) for path in paths if path and "://" not in path)
 
 
 def _read_names(file: Path, siblings: bool) -> set[str]:
-    """Returns the names that a module defines, after a check that it can be read, and with `siblings` its folder's modules.
+    """Returns the names that a module defines.
+
+    Args:
+      file: The module.
+      siblings: Whether to check that the other modules in its folder can be read, too.
 
     Raises:
-      ConfigurationError: One of the files cannot be, or the module is not Python source.
+      ConfigurationError: A file cannot be read, or the module is not Python source.
     """
     if file.suffix != ".py":
         raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
@@ -111,33 +127,36 @@ def _read_names(file: Path, siblings: bool) -> set[str]:
         return module_lib.top_level_names(file)
     except ConfigurationError:
         raise
-    except (ValueError, RecursionError, MemoryError) as error:  # of NUL bytes and of deep nesting
+    except (ValueError, RecursionError, MemoryError) as error:  # from NUL bytes and from deep nesting
         raise ConfigurationError(f"module: {file} is not Python source: {error}") from error
 
 
 @contextlib.contextmanager
 def importable(module: Module) -> Iterator[None]:
-    """Has the module import from its folder within the block, as it is now on disk; in processes that start there too."""
+    """Makes the module importable within the block, as it is now on disk.
+
+    Processes that start within the block can import it, too.
+    """
     if module.folder is None:
         yield
         return
     folder = str(module.folder)
-    _forget(module.folder)
+    _forget_imports(module.folder)
     sys.path.insert(0, folder)
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, before)))
+    pythonpath_before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, pythonpath_before)))
     try:
         yield
     finally:
         sys.path.remove(folder)
-        if before is None:
+        if pythonpath_before is None:
             del os.environ["PYTHONPATH"]
         else:
-            os.environ["PYTHONPATH"] = before
+            os.environ["PYTHONPATH"] = pythonpath_before
 
 
-def _forget(folder: Path) -> None:
-    """Drops what was imported from a folder before: in a notebook, the file may have changed since."""
+def _forget_imports(folder: Path) -> None:
+    """Drops modules imported from a folder: in a notebook, files may have changed."""
     for name, loaded in list(sys.modules.items()):
         file = getattr(loaded, "__file__", None)
         if name != "__main__" and file and folder in Path(file).parents:

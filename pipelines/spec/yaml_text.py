@@ -1,4 +1,7 @@
-"""Parses YAML into plain values, with the line of each; bounded in time and memory whatever the text is."""
+"""Parses YAML into plain values and records the line of each.
+
+Time and memory are bounded for any text.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,19 +17,19 @@ Location = tuple[str | int, ...]
 
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
-MAX_SCALAR = 1 << 16  # characters of a `-p` value
+MAX_SCALAR = 1 << 16  # characters in a `-p` value
 
 _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
 _NOT_JSON = {_TAG + name for name in ("timestamp", "value")}
-_NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # neither a path nor a protocol buffer can hold these
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that paths and protocol buffers cannot hold
 
 
 class TextError(ValueError):
     """A text is not YAML, or holds something that a pipeline file may not have.
 
     Attributes:
-      line: The line of the mistake, from 1.
+      line: The line of the mistake, counted from 1.
     """
 
     def __init__(self, line: int, message: str):
@@ -40,7 +43,8 @@ class Document:
 
     Attributes:
       value: Mappings with string keys, lists, strings, numbers, booleans and None.
-      lines: The line of each place, from 1: that of its key, or of an item of a list.
+      lines: The line of each location, counted from 1: the line of the key, or of the
+        list item.
     """
 
     value: Any = None
@@ -48,7 +52,10 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with numbers and dates as in YAML 1.2: `1e-3` is a number, `2024-01-31` a string."""
+    """The safe loader with the numbers and dates of YAML 1.2.
+
+    `1e-3` is a number, and `2024-01-31` is a string.
+    """
 
     _depth = 0
 
@@ -70,35 +77,40 @@ _Loader.add_implicit_resolver(_TAG + "float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*
 
 
 def parse(text: str) -> Document:
-    r"""Parses a text of one YAML document.
+    r"""Parses a text that holds one YAML document.
 
     ```python
     parse("a:\n  b: [1]").lines  # {(): 1, ("a",): 1, ("a", "b"): 2, ("a", "b", 0): 2}
     ```
 
     Raises:
-      TextError: It is not YAML, has other values than JSON has, has a key twice or one that is not a string, or is too large
-        or too deeply nested once its aliases are expanded.
+      TextError: The text is not YAML, has values that JSON lacks, has a duplicate key
+        or a key that is not a string, or is too large or too deeply nested once its
+        aliases are expanded.
     """
     loader, node = _compose(text)
     document = Document()
     if node is not None:
-        document.lines[()] = _line(node)
-        document.value = _Converter(loader, document.lines).value(node, ())
+        document.lines[()] = _get_line(node)
+        document.value = _Converter(loader, document.lines).convert(node, ())
     return document
 
 
 def parse_scalar(text: str) -> Scalar:
-    """Reads a single value as YAML reads it: a number, true or false, or text; quotes make text of anything.
+    """Parses a single YAML value: a number, true or false, or text.
 
-    Text that YAML would shorten, for a comment or a line break in it, is kept whole.
+    Anything in quotes is text. Text that YAML would cut at a comment or a line break is
+    kept whole.
 
     ```python
-    parse_scalar("1e3"), parse_scalar("'1e3'"), parse_scalar("a #b")  # (1000.0, "1e3", "a #b")
+    parse_scalar("1e3")  # 1000.0
+    parse_scalar("'1e3'")  # "1e3"
+    parse_scalar("a #b")  # "a #b"
     ```
 
     Raises:
-      ValueError: It is null, a list or a mapping, is longer than `MAX_SCALAR`, or is not valid Unicode.
+      ValueError: The value is null, a list or a mapping, is longer than `MAX_SCALAR`,
+        or is not valid Unicode.
     """
     if len(text) > MAX_SCALAR:
         raise ValueError(f"has {len(text):,} characters; at most {MAX_SCALAR:,} are allowed")
@@ -112,7 +124,7 @@ def parse_scalar(text: str) -> Scalar:
         return text
     if node is None or text[node.start_mark.index : node.end_mark.index] != text.strip():
         return text
-    value = _Converter(loader, {}).value(node, ())
+    value = _Converter(loader, {}).convert(node, ())
     if not isinstance(value, Scalar):
         raise ValueError("write -p name=value, with a number, true, false or text; text such as [1] goes in quotes")
     return value
@@ -130,7 +142,7 @@ def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
         mark = error.problem_mark or error.context_mark
         message = ", ".join(filter(None, (error.context, error.problem)))
         raise TextError(mark.line + 1 if mark else 1, f"not valid YAML: {message}") from error
-    except (ValueError, OverflowError) as error:  # of an escape that is not a character, such as \UFFFFFFFF
+    except (ValueError, OverflowError) as error:  # from an escape that is not a character, such as \UFFFFFFFF
         if isinstance(error, TextError):
             raise
         line = loader.line + 1 if loader else 1
@@ -138,72 +150,86 @@ def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
 
 
 class _Converter:
-    """Converts nodes to values and notes the line of each, with a bound on what aliases may repeat."""
+    """Converts nodes to values and records their lines; bounds what aliases repeat."""
 
     def __init__(self, loader: _Loader, lines: dict[Location, int]):
         self._loader = loader
         self._lines = lines
         self._count = 0
 
-    def value(self, node: yaml.Node, location: Location) -> Any:
+    def convert(self, node: yaml.Node, location: Location) -> Any:
+        """Returns the value of a node.
+
+        Args:
+          node: The node.
+          location: Location of the node in the document.
+
+        Raises:
+          TextError: The node, or one below it, is not allowed.
+        """
         self._count += 1
         if self._count > MAX_VALUES:
-            raise TextError(_line(node), f"has more than {MAX_VALUES:,} values, counting what aliases repeat")
+            raise TextError(_get_line(node), f"has more than {MAX_VALUES:,} values, counting what aliases repeat")
         if len(location) > MAX_DEPTH:
-            raise TextError(_line(node), f"is nested more than {MAX_DEPTH} levels deep, counting what aliases repeat")
+            raise TextError(_get_line(node), f"is nested more than {MAX_DEPTH} levels deep, counting what aliases repeat")
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
-            return {key: self._item(key, of, value, location) for key, (of, value) in self._entries(node).items()}
+            entries = self._collect_entries(node)
+            return {name: self._convert_item(name, key, value, location) for name, (key, value) in entries.items()}
         if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
-            return [self._item(index, value, value, location) for index, value in enumerate(node.value)]
+            return [self._convert_item(index, value, value, location) for index, value in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALAR_TAGS:
-            return self._scalar(node)
+            return self._convert_scalar(node)
         tag = node.tag.replace(_TAG, "!!")
-        raise TextError(_line(node), f"not valid YAML: the tag {shorten(tag)} is not allowed; leave it out")
+        raise TextError(_get_line(node), f"not valid YAML: the tag {shorten(tag)} is not allowed; leave it out")
 
-    def _item(self, key: str | int, of: yaml.Node, value: yaml.Node, location: Location) -> Any:
-        place = (*location, key)
-        self._lines[place] = _line(of)
-        return self.value(value, place)
+    def _convert_item(self, key: str | int, line_node: yaml.Node, value: yaml.Node, location: Location) -> Any:
+        item_location = (*location, key)
+        self._lines[item_location] = _get_line(line_node)
+        return self.convert(value, item_location)
 
-    def _entries(self, node: yaml.MappingNode, depth: int = 0) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Returns the keys of a mapping, each with its node and its value's; those merged in by `<<` come first."""
+    def _collect_entries(self, node: yaml.MappingNode, depth: int = 0) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """Returns a mapping's keys, each with its node and the node of its value.
+
+        Entries that `<<` merges in come first.
+        """
         merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
             if key.tag == _TAG + "merge":
-                for source in reversed(list(_merged(value))):
+                for source in reversed(list(_iterate_merged(value))):
                     if depth > MAX_DEPTH:
-                        raise TextError(_line(key), "<<: merges a mapping into itself")
-                    merged.update(self._entries(source, depth + 1))
+                        raise TextError(_get_line(key), "<<: merges a mapping into itself")
+                    merged.update(self._collect_entries(source, depth + 1))
                 continue
             if not isinstance(key, yaml.ScalarNode):
-                raise TextError(_line(key), "a key is a list or a mapping; keys are strings")
+                raise TextError(_get_line(key), "a key is a list or a mapping; keys are strings")
             if key.tag != _TAG + "str":
-                raise TextError(_line(key), f"the key {shorten(key.value)} is not a string; write it in quotes")
-            name = self._scalar(key)
-            if name in own:
-                raise TextError(_line(key), f"{shorten(name)!r} is also on line {_line(own[name][0])}")
-            own[name] = (key, value)
-        return {**merged, **own}
+                raise TextError(_get_line(key), f"the key {shorten(key.value)} is not a string; write it in quotes")
+            name = self._convert_scalar(key)
+            if name in entries:
+                raise TextError(_get_line(key), f"{shorten(name)!r} is also on line {_get_line(entries[name][0])}")
+            entries[name] = (key, value)
+        return {**merged, **entries}
 
-    def _scalar(self, node: yaml.ScalarNode) -> Any:
+    def _convert_scalar(self, node: yaml.ScalarNode) -> Any:
         try:
             value = self._loader.construct_object(node)
         except (ValueError, KeyError, IndexError, OverflowError) as error:
-            kind = node.tag.replace(_TAG, "")
-            raise TextError(_line(node), f"{shorten(node.value)!r} is not a valid {kind}; text goes in quotes") from error
+            type_name = node.tag.replace(_TAG, "")
+            message = f"{shorten(node.value)!r} is not a valid {type_name}; text goes in quotes"
+            raise TextError(_get_line(node), message) from error
         if isinstance(value, str) and _NOT_TEXT.search(value):
-            raise TextError(_line(node), f"{shorten(ascii(value))} holds a character that is not allowed")
+            raise TextError(_get_line(node), f"{shorten(ascii(value))} holds a character that is not allowed")
         return value
 
 
-def _merged(node: yaml.Node) -> Iterator[yaml.MappingNode]:
-    """Yields the mappings that a key `<<` names: one, or a list of them."""
+def _iterate_merged(node: yaml.Node) -> Iterator[yaml.MappingNode]:
+    """Yields the mappings that a `<<` key names: one, or a list of them."""
     for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
         if not isinstance(source, yaml.MappingNode):
-            raise TextError(_line(source), "<<: merges mappings only")
+            raise TextError(_get_line(source), "<<: merges mappings only")
         yield source
 
 
-def _line(node: yaml.Node) -> int:
+def _get_line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1

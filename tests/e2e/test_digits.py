@@ -1,4 +1,4 @@
-"""The main job, as a user runs it."""
+"""Tests the main job as a user runs it."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ import tensorflow as tf
 pytestmark = pytest.mark.e2e
 
 BEFORE_TRAINING = ("DigitsExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform")
-# Shards are counted by the workers where nobody says how many.
+# The number of workers determines the number of shards if it is not set.
 AFTER = ("Sharder", "Trainer", "Evaluator", "Pusher")
 
 
 def nodes(output: str) -> dict[str, bool]:
-    """Node -> whether it came from cache, as shown."""
+    """Returns for each node shown whether it came from the cache."""
     return {name: how == "cached" for name, how in re.findall(r"✓ (\S+) +(cached|[\d.]+ s)", output)}
 
 
@@ -37,20 +37,20 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     assert "INFO:absl" not in first.output, "and only there"
     assert {path.name for path in log.parent.iterdir()} == {"run.log", "fork-server.log", "chief-0.log", "worker-0.log"}
 
-    # Another strategy: what does not depend on it is not done again.
+    # Another strategy: nodes that do not depend on it come from the cache.
     second = command("run", pipeline, "-p", "strategy=mirrored", "-p", "accelerator_count=2", "-p", "accelerator_type=cpu")
     assert second.code == 0, second.output
     assert nodes(second.output) == {**dict.fromkeys(BEFORE_TRAINING, True), **dict.fromkeys(AFTER, False)}
     assert "mirrored, 2 replicas, global batch 64, 460 steps" in second.output
 
-    # Nothing new: nothing is done, and all is shown.
+    # No changes: all nodes come from the cache, and all results are shown.
     third = command("run", pipeline, "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
     assert third.code == 0, third.output
     assert all(nodes(third.output).values())
     assert f"SparseCategoricalAccuracy      {accuracy:<10.6g}" in third.output
     assert len(list(pushed.parent.iterdir())) == 2
 
-    # A model that is not good enough is not pushed, and the exit code says so.
+    # A model below its threshold is not pushed, and has its own exit code.
     fourth = command("run", pipeline, "-p", "train_steps=1", "-p", "learning_rate=1e-4")
     assert fourth.code == 3, fourth.output
     assert re.search(r"SparseCategoricalAccuracy +[\d.]+ +>= 0.95  not met", fourth.output)
@@ -59,7 +59,7 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
 
 
 def assert_serves(model: Path) -> None:
-    """A request has no label, and gets a probability for each digit."""
+    """Requests without a label get a probability for each digit."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

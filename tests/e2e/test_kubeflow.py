@@ -1,7 +1,8 @@
-"""From a pipeline file to a pushed model, through every piece that runs on Kubeflow Pipelines.
+"""Tests a pipeline on Kubeflow Pipelines, from its file to the pushed model.
 
-Kubeflow itself, the Kubernetes API and the Training Operator are stand-ins; the compiled document, each step's command, the
-TFJob, its pods' commands, TFX, Beam, TensorFlow and ML Metadata are real.
+Kubeflow itself, the Kubernetes API and the Training Operator are stand-ins; the
+compiled document, each step's command, the TFJob, its pods' commands, TFX, Beam,
+TensorFlow and ML Metadata are real.
 """
 
 import json
@@ -28,7 +29,7 @@ ROOT = "minio://mlpipeline/v2/artifacts"
 
 @dataclass
 class Installation:
-    """Kubeflow Pipelines on a cluster with a volume."""
+    """A Kubeflow Pipelines installation on a cluster with a volume."""
 
     folder: Path
     claim: Path
@@ -37,11 +38,11 @@ class Installation:
     metadata: MetadataService
 
     def package(self, command, example: str, *words: str, **changes: object) -> str:
-        """What `tfx-distribute compile` makes of an example on this installation."""
+        """Compiles an example for this installation with `tfx-distribute compile`."""
         folder = self.folder / example
         shutil.copytree(EXAMPLES / example, folder, dirs_exist_ok=True)
         file = folder / "pipeline.yaml"
-        # Of the documents. The stand-ins mount nothing: the claim lies where it is mounted.
+        # The stand-ins mount nothing: the folder of the claim is at its mount path.
         text = (EXAMPLES / "digits" / "kubeflow.yaml").read_text().replace("/shared", str(self.claim))
         shown = yaml.safe_load(text)
         shown["targets"]["kubeflow"]["metadata_service"] = self.metadata.address
@@ -50,7 +51,7 @@ class Installation:
         file.write_text(yaml.safe_dump(document | changes))
         done = command("compile", file, "--target", "kubeflow", "-o", self.folder / f"{example}.yaml", *words)
         assert done.code == 0, done.output
-        # What the image holds.
+        # The content of the image.
         self.pipelines.environment = {**self.pipelines.environment, "PYTHONPATH": str(file.parent)}
         return (self.folder / f"{example}.yaml").read_text()
 
@@ -61,7 +62,7 @@ def installation(tmp_path, monkeypatch):
     claim = pods / "claims" / "training"
     claim.mkdir(parents=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "digits"))  # of the pods: what their image holds
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "digits"))  # of the pods: the content of their image
     with MetadataService() as metadata, ApiServer() as api, TrainingOperator(api, pods):
         api.write_kubeconfig(tmp_path / "kubeconfig", namespace="team")
         environment = {"PATH": path, "KUBECONFIG": str(tmp_path / "kubeconfig"), "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -79,8 +80,8 @@ def model(run: Run) -> dict:
 
 def test_digits_on_pods_of_a_tfjob(installation, command):
     package = installation.package(command, "digits")
-    asked = {"strategy": "multi_worker_mirrored", "num_workers": 2, "num_evaluators": 1, "epochs": 15}
-    run = installation.pipelines.run(package, asked, ROOT)
+    parameters = {"strategy": "multi_worker_mirrored", "num_workers": 2, "num_evaluators": 1, "epochs": 15}
+    run = installation.pipelines.run(package, parameters, ROOT)
     assert run.steps[-1] == "Pusher"
     (one,) = pushed(installation)
     assert tf.saved_model.load(str(one.parent)).signatures["serving_default"]
@@ -106,7 +107,7 @@ def test_digits_on_pods_of_a_tfjob(installation, command):
 
 
 def test_taxi_in_steps_with_cache_and_baseline(installation, command):
-    """Trains in the step; the data is looked at each time, and what has not changed is not done again."""
+    """Trains in the step; inspects the data in each run; reuses unchanged results."""
     data = installation.claim / "data"
     shutil.copytree(Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple", data)
     package = installation.package(command, "taxi", data={"csv": str(data), "splits": {"train": 2, "eval": 1}})

@@ -1,4 +1,7 @@
-"""Nobody else reaches a run: one with two processes of Beam's and two of training, in a network of its own."""
+"""Tests that no other user reaches a run with two Beam and two training processes.
+
+The run has its own network namespace.
+"""
 
 import json
 import os
@@ -22,7 +25,7 @@ pytestmark = [
 
 SECRET = "the owner's alone"  # noqa: S105
 MODULES = Path(__file__).parents[1] / "fakes"
-# As the kernel writes them: 127.0.0.1, the same mapped into IPv6, ::1.
+# As the kernel writes them: 127.0.0.1, the same mapped to IPv6, and ::1.
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 NETWORK = "ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec "
 LISTEN = "0A"
@@ -30,14 +33,14 @@ LISTEN = "0A"
 
 @dataclass
 class Observed:
-    """A run that has ended, and what was seen while it went on.
+    """A finished run, and observations made while it ran.
 
     Attributes:
-      listening: Addresses that anything in its network listened on.
-      datagrams: Addresses of sockets for UDP.
-      visits: Who asked for what -> the answers.
+      listening: Addresses that processes in its network listened on.
+      datagrams: Addresses of UDP sockets.
+      visits: User and request -> the answers.
       names: Names that were looked up.
-      readable: What the run wrote -> whether another user can read it.
+      readable: Path that the run wrote -> whether another user can read it.
     """
 
     root: Path
@@ -51,7 +54,10 @@ class Observed:
 
 
 class Visitor:
-    """A program in the run's network that asks its servers for things, as this user or another."""
+    """Starts a program in the run's network that sends requests to its servers.
+
+    It runs as this user or another one.
+    """
 
     def __init__(self, network_of: int, observed: Observed):
         self._visits = observed.visits
@@ -87,10 +93,10 @@ def addresses(pid: int, protocol: str, state: str | None = None) -> set[str]:
 
 @pytest.fixture(scope="module")
 def observed(request, tmp_path_factory) -> Iterator[Observed]:
-    # Not in pytest's folder, which no other user may enter.
+    # Not in pytest's folder, which other users may not enter.
     folder = Path(tempfile.mkdtemp(prefix="security-", dir="/tmp"))
     folder.chmod(0o755)
-    found = Observed(folder / "run")
+    observed = Observed(folder / "run")
     example = request.config.rootpath / "examples" / "digits"
     for name in ("model.py", "digits_data.py"):
         shutil.copy(example / name, folder)
@@ -105,7 +111,7 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
     hooks = tmp_path_factory.mktemp("hooks")
     shutil.copy(MODULES / "names_refused.py", hooks / "sitecustomize.py")
     values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=60", "accelerator_type=cpu")
-    words = ["-m", "tfx_distribute.pipelines", "run", folder / "pipeline.yaml", "--root", found.root]
+    words = ["-m", "tfx_distribute.pipelines", "run", folder / "pipeline.yaml", "--root", observed.root]
     words += [word for value in values for word in ("-p", value)]
     command = " ".join(map(str, [sys.executable, *words]))
     with (folder / "output").open("w") as output:
@@ -124,7 +130,7 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
     deadline = time.monotonic() + 500
     while Path(f"/proc/{run.pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
         time.sleep(0.01)
-    visitor = Visitor(run.pid, found)
+    visitor = Visitor(run.pid, observed)
     try:
         visitor.wait_ready()
         seen: set[str] = set()
@@ -132,10 +138,10 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
             time.sleep(0.05)
             try:
                 listening = addresses(run.pid, "tcp", LISTEN)
-                found.datagrams |= addresses(run.pid, "udp")
+                observed.datagrams |= addresses(run.pid, "udp")
             except OSError:
-                break  # it has ended meanwhile
-            found.listening |= listening
+                break  # it has ended in the meantime
+            observed.listening |= listening
             for socket in set(map(str, temporary.glob("tfxd-run-*/beam-*/socket"))) - seen:
                 seen.add(socket)
                 visitor.visit("beam", f"unix:{socket}", str(secret))
@@ -146,13 +152,13 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
             for port in ports:
                 visitor.visit("beam", f"127.0.0.1:{port}", str(secret), users=("stranger",))
                 visitor.visit("tensorflow", port, str(secret), users=("stranger",))
-        found.code = run.wait(max(1.0, deadline - time.monotonic()))
-        found.output = (folder / "output").read_text()
-        found.names = names.read_text()
-        for path in (path for path in found.root.rglob("*") if path.is_file()):
+        observed.code = run.wait(max(1.0, deadline - time.monotonic()))
+        observed.output = (folder / "output").read_text()
+        observed.names = names.read_text()
+        for path in (path for path in observed.root.rglob("*") if path.is_file()):
             answer = visitor.ask("stranger", "read", str(path))
-            found.readable[str(path.relative_to(found.root))] = answer != "PermissionError"
-        yield found
+            observed.readable[str(path.relative_to(observed.root))] = answer != "PermissionError"
+        yield observed
     finally:
         run.kill()
         run.wait()
@@ -174,10 +180,10 @@ def test_nothing_listens_beyond_loopback(observed):
 
 
 def test_no_other_user_is_let_in(observed):
-    # A server that goes away between two looks refuses everybody.
+    # A server that ends between two checks refuses everyone.
     assert set(observed.visits["stranger", "tcp"]) <= {"closed", "ConnectionRefusedError"}
     assert SECRET not in str(observed.visits)
-    # The owner of the run is greeted by both workers, and learns from Beam that it has no files to give.
+    # Both workers answer the run's owner; Beam answers that it has no files to serve.
     pairs = zip(observed.visits["stranger", "tcp"], observed.visits["owner", "tcp"], strict=True)
     assert sum(stranger == "closed" and owner.startswith("0000") for stranger, owner in pairs) >= 2
     assert set(observed.visits["owner", "beam"]) == {"UNIMPLEMENTED"}

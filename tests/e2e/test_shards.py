@@ -1,4 +1,7 @@
-"""Shards through the command line: Beam in several processes, shards that workers share, damage between two runs."""
+"""Tests shards through the command line.
+
+Beam in several processes, shards that workers share, and damage between two runs.
+"""
 
 import json
 import re
@@ -11,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def pipeline(request, tmp_path) -> Path:
-    """The digits with two Beam processes, and three shards for two workers."""
+    """Runs the digits with two Beam processes, and three shards for two workers."""
     folder = request.config.rootpath / "examples" / "digits"
     text = (folder / "pipeline.yaml").read_text()
     text += "\nbeam: {direct_num_workers: 2}\nshards: {num_shards: 3, compression: gzip}\n"
@@ -36,7 +39,7 @@ def test_shards_that_workers_share_and_what_a_damaged_one_does(command, pipeline
     assert len(list((written / "Split-eval").iterdir())) == 3
     assert not list((written.parents[1] / ".system" / "executor_execution").glob("*/*/*")), "nothing of the meantime is left"
 
-    # The shards are taken from cache; one has changed since.
+    # The shards come from the cache; one has changed since.
     shard = written / manifest["splits"]["train"]["shards"][1]["file"]
     shard.write_bytes(shard.read_bytes()[:-20])
     second = command("run", pipeline, "-p", "strategy=one_device")

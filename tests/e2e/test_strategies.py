@@ -1,4 +1,7 @@
-"""One word changes, `strategy=`, and nothing in the module: every strategy from the command line to an evaluated model."""
+"""Tests every strategy from the command line to an evaluated model.
+
+Only `strategy=` changes; the module stays the same.
+"""
 
 import re
 from pathlib import Path
@@ -11,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 CPU = ("accelerator_type=cpu",)
 RULES = "layout_rules=dense/kernel = unsharded, model; dense_1/kernel = model, unsharded"
-# Strategy -> what else is said, and who takes part.
+# Strategy -> other arguments, and the processes of the training.
 CELLS = {
     "default": (CPU, {"chief-0"}),
     "one_device": (("devices=CPU:0",), {"chief-0"}),
@@ -25,7 +28,7 @@ CELLS = {
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """What does not depend on the strategy is done once, and comes from cache after that."""
+    """Nodes independent of the strategy come from the cache after the first run."""
     return tmp_path_factory.mktemp("runs")
 
 
@@ -41,8 +44,9 @@ def test_every_strategy_has_its_cells():
 
 @pytest.mark.parametrize("strategy", CELLS)
 def test_digits(command, request, root, strategy):
-    """The pipeline's own threshold is 0.95 on held-out digits; a model below it would exit with 3."""
-    # Workers of parameter servers read shards of their own as fast as each can: where one is slow, its examples come late.
+    """The pipeline's threshold is 0.95 on held-out digits; below, it exits with 3."""
+    # With parameter servers, workers read their own shards independently: the examples
+    # of a slow worker come late.
     more = ("epochs=40",) if strategy_table.STRATEGIES[strategy].parameter_servers else ()
     done = run(command, root, request.config.rootpath / "examples" / "digits" / "pipeline.yaml", strategy, *more)
     assert done.code == 0, done.output
@@ -65,7 +69,7 @@ def test_digits_as_a_task(command, request, root, keras_version, more):
 
 @pytest.mark.parametrize("strategy", ["central_storage", "parameter_server"])
 def test_taxi(command, request, root, strategy):
-    """Vocabularies, buckets and several inputs. Whether every slice meets its threshold is another matter."""
+    """Vocabularies, buckets and several inputs; slices may miss their thresholds."""
     pipeline = request.config.rootpath / "examples" / "taxi" / "pipeline.yaml"
     done = run(command, root, pipeline, strategy)
     assert done.code in (0, 3), done.output
@@ -74,7 +78,7 @@ def test_taxi(command, request, root, strategy):
 
 
 def test_layer_that_cannot_be_divided_is_named(command, request, root):
-    """The taxi model's one-hot encoding is an operation that DTensor does not know."""
+    """DTensor does not support the one-hot encoding of the taxi model."""
     pipeline = request.config.rootpath / "examples" / "taxi" / "pipeline.yaml"
     mesh = {"mesh": "1x2", "accelerator_type": "cpu"}
     words = [word for name, value in mesh.items() for word in ("-p", f"{name}={value}")]

@@ -1,4 +1,4 @@
-"""Data that others published: missing values, strings, coordinates, a label that the transform makes."""
+"""Tests published data: missing values, strings, coordinates, and a computed label."""
 
 import re
 
@@ -14,7 +14,7 @@ def test_taxi(command, request, tmp_path):
     )
     assert run.code == 0, run.output
     assert float(re.search(r"AUC +([\d.]+) +>= 0.8, change -0.01  met", run.output).group(1)) > 0.85
-    # Trips that the model asks of a server have no tips: that is what it predicts.
+    # Requests to a served model have no tips: the model predicts them.
     (model,) = (tmp_path / "runs" / "taxi" / "serving").iterdir()
     text = (model / "saved_model.pb").read_bytes()
     assert b"tips" in text, "the evaluator's signature has them"

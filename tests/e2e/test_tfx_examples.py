@@ -1,4 +1,4 @@
-"""TFX's own example modules, unchanged: their `run_fn` under our Trainer."""
+"""Tests unchanged example modules of TFX: their `run_fn` with our Trainer."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_penguin_in_a_declarative_pipeline(command, tmp_path):
 
 
 def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
-    """Stock LocalDagRunner, stock components, a `module_file`: the Trainer is replaced and nothing else."""
+    """Only the Trainer is replaced: LocalDagRunner and other components are TFX's."""
     import tfx.examples.mnist
     from tfx.components.example_gen.import_example_gen.component import ImportExampleGen
     from tfx.components.schema_gen.component import SchemaGen
@@ -78,7 +78,7 @@ def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
 
 
 def write_mnist(folder: Path) -> None:
-    """Digits in the shape of MNIST: 28 x 28 pixels."""
+    """Writes digits in the shape of MNIST: 28 x 28 pixels."""
     import numpy as np
     import tensorflow as tf
     from sklearn.datasets import load_digits

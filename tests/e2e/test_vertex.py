@@ -1,7 +1,8 @@
-"""From a pipeline file to a pushed model, through every piece that runs on Vertex AI.
+"""Tests a pipeline on Vertex AI, from its file to the pushed model.
 
-Vertex AI itself is a stand-in, its machines are processes, and a folder is its bucket; the compiled document, the SDK that
-submits it, each task's command, the CustomJob, its replicas' commands, TFX, Beam and TensorFlow are real.
+Vertex AI itself is a stand-in, its machines are processes, and its bucket is a folder;
+the compiled document, the SDK that submits it, each task's command, the CustomJob, its
+replicas' commands, TFX, Beam and TensorFlow are real.
 """
 
 import contextlib
@@ -34,12 +35,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BUCKET = "gs://example-bucket"
-START_SECONDS = 120.0  # what a step and its training processes are given to import all they need
+START_SECONDS = 120.0  # for a step and its training processes to import their packages
 
 
 @dataclass
 class Cloud:
-    """A project on Vertex AI, with a bucket and an image that holds what lies in a folder."""
+    """A project on Vertex AI with a bucket, and an image with a folder's content."""
 
     folder: Path
     bucket: Path
@@ -50,7 +51,7 @@ class Cloud:
     steps: list[int] = field(default_factory=list)  # processes, in the order of their start
 
     def compiled(self, example: str, *parameters: str, **changes: Any) -> Path:
-        """What `tfx-distribute compile` makes of an example here; its pipeline file comes to lie in the image."""
+        """Compiles an example with `tfx-distribute`; puts its file into the image."""
         shutil.copytree(EXAMPLES / example, self.image)
         # Of the documents.
         shown = yaml.safe_load((EXAMPLES / "digits" / "vertex.yaml").read_text())
@@ -65,37 +66,37 @@ class Cloud:
 
     @property
     def file(self) -> Path:
-        """The pipeline file."""
+        """Returns the pipeline file."""
         return self.image / "vertex.yaml"
 
     def submitted(self, compiled: Path, **arguments: Any) -> tuple[Document, str]:
-        """Has the SDK submit a pipeline; returns the document that the service has of it, and the job's id."""
+        """Submits a pipeline; returns the service's document and its job's id."""
         target = loader.load(self.file).targets.vertex
         assert target is not None
-        asked = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
+        run = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
         with self.api.connected():
-            name = vertex_client.Pipelines(target).submit(asked).name
+            name = vertex_client.Pipelines(target).submit(run).id
         return json_format.MessageToDict(types.PipelineJob.pb(self.api.get(name))), name.rpartition("/")[2]
 
     @property
     def jobs(self) -> list[types.CustomJob]:
-        """All CustomJobs, as the service has them now."""
+        """Returns the service's current documents of all CustomJobs."""
         return self.api.all("customJobs")
 
     def said(self, job: types.CustomJob, replica: str) -> list[Document]:
-        """What a training process has reported, all of its starts together."""
+        """Returns the progress reports of a training process, from all its starts."""
         lines = self.api.printed(job.name, replica).splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
 
     def phases(self, job: types.CustomJob, replica: str) -> list[str]:
-        """What a training process was doing, all of its starts together."""
-        return [told["phase"] for told in self.said(job, replica)]
+        """Returns the phases of a training process, from all of its starts."""
+        return [report["phase"] for report in self.said(job, replica)]
 
     def left(self) -> list[str]:
-        """Command lines of the processes that have to do with anything here."""
+        """Returns the command lines of the processes of this project."""
         lines = []
         for file in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
+            with contextlib.suppress(OSError):  # it has ended in the meantime
                 lines.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         return [line[:200] for line in lines if str(self.folder) in line]
 
@@ -113,16 +114,16 @@ def cloud(tmp_path, command) -> Iterator[Cloud]:
         connected = {"Trainer": [api.url, api.project, api.location]}
         places = {BUCKET: f"file://{bucket}"}
         pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected)
-        made = Cloud(tmp_path, bucket, image, api, pipelines, command)
-        pipelines.on_start = lambda task, process: made.steps.append(process.pid)
-        yield made
+        project = Cloud(tmp_path, bucket, image, api, pipelines, command)
+        pipelines.on_start = lambda task, process: project.steps.append(process.pid)
+        yield project
 
 
-def asked_for(document: Document, **values: int | str) -> Document:
-    """The document with other values of its parameters."""
+def with_parameters(document: Document, **values: int | str) -> Document:
+    """Returns the document with other values of its parameters."""
     config = document["runtimeConfig"]
-    given = {name: {"stringValue" if isinstance(value, str) else "intValue": value} for name, value in values.items()}
-    return {**document, "runtimeConfig": {**config, "parameters": {**config["parameters"], **given}}}
+    changed = {name: {"stringValue" if isinstance(value, str) else "intValue": value} for name, value in values.items()}
+    return {**document, "runtimeConfig": {**config, "parameters": {**config["parameters"], **changed}}}
 
 
 def model(run: Run) -> Document:
@@ -135,46 +136,52 @@ def machines(job: types.CustomJob) -> list[tuple[int, str]]:
 
 
 def kill_step(cloud: Cloud, number: int) -> None:
-    """Kills the step that has created a job, when the job runs."""
+    """Kills the step that created a job as soon as the job runs."""
     wait_until(lambda: len(cloud.jobs) > number and cloud.jobs[number].state.name == "JOB_STATE_RUNNING", START_SECONDS)
     os.kill(cloud.steps[-1], signal.SIGKILL)
 
 
 def kill_replica(cloud: Cloud, number: int, replica: str, step: int) -> None:
-    """Kills a replica of a job when it is past a training step."""
+    """Kills a replica of a job after a training step."""
     wait_until(lambda: len(cloud.jobs) > number, START_SECONDS)
     job = cloud.jobs[number]
-    wait_until(lambda: any(told["step"] > step for told in cloud.said(job, replica)), START_SECONDS)
+    wait_until(lambda: any(report["step"] > step for report in cloud.said(job, replica)), START_SECONDS)
     os.kill(cloud.api.pids(job.name)[replica], signal.SIGKILL)
 
 
 def test_digits_on_worker_pools_of_a_custom_job(cloud):
-    asked = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1", "accelerator_type=cpu")
-    compiled = cloud.compiled("digits", *asked)
+    parameters = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1", "accelerator_type=cpu")
+    compiled = cloud.compiled("digits", *parameters)
     document, job_id = cloud.submitted(compiled, epochs=12)
     assert document["pipelineSpec"] == json.loads(compiled.read_text())["pipelineSpec"]
     assert document["serviceAccount"] == "trainer@example-project.iam.gserviceaccount.com"
     first = cloud.pipelines.run(document, job_id)
     check_first(cloud, first)
 
-    # Two other trainings with the same data, each of which loses a process on the way.
-    asked = {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1, "num_evaluators": 0, "epochs": 3}
+    # Two other trainings with the same data, each of which loses a process.
+    parameters = {
+        "strategy": "parameter_server",
+        "num_workers": 1,
+        "num_parameter_servers": 1,
+        "num_evaluators": 0,
+        "epochs": 3,
+    }
     with ThreadPoolExecutor(1) as fate:
         struck = fate.submit(kill_step, cloud, 1)
-        second = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-2", first, {"Trainer"})
+        second = cloud.pipelines.run(with_parameters(document, **parameters), f"{job_id}-2", first, {"Trainer"})
         struck.result()
     check_second(cloud, second)
-    asked = {"num_evaluators": 0, "epochs": 20, "save_checkpoints_steps": 20, "heartbeat_timeout_secs": 5}
+    parameters = {"num_evaluators": 0, "epochs": 20, "save_checkpoints_steps": 20, "heartbeat_timeout_secs": 5}
     with ThreadPoolExecutor(1) as fate:
         struck = fate.submit(kill_replica, cloud, 2, "workerpool1-0", 60)
-        third = cloud.pipelines.run(asked_for(document, **asked), f"{job_id}-3", first, {"Trainer"})
+        third = cloud.pipelines.run(with_parameters(document, **parameters), f"{job_id}-3", first, {"Trainer"})
         struck.result()
     assert model(third)["train_steps"] * 12 == model(first)["train_steps"] * 20
     check_third(cloud)
 
 
 def check_first(cloud: Cloud, run: Run) -> None:
-    """What came of the whole pipeline."""
+    """Checks the result of the whole pipeline."""
     assert run.tasks[-1] == "Pusher"
     (pushed,) = (cloud.bucket / "serving").glob("*/saved_model.pb")
     assert tf.saved_model.load(str(pushed.parent)).signatures["serving_default"]
@@ -210,7 +217,7 @@ def check_first(cloud: Cloud, run: Run) -> None:
 
 
 def check_second(cloud: Cloud, run: Run) -> None:
-    """What came of a training on parameter servers, whose step was killed: the service has tried it again."""
+    """Checks a training on parameter servers whose step was killed and retried."""
     assert (model(run)["strategy"], model(run)["num_parameter_servers"]) == ("parameter_server", 1)
     _, job = cloud.jobs
     assert machines(job) == [(1, "n2-standard-4"), (1, "g2-standard-24"), (1, "n2-standard-4")]
@@ -221,10 +228,12 @@ def check_second(cloud: Cloud, run: Run) -> None:
 
 
 def check_third(cloud: Cloud) -> None:
-    """What came of a training whose worker was killed: the service has started it again in its place."""
+    """Checks a training whose worker was killed and restarted by the service."""
     job = cloud.jobs[2]
     assert cloud.phases(job, "workerpool1-0").count("start") > 1
-    steps = [told["step"] for told in cloud.said(job, "workerpool0-0") if told["message"].startswith("continues after")]
+    steps = [
+        report["step"] for report in cloud.said(job, "workerpool0-0") if report["message"].startswith("continues after")
+    ]
     assert steps, cloud.api.printed(job.name)
     assert min(steps) >= 40, "it has lost what came after the last save, and no more"
     assert cloud.jobs[-1].state.name == "JOB_STATE_SUCCEEDED"
@@ -232,7 +241,7 @@ def check_third(cloud: Cloud) -> None:
 
 
 def test_files_are_looked_at_before_they_are_read(cloud):
-    """By the driver of TFX's ExampleGen, which the service runs before the step itself."""
+    """The service runs the driver of TFX's ExampleGen before the step itself."""
     data = {"csv": f"{BUCKET}/data", "splits": {"train": 2, "eval": 1}}
     document = json.loads(cloud.compiled("taxi", data=data).read_text())
     simple = Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple"

@@ -13,7 +13,7 @@ from tfx_distribute.pipelines.spec.pipeline import Data
 
 def resolved(data: Data) -> dict[str, Any]:
     """Returns the execution properties after the driver, which are the cache key."""
-    component = tfx_pipeline.example_gen_of(data)
+    component = tfx_pipeline.make_example_gen(data)
     driver = component.driver_class(metadata_handle=None)
     return driver.resolve_exec_properties(dict(component.exec_properties), None, None)
 
@@ -28,7 +28,7 @@ def ingest(data: Data, folder: Path) -> dict[str, list[dict[str, list[Any] | Non
     context = base_beam_executor.BaseBeamExecutor.Context(
         beam_pipeline_args=["--runner=DirectRunner"], tmp_dir=str(folder / ".temp"), unique_id="1"
     )
-    executor = tfx_pipeline.example_gen_of(data).executor_spec.executor_class(context)
+    executor = tfx_pipeline.make_example_gen(data).executor_spec.executor_class(context)
     executor.Do({}, {"examples": [examples]}, resolved(data))
     return {split: _examples(folder / f"Split-{split}") for split in artifact_utils.decode_split_names(examples.split_names)}
 

@@ -1,7 +1,8 @@
-"""A stand-in for the API server of Kubeflow Pipelines, as far as somebody who submits and follows a run needs it.
+"""Imitates the API server of Kubeflow Pipelines for submitting and following runs.
 
-It answers `kfp.Client` over HTTP as the sources of 2.17 do, in two forms: uploads are served apart from the rest, and their
-errors have another shape. It is stricter in one thing: a document of a package that the real one skips is refused.
+It answers `kfp.Client` over HTTP as the sources of 2.17 do, in two formats: uploads are
+served separately from the rest, and their errors have a different format. It is
+stricter in one point: it refuses a document of a package that the real server skips.
 """
 
 import contextlib
@@ -30,13 +31,13 @@ Document = dict[str, Any]
 
 STATES = ("PENDING", "RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELING", "CANCELED", "PAUSED")
 SCHEMA_VERSION = "2.1.0"
-SERVICE_ACCOUNT = "pipeline-runner"  # of runs that name none
+SERVICE_ACCOUNT = "pipeline-runner"  # default of runs
 PREFIX = "/apis/v2beta1/"
 LOGIN_PAGE = "<!doctype html><title>Log in to Kubeflow</title>"
 
 _EQUALS = (1, "EQUALS")
 _NAME = r"[a-z0-9][a-z0-9-]{0,127}"
-_KINDS = {  # HTTP status: code of gRPC, and how the server's own log calls it
+_KINDS = {  # HTTP status: gRPC code, and its name in the server's log
     400: (3, "Invalid input error"),
     401: (16, "Unauthenticated"),
     403: (7, "PermissionDenied"),
@@ -57,12 +58,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class ApiError(Exception):
-    """A request that is refused.
+    """A refused request.
 
     Args:
       code: HTTP status.
-      message: What the server has to say to the outside.
-      during: What it was doing, which it puts in front.
+      message: The server's message to clients.
+      during: The failed operation, a prefix of the message.
     """
 
     def __init__(self, code: int, message: str, during: str = ""):
@@ -72,18 +73,18 @@ class ApiError(Exception):
         self.whole = ": ".join(filter(None, (during, kind, message)))
 
     def document(self) -> Document:
-        """The answer, as of all that the server's gRPC gateway translates."""
+        """Returns the answer to requests that the server's gRPC gateway translates."""
         details = [{"@type": "type.googleapis.com/google.rpc.Status", "code": self.grpc, "message": str(self)}]
         return {"error": self.whole, "code": self.grpc, "message": self.whole, "details": details}
 
     def upload_document(self) -> Document:
-        """The answer to an upload, which does not pass there."""
+        """Returns the answer to an upload, which does not pass the gateway."""
         return {"error_message": str(self), "error_details": self.whole}
 
 
 @dataclass(frozen=True)
 class Package:
-    """What has been uploaded.
+    """An uploaded pipeline version.
 
     Attributes:
       pipeline: Name of the pipeline.
@@ -110,10 +111,10 @@ class Run:
       runtime_config: Values of its parameters and its pipeline_root.
       experiment: Name of its experiment.
       experiment_id: Its id.
-      service_account: What its pods act as.
-      state: How it is.
-      tasks: Step -> how it is.
-      error: What went wrong. The real server tells no more than that a run could not be read.
+      service_account: Service account of its pods.
+      state: Its state.
+      tasks: Step -> its state.
+      error: The error message. The real server has one only if a run cannot be read.
     """
 
     run_id: str
@@ -129,7 +130,7 @@ class Run:
     error: str | None = None
 
     def document(self) -> Document:
-        """The run as the server answers it; what is empty is left out."""
+        """Returns the server's document of the run, without empty fields."""
         tasks = [self._task(name, place, state) for name, place, state in self._nodes()] if self.tasks else []
         document = {
             "run_id": self.run_id,
@@ -148,7 +149,10 @@ class Run:
         return {name: value for name, value in document.items() if value}
 
     def _nodes(self) -> list[tuple[str, str, str]]:
-        """Name, place and state of every node of the workflow: more than the steps, and all executors by the same name."""
+        """Returns name, place and state of every node of the workflow.
+
+        There are more nodes than steps, and all executors have the same name.
+        """
         workflow = f"{self.package.spec['pipelineInfo']['name']}-{self.run_id[:5]}"
         nodes = [(workflow, "", self.state), ("root", "root", self.state), ("root-driver", "root", "SUCCEEDED")]
         for name, state in self.tasks.items():
@@ -162,19 +166,19 @@ class Run:
 
 
 class KfpApi:
-    """The server, on a free port of loopback. A context manager.
+    """The server on a free loopback port, as a context manager.
 
     Args:
-      multi_user: Whether everybody has a namespace, as in the whole of Kubeflow.
+      multi_user: Whether each user has a namespace, as in a full Kubeflow.
 
     Attributes:
       requests: Method and path of every request.
-      packages: What has been uploaded, in that order.
+      packages: Uploaded packages, in order.
       runs: Id -> run.
       experiments: Documents of all experiments.
       pipelines: Documents of all pipelines.
-      require_token: Token that requests have to bear, as behind a proxy that asks for one.
-      login_page: Whether who bears none is led to a page to log in on, as a browser is.
+      require_token: Token that requests must have, as behind an authenticating proxy.
+      login_page: Whether requests without the token get a login page, as in a browser.
       before: Called with method and path before each request is answered.
     """
 
@@ -209,13 +213,13 @@ class KfpApi:
 
     @property
     def url(self) -> str:
-        """Where it listens: the `host` of a client."""
+        """Address of the server: the `host` of a client."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
-    # What befalls the server and its runs.
+    # Methods that change states and cause failures.
 
     def set_state(self, run_id: str, state: str, tasks: Mapping[str, str] | None = None, error: str | None = None) -> None:
-        """Says how a run is, and those of its steps that are named."""
+        """Sets the state of a run and of some of its steps."""
         for name in (state, *(tasks or {}).values()):
             if name not in STATES:
                 raise ValueError(f"a run is never {name}")
@@ -225,28 +229,28 @@ class KfpApi:
             run.tasks.update(tasks or {})
 
     def fail(self, code: int, times: int = 1) -> None:
-        """Answers the next requests with an error."""
+        """Makes the next requests fail with an error."""
         with self._lock:
             self._faults += [code] * times
 
     def unreachable(self, seconds: float) -> None:
-        """Ends connections without an answer for a while."""
+        """Closes connections without an answer for some seconds."""
         self.reachable_at = time.monotonic() + seconds
 
     def silent(self, seconds: float) -> None:
-        """Takes requests for a while that are never answered, as when connections are forgotten on their way."""
+        """Accepts requests for some seconds but never answers: connections are lost."""
         self._answers_at = time.monotonic() + seconds
 
-    # What is asked of the server.
+    # Handlers of requests.
 
     def answer(
         self, method: str, path: str, query: dict[str, str], headers: Mapping[str, str], body: bytes
     ) -> Document | str:
-        """Answers a request: with a document, or with a page.
+        """Answers a request with a document or a page.
 
         Raises:
-          ApiError: It is refused.
-          ConnectionAbortedError: There is no answer.
+          ApiError: The request is refused.
+          ConnectionAbortedError: The server does not answer.
         """
         self.requests.append((method, path))
         if time.monotonic() < self._answers_at:
@@ -273,8 +277,8 @@ class KfpApi:
                     return self._upload_version(query, _uploaded_file(headers, body))
                 case "GET", ["pipelines", pipeline_id, "versions"]:
                     self._pipeline(pipeline_id)
-                    found = [_version(key, *known) for key, known in self._versions.items() if known[0] == pipeline_id]
-                    return {"pipeline_versions": found, "total_size": len(found)}
+                    versions = [_version(key, *known) for key, known in self._versions.items() if known[0] == pipeline_id]
+                    return {"pipeline_versions": versions, "total_size": len(versions)}
                 case "GET", ["experiments"]:
                     if self.multi_user and not namespace:
                         raise ApiError(400, "An experiment cannot have an empty namespace in multi-user mode")
@@ -320,10 +324,10 @@ class KfpApi:
         return _version(version_id, pipeline_id, package)
 
     def _pipeline(self, pipeline_id: str) -> Document:
-        found = [pipeline for pipeline in self.pipelines if pipeline["pipeline_id"] == pipeline_id]
-        if not found:
+        matching = [pipeline for pipeline in self.pipelines if pipeline["pipeline_id"] == pipeline_id]
+        if not matching:
             raise ApiError(404, f"Pipeline {pipeline_id} not found", "Failed to get a pipeline")
-        return found[0]
+        return matching[0]
 
     def _create_experiment(self, body: Document) -> Document:
         name, namespace = body.get("display_name", ""), body.get("namespace", "") if self.multi_user else ""
@@ -348,7 +352,7 @@ class KfpApi:
         reference = body.get("pipeline_version_reference") or {}
         pipeline_id, package = self._versions.get(reference.get("pipeline_version_id", ""), ("", None))
         if package is None or reference.get("pipeline_id") != pipeline_id:
-            # Not 404: the server takes all that goes wrong here for a fault of its own.
+            # Not 404: the server treats every failure here as an internal error.
             raise ApiError(500, "Internal Server Error", f"{during}: Failed to create a run due to error fetching manifest")
         config = body.get("runtime_config") or {}
         check_parameters(package.spec, config.get("parameters") or {})
@@ -373,7 +377,7 @@ def check_package(text: str) -> Document:
       Its PipelineSpec.
 
     Raises:
-      ApiError: It is not a PipelineSpec, alone or with a platform spec.
+      ApiError: It is not a PipelineSpec, with or without a platform spec.
     """
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
@@ -405,7 +409,7 @@ def check_parameters(spec: Document, values: Document) -> None:
     """Checks the values of a run's parameters.
 
     Raises:
-      ApiError: The pipeline does not take them.
+      ApiError: The pipeline does not accept them.
     """
     during = "Failed to create a new run: Failed to generate the ExecutionSpec: invalid pipeline job inputs"
     declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
@@ -432,7 +436,7 @@ def _is_pipeline_spec(document: Any) -> bool:
 
 
 def _uploaded_file(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """Name and text of the file in a form."""
+    """Returns name and text of the file in a form."""
     head = f"Content-Type: {headers.get('Content-Type')}\r\n\r\n".encode()
     form = email.message_from_bytes(head + body, policy=policy.HTTP)
     for part in form.iter_parts() if form.is_multipart() else []:
@@ -445,7 +449,7 @@ def _uploaded_file(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
 
 
 def _fields(body: bytes, kind: Any) -> Document:
-    """A document that has fields of a kind and no others."""
+    """Parses a document, and refuses unknown fields."""
     try:
         document = json.loads(body)
     except ValueError as error:
@@ -457,9 +461,9 @@ def _fields(body: bytes, kind: Any) -> Document:
 
 
 def _listed(kind: str, documents: list[Document], namespace: str, query: dict[str, str]) -> Document:
-    """The documents of a namespace that a filter finds; nothing where it finds none."""
+    """Returns the documents of a namespace that match a filter; empty if none match."""
     predicates = json.loads(query.get("filter") or "{}").get("predicates", [])
-    found = [document for document in documents if document.get("namespace", "") == namespace]
+    matching = [document for document in documents if document.get("namespace", "") == namespace]
     for predicate in predicates:
         key = predicate.get("key")
         if key not in ("name", "display_name"):
@@ -467,8 +471,8 @@ def _listed(kind: str, documents: list[Document], namespace: str, query: dict[st
         if predicate.get("operation") not in _EQUALS:
             raise ApiError(400, f"invalid predicate operation: {predicate.get('operation')}")
         wanted = predicate.get("stringValue", predicate.get("string_value"))
-        found = [document for document in found if document.get(key, document["display_name"]) == wanted]
-    return {kind: found, "total_size": len(found)} if found else {}
+        matching = [document for document in matching if document.get(key, document["display_name"]) == wanted]
+    return {kind: matching, "total_size": len(matching)} if matching else {}
 
 
 def _experiment(name: str, namespace: str = "") -> Document:
@@ -486,7 +490,7 @@ def _now() -> str:
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = False  # they are waited for when the server is closed
+    daemon_threads = False  # closing the server waits for them
 
     def __init__(self, api: KfpApi):
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -496,12 +500,12 @@ class _Server(http.server.ThreadingHTTPServer):
         return time.monotonic() >= self.api.reachable_at
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # which is a client that has left
+        if not isinstance(sys.exc_info()[1], OSError):  # an OSError means that the client has left
             super().handle_error(request, client_address)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request a connection, so that no thread is left waiting for another."""
+    """Answers one request per connection, so that no thread waits for another."""
 
     timeout = 30
     server: _Server

@@ -1,10 +1,12 @@
-"""A stand-in for Kubeflow Pipelines: takes a compiled pipeline, and runs the command of every step's container as a process.
+"""Imitates Kubeflow Pipelines: runs each step's container command as a process.
 
-It does what KFP's driver and launcher do, as their sources of 2.15 say: resolves parameters and artifacts, looks into its
-cache, tells a step by ExecutorInput with its quirks (input artifacts without their schema, an output for the log, metadata
-as the metadata store gives them back), replaces placeholders, copies inputs from and outputs to the object store, and
-records what came of it in a real ML Metadata store. Containers are none: a step sees this machine. So claims are mounted
-where they really are, and local copies lie below a folder of the run where KFP has /gcs, /s3 and /minio.
+It does what KFP's driver and launcher do, according to their sources of 2.15: resolves
+parameters and artifacts, uses its cache, passes an ExecutorInput with its quirks (input
+artifacts without their schema, an output for the log, metadata as the metadata store
+returns it), replaces placeholders, copies inputs from and outputs to the object store,
+and records the results in a real ML Metadata store. There are no containers: a step
+sees this machine. So the folder of a claim is at its mount path, and local copies are
+in a folder of the run instead of KFP's /gcs, /s3 and /minio.
 """
 
 import copy
@@ -45,11 +47,11 @@ class StepError(Exception):
 
 @dataclass
 class Run:
-    """A run, when it is done.
+    """A finished run.
 
     Attributes:
       steps: Names of the steps that ran, in their order.
-      cached: Names of those whose outputs are those of an earlier run.
+      cached: Names of steps whose outputs come from an earlier run.
       outputs: Step -> name -> its output artifact, a RuntimeArtifact.
       parameters: Step -> its output parameters.
       inputs: Step -> its ExecutorInput.
@@ -66,13 +68,14 @@ class Run:
 
 @dataclass
 class KubeflowPipelines:
-    """An installation.
+    """An installation of Kubeflow Pipelines.
 
     Attributes:
-      folder: Folder of its object store and of what its steps have in their containers.
+      folder: Folder of its object store and of the files in its steps' containers.
       metadata: Its metadata store.
       environment: Environment variables of every step.
-      output_file: Where steps write their ExecutorOutput: `task-root`, as since 2.15, or `tmp`, as before.
+      output_file: Where steps write their ExecutorOutput: `task-root`, as since 2.15,
+        or `tmp`, as before.
       on_start: Called with the name of each step and its process.
     """
 
@@ -92,11 +95,11 @@ class KubeflowPipelines:
           package: Its two documents, YAML.
           parameters: Values of its parameters.
           pipeline_root: Address that artifacts are written under.
-          enable_caching: As `kfp` has it: None for what each step says.
+          enable_caching: As in `kfp`: None for the setting of each step.
 
         Raises:
           StepError: A step failed.
-          ValueError: The pipeline is not as the backend takes it.
+          ValueError: The backend does not accept the pipeline.
         """
         pipeline, platform = yaml.safe_load_all(package)
         executors = pipeline["deploymentSpec"]["executors"]
@@ -116,16 +119,16 @@ class KubeflowPipelines:
         declared = pipeline["root"].get("inputDefinitions", {}).get("parameters", {})
         if unknown := set(parameters) - set(declared):
             raise ValueError(f"the pipeline has no parameters {unknown}")
-        execution.dag(pipeline["root"], _with_defaults(parameters, declared))
+        execution.run_dag(pipeline["root"], _with_defaults(parameters, declared))
         return execution.result
 
     def stored(self, uri: str) -> Path:
-        """Where the object store has what lies at an address."""
+        """Returns the path of an address in the object store."""
         scheme, _, rest = uri.partition("://")
         return self.folder / "store" / scheme / rest
 
     def local(self, pod: str, uri: str) -> Path:
-        """Where a step finds, and leaves, what belongs to an address."""
+        """Returns the path where a step reads and writes the content of an address."""
         scheme, _, rest = uri.partition("://")
         if scheme not in SCHEMES:
             raise ValueError(f"no object store has {uri}")
@@ -134,7 +137,7 @@ class KubeflowPipelines:
 
 @dataclass
 class _Execution:
-    """One run, while it goes on."""
+    """A run in progress."""
 
     backend: KubeflowPipelines
     pipeline: Document
@@ -143,8 +146,8 @@ class _Execution:
     enable_caching: bool | None
     result: Run
 
-    def dag(self, component: Document, parameters: Mapping[str, Any]) -> dict[str, Document]:
-        """Runs the tasks of a pipeline, in an order that goes with what they need; returns its output artifacts."""
+    def run_dag(self, component: Document, parameters: Mapping[str, Any]) -> dict[str, Document]:
+        """Runs a pipeline's tasks in dependency order; returns output artifacts."""
         tasks = component["dag"]["tasks"]
         artifacts: dict[str, dict[str, Document]] = {}
         produced: dict[str, Document] = {}
@@ -156,8 +159,8 @@ class _Execution:
             for name in sorted(ready):
                 task = waiting.pop(name)
                 inner = self.pipeline["components"][task["componentRef"]["name"]]
-                given = _inputs(task, inner, parameters, artifacts, produced)
-                artifacts[name], produced[name] = self._task(name, task, inner, given)
+                task_inputs = _resolve_inputs(task, inner, parameters, artifacts, produced)
+                artifacts[name], produced[name] = self._run_task(name, task, inner, task_inputs)
         wanted = component["dag"].get("outputs", {}).get("artifacts", {})
         return {
             name: artifacts[selector["producerSubtask"]][selector["outputArtifactKey"]]
@@ -165,15 +168,17 @@ class _Execution:
             for selector in selectors["artifactSelectors"]
         }
 
-    def _task(self, name: str, task: Document, component: Document, given: Document) -> tuple[dict[str, Document], Document]:
+    def _run_task(
+        self, name: str, task: Document, component: Document, task_inputs: Document
+    ) -> tuple[dict[str, Document], Document]:
         if "dag" in component:
-            return self.dag(component, given["parameterValues"]), {}
+            return self.run_dag(component, task_inputs["parameterValues"]), {}
         executor = self.pipeline["deploymentSpec"]["executors"][component["executorLabel"]]
         if "importer" in executor:
-            return self._imported(component, executor["importer"], given), {}
+            return self._import(component, executor["importer"], task_inputs), {}
         if set(executor) != {"container"}:
             raise ValueError(f"{name}: the backend has no executor of kind {sorted(executor)}")
-        key = _key(given, component, executor["container"])
+        key = _make_cache_key(task_inputs, component, executor["container"])
         caches = task.get("cachingOptions", {}).get("enableCache", False)
         caches = caches if self.enable_caching is None else self.enable_caching
         self.result.steps.append(name)
@@ -181,20 +186,21 @@ class _Execution:
             self.result.cached.append(name)
             self.result.outputs[name], self.result.parameters[name] = self.backend._cache[key]
             return self.backend._cache[key]
-        done = self._container(name, component, executor["container"], given)
+        done = self._run_container(name, component, executor["container"], task_inputs)
         self.backend._cache[key] = done
         self.result.outputs[name], self.result.parameters[name] = done
         return done
 
-    def _imported(self, component: Document, importer: Document, given: Document) -> dict[str, Document]:
+    def _import(self, component: Document, importer: Document, task_inputs: Document) -> dict[str, Document]:
         address = importer["artifactUri"]
-        # What comes from another task cannot be meant: the real one looks among the parameters of the pipeline around it.
-        uri = address["constant"] if "constant" in address else given["parameterValues"][address["runtimeParameter"]]
+        # Not an output of another task: the real backend looks it up among the
+        # parameters of the enclosing pipeline.
+        uri = address["constant"] if "constant" in address else task_inputs["parameterValues"][address["runtimeParameter"]]
         (name,) = component["outputDefinitions"]["artifacts"]
         return {name: self._recorded(name, importer["typeSchema"], {"uri": uri, "metadata": {}}, component)}
 
-    def _container(
-        self, name: str, component: Document, container: Document, given: Document
+    def _run_container(
+        self, name: str, component: Document, container: Document, task_inputs: Document
     ) -> tuple[dict[str, Document], Document]:
         pod = f"{name.lower()}-{uuid.uuid4().hex[:8]}"
         task_root = f"{self.root}/{name}/{uuid.uuid4()}"
@@ -206,25 +212,25 @@ class _Execution:
         }
         log = {"name": "executor-logs", "uri": f"{task_root}/executor-logs", "type": {"schemaTitle": "system.Artifact"}}
         after = self.backend.local(pod, task_root) / "output_metadata.json"
-        told_in = after if self.backend.output_file == "task-root" else parts / "tmp/kfp_outputs/output_metadata.json"
+        output_path = after if self.backend.output_file == "task-root" else parts / "tmp/kfp_outputs/output_metadata.json"
         executor_input = {
             "inputs": {
-                "parameterValues": given["parameterValues"],
-                "artifacts": {key: {"artifacts": [artifact]} for key, artifact in given["artifacts"].items()},
+                "parameterValues": task_inputs["parameterValues"],
+                "artifacts": {key: {"artifacts": [artifact]} for key, artifact in task_inputs["artifacts"].items()},
             },
             "outputs": {
                 "artifacts": {
                     key: {"artifacts": [artifact]} for key, artifact in {**artifacts, "executor-logs": log}.items()
                 },
                 "parameters": {key: {"outputFile": str(parts / "outputs" / key)} for key in outputs.get("parameters", {})},
-                "outputFile": str(told_in),
+                "outputFile": str(output_path),
             },
         }
         self.result.inputs[name] = copy.deepcopy(executor_input)
-        for artifact in given["artifacts"].values():
+        for artifact in task_inputs["artifacts"].values():
             if self.backend.stored(artifact["uri"]).is_dir():
                 here = self.backend.local(pod, artifact["uri"])
-                shutil.copytree(self.backend.stored(artifact["uri"]), here, dirs_exist_ok=True)  # two may be one
+                shutil.copytree(self.backend.stored(artifact["uri"]), here, dirs_exist_ok=True)  # inputs may share it
         for artifact in artifacts.values():
             self.backend.local(pod, artifact["uri"]).parent.mkdir(parents=True, exist_ok=True)
         placeholders = {"{{$}}": json.dumps(_as_go_writes(executor_input))}
@@ -233,21 +239,25 @@ class _Execution:
                 uri = listed["artifacts"][0]["uri"]
                 placeholders[f"{{{{$.{kind}.artifacts['{key}'].uri}}}}"] = uri
                 placeholders[f"{{{{$.{kind}.artifacts['{key}'].path}}}}"] = str(self.backend.local(pod, uri))
-        words = [_replaced(word, placeholders) for word in (*container["command"], *container["args"])]
+        words = [_replace_placeholders(word, placeholders) for word in (*container["command"], *container["args"])]
         self.result.logs[name] = self._process(name, words, pod)
-        told = json.loads(told_in.read_text()) if told_in.exists() else {}
-        _check_output(told, artifacts)
+        output = json.loads(output_path.read_text()) if output_path.exists() else {}
+        _check_output(output, artifacts)
         recorded = {}
         for key, artifact in artifacts.items():
-            own = told.get("artifacts", {}).get(key, {}).get("artifacts", [{}])[0]
-            merged = {**artifact, "uri": own.get("uri") or artifact["uri"], "metadata": own.get("metadata", {})}
+            output_artifact = output.get("artifacts", {}).get(key, {}).get("artifacts", [{}])[0]
+            merged = {
+                **artifact,
+                "uri": output_artifact.get("uri") or artifact["uri"],
+                "metadata": output_artifact.get("metadata", {}),
+            }
             if not merged["uri"].startswith(self.root):
                 raise ValueError(f"URI {merged['uri']!r} does not have expected bucket prefix {self.root!r}")
             local = self.backend.local(pod, merged["uri"])
             if local.exists():
                 shutil.copytree(local, self.backend.stored(merged["uri"]))
             recorded[key] = self._recorded(key, artifact["type"], merged, component)
-        return recorded, told.get("parameterValues", {})
+        return recorded, output.get("parameterValues", {})
 
     def _process(self, name: str, words: list[str], pod: str) -> str:
         environment = {**os.environ, **self.backend.environment, "KFP_POD_NAME": pod, "KFP_POD_UID": str(uuid.uuid4())}
@@ -269,7 +279,7 @@ class _Execution:
         return text
 
     def _recorded(self, key: str, kind: Document, artifact: Document, component: Document) -> Document:
-        """Puts an artifact into the metadata store; returns it as the store gives it back to the next step."""
+        """Puts an artifact into the metadata store; returns the next step's copy."""
         title = kind.get("schemaTitle") or yaml.safe_load(kind["instanceSchema"])["title"]
         stored = pb.Artifact(uri=artifact["uri"])
         for name, value in artifact["metadata"].items():
@@ -278,12 +288,12 @@ class _Execution:
         stored.custom_properties["store_session_info"].string_value = "{}"
         stored = self.backend.metadata.record(title, stored, self.contexts)
         metadata = {name: _given_back(value) for name, value in stored.custom_properties.items()}
-        # Named after the number of the store, and without the schema.
+        # Named by its number in the store, and without the schema.
         return {"name": str(stored.id), "uri": stored.uri, "type": {"instanceSchema": ""}, "metadata": metadata}
 
 
 def _as_go_writes(value: Any) -> Any:
-    """A document whose whole numbers have no fraction, as protojson of Go writes them."""
+    """Returns a document with integers as Go's protojson writes them: no fraction."""
     if isinstance(value, dict):
         return {key: _as_go_writes(part) for key, part in value.items()}
     if isinstance(value, list):
@@ -291,11 +301,11 @@ def _as_go_writes(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _with_defaults(given: Mapping[str, Any], declared: Mapping[str, Document]) -> Document:
+def _with_defaults(arguments: Mapping[str, Any], declared: Mapping[str, Document]) -> Document:
     values = {}
     for name, parameter in declared.items():
-        if name in given:
-            values[name] = given[name]
+        if name in arguments:
+            values[name] = arguments[name]
         elif "defaultValue" in parameter:
             values[name] = parameter["defaultValue"]
         else:
@@ -313,14 +323,14 @@ def _needs(task: Document) -> set[str]:
     return needed
 
 
-def _inputs(
+def _resolve_inputs(
     task: Document,
     component: Document,
     parameters: Mapping[str, Any],
     artifacts: Mapping[str, Mapping[str, Document]],
     produced: Mapping[str, Mapping[str, Any]],
 ) -> Document:
-    """What a task is given: `{"parameterValues": ..., "artifacts": ...}`."""
+    """Returns a task's inputs: `{"parameterValues": ..., "artifacts": ...}`."""
     values = {}
     for name, source in task.get("inputs", {}).get("parameters", {}).items():
         if "runtimeValue" in source:
@@ -331,35 +341,38 @@ def _inputs(
             output = source["taskOutputParameter"]
             values[name] = produced[output["producerTask"]][output["outputParameterKey"]]
     declared = component.get("inputDefinitions", {}).get("parameters", {})
-    given = {}
+    input_artifacts = {}
     for name, source in task.get("inputs", {}).get("artifacts", {}).items():
         output = source["taskOutputArtifact"]
-        given[name] = artifacts[output["producerTask"]][output["outputArtifactKey"]]
-    missing = set(component.get("inputDefinitions", {}).get("artifacts", {})) - set(given)
+        input_artifacts[name] = artifacts[output["producerTask"]][output["outputArtifactKey"]]
+    missing = set(component.get("inputDefinitions", {}).get("artifacts", {})) - set(input_artifacts)
     if missing:
         raise ValueError(f"input artifacts are not given: {missing}")
-    return {"parameterValues": _with_defaults(values, declared), "artifacts": given}
+    return {"parameterValues": _with_defaults(values, declared), "artifacts": input_artifacts}
 
 
-def _key(given: Document, component: Document, container: Document) -> str:
-    """What makes two executions the same to KFP: names of artifacts, parameters, interface, command and image."""
-    names = {name: artifact["name"] for name, artifact in given["artifacts"].items()}
+def _make_cache_key(task_inputs: Document, component: Document, container: Document) -> str:
+    """Returns KFP's cache key of an execution.
+
+    It has names of artifacts, parameters, interface, command and image.
+    """
+    names = {name: artifact["name"] for name, artifact in task_inputs["artifacts"].items()}
     outputs = component.get("outputDefinitions", {})
-    parts = [names, given["parameterValues"], outputs, container["command"], container["args"], container["image"]]
+    parts = [names, task_inputs["parameterValues"], outputs, container["command"], container["args"], container["image"]]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _replaced(word: str, placeholders: Mapping[str, str]) -> str:
+def _replace_placeholders(word: str, placeholders: Mapping[str, str]) -> str:
     for placeholder, value in placeholders.items():
         word = word.replace(placeholder, value)
     return word
 
 
-def _check_output(told: Document, artifacts: Mapping[str, Document]) -> None:
-    """Refuses what a strict reader of ExecutorOutput refuses."""
-    if unknown := set(told) - {"parameterValues", "artifacts"}:
+def _check_output(output: Document, artifacts: Mapping[str, Document]) -> None:
+    """Checks an ExecutorOutput as a strict reader does."""
+    if unknown := set(output) - {"parameterValues", "artifacts"}:
         raise ValueError(f"ExecutorOutput has no fields {unknown}")
-    for name, listed in told.get("artifacts", {}).items():
+    for name, listed in output.get("artifacts", {}).items():
         if name not in artifacts:
             raise ValueError(f"the step has no output artifact {name}")
         for artifact in listed["artifacts"]:
@@ -369,7 +382,7 @@ def _check_output(told: Document, artifacts: Mapping[str, Document]) -> None:
 
 
 def _store(place: pb.Value, value: Any) -> None:
-    """As KFP's launcher stores a value of metadata."""
+    """Converts a metadata value as KFP's launcher stores it."""
     if isinstance(value, bool):
         place.int_value = int(value)
     elif isinstance(value, int | float):

@@ -1,4 +1,6 @@
-"""Reads a compiled pipeline as the newest Kubeflow Pipelines does, in an environment that has it; a field too many fails.
+"""Reads a compiled pipeline as the newest Kubeflow Pipelines does.
+
+Unknown fields are errors. Runs in an environment with that version:
 
 .venv-kfp/bin/python tests/fakes/strict_kfp.py FILE.yaml
 """

@@ -1,4 +1,4 @@
-"""Sends a compiled pipeline to Kubeflow Pipelines and follows its run, through `kfp.Client`."""
+"""Submits a compiled pipeline to Kubeflow Pipelines through kfp and follows its run."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,34 +32,36 @@ with warnings.catch_warnings():
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # without an answer; the run goes on meanwhile
-TIMEOUTS = (10.0, 60.0)  # to connect, and for each answer: a connection that is forgotten on its way never ends by itself
-ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "ERROR", "CANCELED")
-SUCCESS_STATES = ("SUCCEEDED", "SKIPPED")
+# To connect, and for each answer: a connection dropped by a proxy never ends by itself.
+TIMEOUTS = (10.0, 60.0)
+SUCCESS_STATES = ("succeeded", "skipped")
+FINAL_STATES = (*SUCCESS_STATES, "failed", "error", "canceled")
 
 _NOT_FOUND = 404
 _CONFLICT = 409
 _UNAUTHORIZED = (401, 403)
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")  # what OpenSSL finds where http answers
-# What Kubeflow Pipelines calls nodes of its own, in each run: a step of such a name cannot be told from them.
-_OWN_NODES = {"root", "executor"}
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")  # OpenSSL's reasons if the server speaks http
+# Names that Kubeflow Pipelines gives to tasks that it adds to each run: a step with
+# such a name cannot be distinguished from them.
+_BACKEND_TASKS = {"root", "executor"}
 _ADDRESS = (
     "write the address of its API, such as http://localhost:8080 after `kubectl port-forward -n kubeflow "
     "svc/ml-pipeline-ui 8080:80`"
 )
-_CHATTER = logging.getLogger("urllib3.connectionpool")  # which tells of each attempt
+_RETRY_LOGGER = logging.getLogger("urllib3.connectionpool")  # logs each attempt
 
 
 @dataclass(frozen=True)
 class Login:
-    """Where the API is and who asks; names and defaults are those of `kfp.Client`.
+    """Address and credentials of the API; names and defaults are those of `kfp.Client`.
 
     Attributes:
-      host: Address of the API; None for what kfp finds.
-      namespace: Namespace of the user's runs, where there are several users.
+      host: Address of the API; None for the one that kfp finds.
+      namespace: Namespace of the user's runs in a multi-user installation.
       client_id: Client id of Identity-Aware Proxy.
       other_client_id: Client id that auth codes are obtained with.
-      other_client_secret: Its secret.
-      existing_token: A token that is there already.
+      other_client_secret: Secret of `other_client_id`.
+      existing_token: An existing token.
     """
 
     host: str | None = None
@@ -71,20 +73,46 @@ class Login:
 
 
 @dataclass(frozen=True)
-class Submitted:
-    """A run.
+class Run:
+    """A run to submit.
 
     Attributes:
-      run_id: Its id.
-      address: Where a browser shows it.
+      name: Name of the pipeline.
+      document: The compiled pipeline, YAML.
+      pipeline_root: Address that artifacts are written under.
+      arguments: Values of the pipeline's parameters; others take their defaults.
+      display_name: Name of the run; None for the name of the pipeline's version.
+      experiment: Kubeflow experiment of the run; None for `Default`.
+      service_account: Kubernetes service account; None for the installation's.
     """
 
-    run_id: str
+    name: str
+    document: str
+    pipeline_root: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    display_name: str | None = None
+    experiment: str | None = None
+    service_account: str | None = None
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A submitted run.
+
+    Attributes:
+      id: Id of the run.
+      address: Its page in a browser.
+    """
+
+    id: str
     address: str
 
 
 class _Client(kfp.Client):
-    """kfp's client with another first question: its own asks five times in 25 seconds, whatever the answer, and hides it."""
+    """kfp's client with a different health check.
+
+    kfp's own asks five times in 25 seconds for any answer, and hides the error.
+    """
 
     def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:
         return self.healthzs.get_healthz(_request_timeout=TIMEOUTS)
@@ -93,11 +121,17 @@ class _Client(kfp.Client):
 class Pipelines:
     """An installation of Kubeflow Pipelines.
 
+    ```python
+    pipelines = Pipelines(Login("http://localhost:8080"))
+    submitted = pipelines.submit(Run("mine", document, "gs://bucket/root"))
+    state = pipelines.wait(submitted.id, print)
+    ```
+
     Args:
-      login: Where it is, and who asks.
+      login: Address and credentials.
 
     Raises:
-      ConfigurationError: It does not answer, or knows nobody of that name.
+      ConfigurationError: The API does not answer, or refuses the credentials.
     """
 
     def __init__(self, login: Login):
@@ -106,145 +140,137 @@ class Pipelines:
         self._steps: dict[str, frozenset[str]] = {}  # id of a run -> names of its steps
         self._connect()
 
+    def submit(self, run: Run) -> Submitted:
+        """Runs a pipeline once.
+
+        Uploads it, as a new version if there is a pipeline of that name.
+
+        Args:
+          run: The run to submit.
+
+        Raises:
+          ConfigurationError: The API refuses it.
+        """
+        # The time is for people to read; two people may submit in the same second.
+        version = f"{run.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+        output = io.StringIO()
+        with self._explaining_errors(), contextlib.redirect_stdout(output):
+            uploaded = self._upload(run, version)
+            experiment = self._client.create_experiment(run.experiment or "Default", namespace=self._namespace)
+            started = self._client.run_pipeline(
+                experiment_id=experiment.experiment_id,
+                job_name=run.display_name or version,
+                params=dict(run.arguments),
+                pipeline_id=uploaded.pipeline_id,
+                version_id=uploaded.pipeline_version_id,
+                pipeline_root=run.pipeline_root,
+                service_account=run.service_account,
+            )
+        self._steps[started.run_id] = _list_steps(run.document)
+        # Only kfp knows the address of the run's page, and it only prints it.
+        address = re.search(r"Run details: (\S+)", output.getvalue())
+        return Submitted(started.run_id, address[1] if address else started.run_id)
+
+    def wait(self, run_id: str, report: Callable[[str], None]) -> str:
+        """Follows a run until it ends.
+
+        Args:
+          run_id: Id of a run that was submitted with this object.
+          report: Called with a line for each step whose state changes.
+
+        Returns:
+          The final state, one of `FINAL_STATES`.
+
+        Raises:
+          ConfigurationError: The API has stopped answering.
+        """
+        states: dict[str, str] = {}
+        steps = self._steps.get(run_id, frozenset())
+        while True:
+            run = self._get_run(run_id)
+            for task in (run.run_details.task_details or []) if run.run_details else []:
+                if task.state and task.display_name in steps and states.get(task.task_id) != task.state:
+                    states[task.task_id] = task.state
+                    report(f"{task.display_name:28} {task.state.lower()}")
+            state = str(run.state or "").lower()
+            if state in FINAL_STATES:
+                if run.error and run.error.message and state not in SUCCESS_STATES:
+                    report(run.error.message)
+                return state
+            time.sleep(POLL_SECONDS)
+
     def _connect(self) -> None:
-        given = {name: value for name, value in vars(self._login).items() if value is not None}
-        with self._explained():
+        settings = {name: value for name, value in vars(self._login).items() if value is not None}
+        with self._explaining_errors():
             try:
-                self._client = _Client(**given)
-                several_users = self._client.get_kfp_healthz().multi_user
+                self._client = _Client(**settings)
+                is_multi_user = self._client.get_kfp_healthz().multi_user
             except kfp_server_api.ApiException as error:
                 if error.status != _NOT_FOUND:
                     raise
                 raise ConfigurationError(
                     f"--host: what answers at {self._host} has no API of Kubeflow Pipelines 2 there ({error.status}: "
-                    f"{_message(error)}); {_ADDRESS}"
+                    f"{_get_message(error)}); {_ADDRESS}"
                 ) from error
         self._namespace = self._login.namespace or self._client.get_user_namespace() or None
-        if several_users is None:
+        if is_multi_user is None:
             raise ConfigurationError(
-                f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; where it is a page to log in "
-                "on, see the options --existing-token and --iap-client-id"
+                f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; if it is a login page, "
+                "see the options --existing-token and --iap-client-id"
             )
-        if several_users and not self._namespace:
+        if is_multi_user and not self._namespace:
             raise ConfigurationError(
                 f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
             )
 
-    def submit(
-        self,
-        name: str,
-        package: str,
-        arguments: Mapping[str, Any],
-        pipeline_root: str,
-        experiment: str | None = None,
-        run_name: str | None = None,
-        service_account: str | None = None,
-    ) -> Submitted:
-        """Uploads a pipeline, as another version where it is there already, and runs it.
+    def _upload(self, run: Run, version: str) -> Any:
+        """Uploads a pipeline, or a new version of it; returns the version."""
+        # The client reads files only.
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / f"{run.name}.yaml"
+            file.write_text(run.document, encoding="utf-8")
+            pipeline_id = self._find_pipeline_id(run.name)
+            if pipeline_id is None:
+                try:
+                    uploaded = self._client.upload_pipeline(str(file), run.name, namespace=self._namespace)
+                    return self._client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
+                except kfp_server_api.ApiException as error:
+                    # Another user may have uploaded it in the meantime.
+                    pipeline_id = self._find_pipeline_id(run.name) if error.status == _CONFLICT else None
+                    if pipeline_id is None:
+                        raise
+            return self._client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
 
-        Args:
-          name: Name of the pipeline.
-          package: The compiled pipeline, YAML.
-          arguments: Values of its parameters; others take their defaults.
-          pipeline_root: Address that artifacts are written under.
-          experiment: Name of the experiment; default `Default`.
-          run_name: Name of the run; default that of the pipeline's version.
-          service_account: Kubernetes service account; default the installation's.
-
-        Raises:
-          ConfigurationError: The API refuses it.
-        """
-        # The time is for people; two may submit in the same second.
-        version = f"{name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
-        said = io.StringIO()
-        with self._explained(), contextlib.redirect_stdout(said), tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / f"{name}.yaml"
-            file.write_text(package, encoding="utf-8")
-            uploaded = self._upload(name, str(file), version)
-            made = self._client.create_experiment(experiment or "Default", namespace=self._namespace)
-            run = self._client.run_pipeline(
-                experiment_id=made.experiment_id,
-                job_name=run_name or version,
-                params=dict(arguments),
-                pipeline_id=uploaded.pipeline_id,
-                version_id=uploaded.pipeline_version_id,
-                pipeline_root=pipeline_root,
-                service_account=service_account,
-            )
-        self._steps[run.run_id] = _steps(package)
-        address = re.search(r"Run details: (\S+)", said.getvalue())  # kfp alone knows the address of its pages
-        return Submitted(run.run_id, address[1] if address else run.run_id)
-
-    def _upload(self, name: str, file: str, version: str) -> Any:
-        """Returns the pipeline's version."""
-        pipeline_id = self._pipeline_id(name)
-        if pipeline_id is None:
-            try:
-                pipeline_id = self._client.upload_pipeline(file, name, namespace=self._namespace).pipeline_id
-                return self._client.list_pipeline_versions(pipeline_id).pipeline_versions[0]
-            except kfp_server_api.ApiException as error:
-                # Somebody else may have uploaded it meanwhile.
-                pipeline_id = self._pipeline_id(name) if error.status == _CONFLICT else None
-                if pipeline_id is None:
-                    raise
-        return self._client.upload_pipeline_version(file, version, pipeline_id=pipeline_id)
-
-    def _pipeline_id(self, name: str) -> str | None:
-        # The client's own method finds no pipelines of a namespace, and none that has been given another name to display.
+    def _find_pipeline_id(self, name: str) -> str | None:
+        # The client's own method finds neither pipelines of a namespace nor pipelines
+        # whose display name was changed.
         predicate = {"operation": "EQUALS", "key": "name", "stringValue": name}
-        wanted = json.dumps({"predicates": [predicate]})
-        found = self._client.list_pipelines(filter=wanted, namespace=self._namespace).pipelines
-        return found[0].pipeline_id if found else None
+        name_filter = json.dumps({"predicates": [predicate]})
+        pipelines = self._client.list_pipelines(filter=name_filter, namespace=self._namespace).pipelines
+        return pipelines[0].pipeline_id if pipelines else None
 
-    def wait(self, run_id: str, told: Callable[[str], None]) -> str:
-        """Follows a run to its end.
-
-        Args:
-          run_id: Id of a run that was submitted here.
-          told: Called with a line on each step that changes its state.
-
-        Returns:
-          How it ended, one of `ENDED`.
-
-        Raises:
-          ConfigurationError: The API does not answer any more.
-        """
-        seen: dict[str, str] = {}
-        steps = self._steps.get(run_id, frozenset())
-        while True:
-            run = self._run(run_id)
-            for task in (run.run_details.task_details or []) if run.run_details else []:
-                if task.state and task.display_name in steps and seen.get(task.task_id) != task.state:
-                    seen[task.task_id] = task.state
-                    told(f"{task.display_name:28} {task.state.lower()}")
-            if run.state in ENDED:
-                if run.error and run.error.message and run.state not in SUCCESS_STATES:
-                    told(run.error.message)
-                return str(run.state)
-            time.sleep(POLL_SECONDS)
-
-    def _run(self, run_id: str) -> Any:
+    def _get_run(self, run_id: str) -> Any:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        renewed = False
-        with self._explained():
+        has_reconnected = False
+        with self._explaining_errors():
             while True:
                 try:
                     return self._client.runs.get_run(run_id, _request_timeout=TIMEOUTS)
                 except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
                     status = getattr(error, "status", None)
-                    if status == _UNAUTHORIZED[0] and not renewed:
-                        renewed = True
-                        self._connect()  # a training takes longer than many a token lives
+                    if status == _UNAUTHORIZED[0] and not has_reconnected:
+                        has_reconnected = True
+                        self._connect()  # many tokens expire during a long training
                         continue
                     if (status and 400 <= status < 500 and status != 429) or time.monotonic() > deadline:
                         raise
                 time.sleep(POLL_SECONDS)
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Has the client say nothing of attempts, and what it raises say what to do."""
-        level = _CHATTER.level
-        _CHATTER.setLevel(logging.ERROR)
+    def _explaining_errors(self) -> Iterator[None]:
+        """Silences the client's log, and turns its errors into `ConfigurationError`."""
+        level = _RETRY_LOGGER.level
+        _RETRY_LOGGER.setLevel(logging.ERROR)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -252,16 +278,16 @@ class Pipelines:
         except kfp_server_api.ApiException as error:
             if error.status in _UNAUTHORIZED:
                 raise ConfigurationError(
-                    f"--host: {self._host} does not let you in ({error.status}: {_message(error)}); see the options "
+                    f"--host: {self._host} does not let you in ({error.status}: {_get_message(error)}); see the options "
                     "--existing-token, --iap-client-id and --namespace"
                 ) from error
             raise ConfigurationError(
-                f"Kubeflow Pipelines at {self._host} refuses: {error.status}: {_message(error)}"
+                f"Kubeflow Pipelines at {self._host} refuses: {error.status}: {_get_message(error)}"
             ) from error
         except (google_errors.TransportError, requests.exceptions.RequestException) as error:
             raise ConfigurationError(
-                f"--iap-client-id: Google cannot be asked for a token for it ({_cause(error)}); see whether it is reached "
-                "from here, or write --existing-token"
+                f"--iap-client-id: cannot reach Google to get a token for it ({_get_cause(error)}); check your connection, "
+                "or write --existing-token"
             ) from error
         except google_errors.GoogleAuthError as error:
             raise ConfigurationError(
@@ -269,49 +295,56 @@ class Pipelines:
                 "--other-client-secret, or have GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
             ) from error
         except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError) as error:
-            raise ConfigurationError(f"--host: {_unreached(self._host, error)}") from error
-        except OSError as error:  # all that is wrong with connections has been before
+            raise ConfigurationError(f"--host: {_explain_unreached(self._host, error)}") from error
+        except OSError as error:  # connection errors are handled above
             raise ConfigurationError(
-                f"cannot use a file that is needed to submit to {self._host}: {error}; it is one of kfp's own in "
-                "~/.config/kfp, a temporary one in $TMPDIR, or the certificates that $REQUESTS_CA_BUNDLE names"
+                f"cannot use a file that is needed to submit to {self._host}: {error}; it is one of kfp's files in "
+                "~/.config/kfp, a temporary file in $TMPDIR, or the certificates that $REQUESTS_CA_BUNDLE names"
             ) from error
         finally:
-            _CHATTER.setLevel(level)
+            _RETRY_LOGGER.setLevel(level)
 
 
-def _steps(package: str) -> frozenset[str]:
-    """Names of the steps of a compiled pipeline; a run has more nodes, such as a driver for each."""
-    pipeline = next(yaml.safe_load_all(package))
+def _list_steps(document: str) -> frozenset[str]:
+    """Returns the names of a compiled pipeline's steps.
+
+    A run has more tasks, such as a driver for each step.
+    """
+    pipeline = next(yaml.safe_load_all(document))
     components = [pipeline["root"], *pipeline.get("components", {}).values()]
-    return frozenset(name for component in components for name in component.get("dag", {}).get("tasks", ())) - _OWN_NODES
+    tasks = frozenset(name for component in components for name in component.get("dag", {}).get("tasks", ()))
+    return tasks - _BACKEND_TASKS
 
 
-def _unreached(host: str, error: Exception) -> str:
-    """Why there is no answer, and what to do about it."""
-    reason, told = getattr(error, "reason", error), _cause(error)
-    # What it is made of: TLS's own error, or the system's.
+def _explain_unreached(host: str, error: Exception) -> str:
+    """Returns why the API does not answer, and what to do about it."""
+    reason, cause = getattr(error, "reason", error), _get_cause(error)
+    # The wrapped error, of TLS or of the operating system.
     below = reason.args[0] if isinstance(reason, urllib3.exceptions.SSLError) else reason.__context__
     if isinstance(reason, urllib3.exceptions.LocationValueError):
-        return f"{host} is no address ({told}); {_ADDRESS}"
+        return f"{host} is not a valid address ({cause}); {_ADDRESS}"
     if isinstance(below, socket.gaierror):
         return (
-            f"no machine is known by the name in {host} ({told}); see that it is spelled right and that you are in its "
-            f"network, or {_ADDRESS}"
+            f"the name in {host} cannot be resolved ({cause}); check its spelling and that you are in its network, "
+            f"or {_ADDRESS}"
         )
     if isinstance(below, ssl.SSLError) and below.reason in _NOT_TLS:
-        return f"{host} is asked by https and answers by http ({told}); write it with http://"
+        return f"{host} answers with http, not https ({cause}); write it with http://"
     if isinstance(below, ssl.CertificateError | CertificateError):
         return (
-            f"the certificate of {host} is refused ({told}); write the name that it is made out to; where its authority is "
-            f"none that certifi knows, {_ADDRESS}"
+            f"the certificate of {host} is refused ({cause}); write the name that it was issued for; if certifi does not "
+            f"know its authority, {_ADDRESS}"
         )
     if isinstance(reason, urllib3.exceptions.SSLError) and not isinstance(below, ssl.SSLError):
-        return f"the certificates that {host} is checked against cannot be read ({told}); install certifi anew"
-    return f"Kubeflow Pipelines does not answer at {host} ({told}); {_ADDRESS}"
+        return f"the certificates that {host} is checked against cannot be read ({cause}); reinstall certifi"
+    return f"Kubeflow Pipelines does not answer at {host} ({cause}); {_ADDRESS}"
 
 
-def _message(error: Any) -> str:
-    """What an API's answer says, in a line: uploads have another form than the rest, and proxies have pages."""
+def _get_message(error: Any) -> str:
+    """Returns the message of an API's answer, on one line.
+
+    Uploads have a different format from other requests, and proxies answer with pages.
+    """
     body = (error.body or "").strip()
     try:
         document = json.loads(body)
@@ -321,7 +354,9 @@ def _message(error: Any) -> str:
     return " ".join(str(text or error.reason or "").split())
 
 
-def _cause(error: Exception) -> str:
-    """The innermost reason of a failed request, without the names of objects."""
-    below = getattr(error, "reason", None) or next(iter(error.args), None)  # of urllib3's errors; of Google's and requests'
-    return _cause(below) if isinstance(below, Exception) else re.sub(r"^<[^>]*>: ", "", str(error))
+def _get_cause(error: Exception) -> str:
+    """Returns the innermost reason of a failed request, without names of objects."""
+    # urllib3's errors have a `reason`; those of Google's libraries and requests have
+    # args.
+    below = getattr(error, "reason", None) or next(iter(error.args), None)
+    return _get_cause(below) if isinstance(below, Exception) else re.sub(r"^<[^>]*>: ", "", str(error))

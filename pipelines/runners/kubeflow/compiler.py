@@ -105,7 +105,7 @@ def compile_pipeline(
     compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
     # Nobody looks whether what these read has changed.
     queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
-    compiled = pipeline_ir.uncached(compiled, queries)
+    compiled = pipeline_ir.without_cache(compiled, queries)
     compiled = pipeline_ir.without_resolvers(compiled, target.image, target.metadata_service, target.pipeline_root)
     compiled = pipeline_ir.with_entrypoint(compiled)
     steps = {
@@ -121,7 +121,9 @@ def compile_pipeline(
     compiled = pipeline_ir.with_legal_names(compiled)
     pipeline_ir.check(compiled)
     # Steps that are not TFX's: those that look at input files, and for the latest blessed model.
-    other = pods.executor_config(pods.machine(resources.get(DEFAULT, MachineSpec()), target.platform), target, target.labels)
+    other = pods.make_executor_config(
+        pods.make_machine(resources.get(DEFAULT, MachineSpec()), target.platform), target, target.labels
+    )
     configs = {
         label: steps[name].config if (name := label.removesuffix(pipeline_ir.EXECUTOR)) in steps else other
         for label, executor in compiled["deploymentSpec"]["executors"].items()
@@ -155,12 +157,12 @@ def _step(
     trains = isinstance(component, Trainer)
     given = SMALL if trains and not trains_in_step else resources.get(component.id)
     node = given or resources.get(DEFAULT) or MachineSpec()
-    machine = pods.machine(node, target.platform)
-    of_step = pods.resource_spec(machine)
+    machine = pods.make_machine(node, target.platform)
+    of_step = pods.make_resource_spec(machine)
     if given is None and component.platform_config:  # TFX's own way, which it forgets for an ExampleGen of files
-        of_step = pods.resource_spec_of_tfx(json_format.MessageToDict(component.platform_config))
+        of_step = pods.complete_resource_spec(json_format.MessageToDict(component.platform_config))
     queue = {QUEUE_LABEL: target.queue} if target.queue and trains and trains_in_step else {}
-    return _Step(of_step, pods.executor_config(machine, target, {**target.labels, **queue}), node.spot)
+    return _Step(of_step, pods.make_executor_config(machine, target, {**target.labels, **queue}), node.spot)
 
 
 def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:

@@ -1,8 +1,11 @@
-"""What a pipeline file says of machines -> what Kubernetes and Kubeflow Pipelines are told. Pure.
+"""Converts machines of a pipeline file for Kubernetes and Kubeflow Pipelines. Pure.
 
-A step's resources are in the pipeline's own document, in two generations of fields; where it runs is in a second document,
-the platform spec, which the backend reads as KubernetesExecutorConfig (`kubernetes_platform/proto/
-kubernetes_executor_config.proto` of github.com/kubeflow/pipelines). Pods of a TFJob are told the same in Kubernetes's words.
+The pipeline's document has a step's resources, in two generations of fields. A second
+document, the platform spec, says where the step runs; the backend reads it as
+KubernetesExecutorConfig
+(`kubernetes_platform/proto/kubernetes_executor_config.proto` of
+github.com/kubeflow/pipelines). For the pods of a TFJob, the same settings become a pod
+template.
 """
 
 from collections.abc import Mapping
@@ -17,20 +20,22 @@ from tfx_distribute.pipelines.spec.targets import KubeflowTarget
 Document = dict[str, Any]
 
 SHARED_MEMORY = "dshm"  # name of the volume
-# In namespaces of several users, a proxy beside each container would go on when the training is done.
+# In namespaces of a multi-user installation, Istio's proxy next to each container would
+# keep the pod running after training.
 NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A `MachineSpec`, in Kubernetes's words.
+    """A `MachineSpec` in the terms of Kubernetes.
 
     Attributes:
       limits: Resource -> quantity.
-      node_selector: Labels of nodes.
-      node_affinity: Label of nodes -> values, one of which it has to have.
-      tolerations: Taints of nodes that do not matter.
-      shared_memory: Size of `/dev/shm`, empty for any; None where the container's own will do.
+      node_selector: Labels that a Kubernetes node must have.
+      node_affinity: Label of a Kubernetes node -> allowed values.
+      tolerations: Taints of Kubernetes nodes that are tolerated.
+      shared_memory: Size of `/dev/shm`, empty for no limit; None for the container's
+        default.
     """
 
     limits: Mapping[str, str] = field(default_factory=dict)
@@ -40,38 +45,43 @@ class Machine:
     shared_memory: str | None = None
 
 
-def machine(node: MachineSpec, platform: accelerators.Cluster) -> Machine:
-    """Finds out what a node is called.
+def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machine:
+    """Converts a machine of a pipeline file to the terms of Kubernetes.
 
     Args:
-      node: The node.
+      machine: The machine in the pipeline file.
       platform: `kubernetes` or `gke`.
 
     Raises:
-      ConfigurationError: The platform has no such accelerator, topology or spot machine.
+      ConfigurationError: The platform has no such accelerator, topology or spot
+        machine.
     """
-    limits = {name: value for name, value in (("cpu", node.cpu), ("memory", node.memory)) if value}
-    own = [{name: value for name, value in given.model_dump().items() if value} for given in node.tolerations]
-    shared_memory = node.shared_memory
-    accelerators.check(node.accelerator, node.accelerator_count, node.topology, platform, node.spot)
-    if node.accelerator:
-        count = accelerators.count(node.accelerator, node.accelerator_count, node.topology)
-        limits[accelerators.resource(node.accelerator)] = str(count)
+    limits = {name: value for name, value in (("cpu", machine.cpu), ("memory", machine.memory)) if value}
+    user_tolerations = [
+        {name: value for name, value in toleration.model_dump().items() if value} for toleration in machine.tolerations
+    ]
+    shared_memory = machine.shared_memory
+    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, platform, machine.spot)
+    if machine.accelerator:
+        count = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
+        limits[accelerators.get_resource_name(machine.accelerator)] = str(count)
         shared_memory = shared_memory or ""
-    selector = accelerators.node_selector(node.accelerator, node.topology, node.spot, platform)
+    selector = accelerators.make_node_selector(machine.accelerator, machine.topology, machine.spot, platform)
     return Machine(
         limits=limits,
-        node_selector={**selector, **node.node_selector},
-        node_affinity=accelerators.node_affinity(node.accelerator, platform),
-        tolerations=(*accelerators.tolerations(node.accelerator, node.spot, platform), *own),
+        node_selector={**selector, **machine.node_selector},
+        node_affinity=accelerators.make_node_affinity(machine.accelerator, platform),
+        tolerations=(*accelerators.make_tolerations(machine.accelerator, machine.spot, platform), *user_tolerations),
         shared_memory=shared_memory,
     )
 
 
-def resource_spec(machine: Machine) -> Document:
-    """A step's resources, as its executor has them: the fields that the backend reads first, and those of before.
+def make_resource_spec(machine: Machine) -> Document:
+    """Returns the resources of a step, in both current and older fields.
 
-    The accelerator's type is the name of a Kubernetes resource; Vertex AI's names are other ones.
+    The backend reads the current fields first.
+
+    The accelerator's type is the name of a Kubernetes resource, not Vertex AI's name.
     """
     spec: Document = {}
     if "cpu" in machine.limits:
@@ -85,31 +95,35 @@ def resource_spec(machine: Machine) -> Document:
     return spec
 
 
-def resource_spec_of_tfx(given: Document) -> Document:
-    """A ResourceSpec as TFX's `with_platform_config` takes it, with the fields that the backend reads first."""
-    limits = {}
-    if "cpuLimit" in given:
-        limits["cpu"] = f"{given['cpuLimit']:g}"
-    if "memoryLimit" in given:
-        limits["memory"] = f"{given['memoryLimit']:g}G"
-    if "accelerator" in given:
-        limits[given["accelerator"]["type"]] = str(given["accelerator"].get("count", 1))
-    return {**given, **resource_spec(Machine(limits))}
-
-
-def executor_config(machine: Machine, target: KubeflowTarget, labels: Mapping[str, str]) -> Document:
-    """A step's entry in the platform spec.
+def complete_resource_spec(tfx_spec: Document) -> Document:
+    """Adds the fields that the backend reads first to a ResourceSpec of TFX.
 
     Args:
-      machine: Where it runs.
-      target: What all steps have in common.
-      labels: Labels of its pod.
+      tfx_spec: A ResourceSpec, as TFX's `with_platform_config` takes it.
+    """
+    limits = {}
+    if "cpuLimit" in tfx_spec:
+        limits["cpu"] = f"{tfx_spec['cpuLimit']:g}"
+    if "memoryLimit" in tfx_spec:
+        limits["memory"] = f"{tfx_spec['memoryLimit']:g}G"
+    if "accelerator" in tfx_spec:
+        limits[tfx_spec["accelerator"]["type"]] = str(tfx_spec["accelerator"].get("count", 1))
+    return {**tfx_spec, **make_resource_spec(Machine(limits))}
+
+
+def make_executor_config(machine: Machine, target: KubeflowTarget, labels: Mapping[str, str]) -> Document:
+    """Returns a step's entry in the platform spec.
+
+    Args:
+      machine: The step's machine.
+      target: Settings of all steps.
+      labels: Labels of the step's pod.
     """
     config: Document = {}
     if machine.node_selector:
         config["nodeSelector"] = {"labels": dict(machine.node_selector)}
     if machine.node_affinity:
-        config["nodeAffinity"] = [{"matchExpressions": _expressions(machine)}]
+        config["nodeAffinity"] = [{"matchExpressions": _make_expressions(machine)}]
     if machine.tolerations:
         config["tolerations"] = [dict(toleration) for toleration in machine.tolerations]
     if machine.shared_memory is not None:
@@ -118,29 +132,32 @@ def executor_config(machine: Machine, target: KubeflowTarget, labels: Mapping[st
         config["emptyDirMounts"] = [mount]
     if target.volumes:
         config["pvcMount"] = [
-            {"mountPath": volume.mount_path, "pvcNameParameter": _constant(volume.claim), "constant": volume.claim}
+            {"mountPath": volume.mount_path, "pvcNameParameter": _make_constant(volume.claim), "constant": volume.claim}
             for volume in target.volumes
         ]
     if target.secrets:
         config["secretAsEnv"] = [
             {
                 "secretName": secret.name,
-                "secretNameParameter": _constant(secret.name),
+                "secretNameParameter": _make_constant(secret.name),
                 "keyToEnv": [{"envVar": variable, "secretKey": key} for variable, key in sorted(secret.env.items())],
             }
             for secret in target.secrets
         ]
     if target.image_pull_secrets:
         config["imagePullSecret"] = [
-            {"secretName": name, "secretNameParameter": _constant(name)} for name in target.image_pull_secrets
+            {"secretName": name, "secretNameParameter": _make_constant(name)} for name in target.image_pull_secrets
         ]
     if labels:
         config["podMetadata"] = {"labels": dict(labels)}
     return config
 
 
-def pod_template(machine: Machine, target: KubeflowTarget) -> Document:
-    """The pod of a training process, but for what it runs; the container is called as the Training Operator wants it."""
+def make_pod_template(machine: Machine, target: KubeflowTarget) -> Document:
+    """Returns the pod template of a training process, without its command.
+
+    The container has the name that the Training Operator requires.
+    """
     volumes: list[Document] = []
     mounts: list[Document] = []
     for position, volume in enumerate(target.volumes):
@@ -168,7 +185,7 @@ def pod_template(machine: Machine, target: KubeflowTarget) -> Document:
     if machine.node_selector:
         spec["nodeSelector"] = dict(machine.node_selector)
     if machine.node_affinity:
-        terms = [{"matchExpressions": _expressions(machine)}]
+        terms = [{"matchExpressions": _make_expressions(machine)}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         spec["affinity"] = {"nodeAffinity": required}
     if machine.tolerations:
@@ -180,9 +197,9 @@ def pod_template(machine: Machine, target: KubeflowTarget) -> Document:
     return {"metadata": {"annotations": NO_SIDECAR, "labels": dict(target.labels)}, "spec": spec}
 
 
-def _expressions(machine: Machine) -> list[Document]:
+def _make_expressions(machine: Machine) -> list[Document]:
     return [{"key": key, "operator": "In", "values": list(values)} for key, values in machine.node_affinity.items()]
 
 
-def _constant(value: str) -> Document:
+def _make_constant(value: str) -> Document:
     return {"runtimeValue": {"constant": value}}

@@ -1,4 +1,7 @@
-"""What the service account of a run has to be allowed so that its Trainer can run a TFJob: no more than it asks for."""
+"""Makes the Role that a run's service account needs so that its Trainer can run TFJobs.
+
+It has the permissions that the Trainer uses, and no others.
+"""
 
 from typing import Any
 
@@ -12,13 +15,13 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-def manifests(namespace: str, service_account: str) -> list[dict[str, Any]]:
-    """A Role and its RoleBinding.
+def make_manifests(namespace: str, service_account: str) -> list[dict[str, Any]]:
+    """Returns a Role and its RoleBinding.
 
     Args:
       namespace: Namespace of runs.
-      service_account: Service account of runs: `pipeline-runner` of Kubeflow Pipelines by itself, `default-editor` of a
-        Kubeflow with profiles.
+      service_account: Service account of runs: `pipeline-runner` in a standalone
+        Kubeflow Pipelines, `default-editor` in a Kubeflow with profiles.
     """
     metadata = {"name": NAME, "namespace": namespace}
     api = "rbac.authorization.k8s.io"
@@ -34,6 +37,11 @@ def manifests(namespace: str, service_account: str) -> list[dict[str, Any]]:
     ]
 
 
-def as_yaml(namespace: str, service_account: str) -> str:
-    """The same, for `kubectl apply -f -`."""
-    return yaml.safe_dump_all(manifests(namespace, service_account), sort_keys=False)
+def make_manifests_yaml(namespace: str, service_account: str) -> str:
+    """Returns the manifests as YAML, for `kubectl apply -f -`.
+
+    Args:
+      namespace: As in `make_manifests`.
+      service_account: As in `make_manifests`.
+    """
+    return yaml.safe_dump_all(make_manifests(namespace, service_account), sort_keys=False)

@@ -105,8 +105,8 @@ def launcher(name: str, resources: Mapping[str, MachineSpec], target: KubeflowTa
       resources: Its machines.
       target: Where it runs.
     """
-    worker = pods.machine(machine_of(resources, TRAINER), target.platform)
-    server = pods.machine(machine_of(resources, PARAMETER_SERVER), target.platform)
+    worker = pods.make_machine(machine_of(resources, TRAINER), target.platform)
+    server = pods.make_machine(machine_of(resources, PARAMETER_SERVER), target.platform)
     gang = target.gang_scheduling
     named = {
         "minAvailable": gang and gang.min_available,
@@ -116,8 +116,8 @@ def launcher(name: str, resources: Mapping[str, MachineSpec], target: KubeflowTa
     }
     return TFJobSettings(
         name=name,
-        worker=pods.pod_template(worker, target),
-        parameter_server=pods.pod_template(server, target),
+        worker=pods.make_pod_template(worker, target),
+        parameter_server=pods.make_pod_template(server, target),
         training=target.training,
         training_dir=target.training_dir,
         labels=target.labels,

@@ -1,4 +1,7 @@
-"""What came of a run, read from ML Metadata and Evaluator's output; the same for nodes that ran and nodes from cache."""
+"""Reads the result of a run from ML Metadata and from Evaluator's output.
+
+Nodes that ran and nodes from the cache are treated alike.
+"""
 
 import math
 import os
@@ -20,15 +23,16 @@ from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 
 @dataclass(frozen=True)
 class MetricResult:
-    """One metric of the pushed or refused model, over all examples of the evaluated splits.
+    """A metric of the trained model, over all examples of the evaluated splits.
 
     Attributes:
       name: The metric's class, as in the pipeline file.
       value: Its value.
       metric: Its thresholds.
-      failed_on: Slices on which a threshold is not met, such as `hour=3`; the empty string is all examples. A threshold
-        holds for every slice, as in TFMA.
-      not_finite_on: Those of them where the metric is missing, NaN or infinite.
+      failed_on: Slices on which a threshold is not met, such as `hour=3`; the empty
+        string stands for all examples. A threshold applies to every slice, as in TFMA.
+      not_finite_on: The slices in `failed_on` where the metric is missing, NaN or
+        infinite.
     """
 
     name: str
@@ -40,17 +44,18 @@ class MetricResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-      training: How the model was trained: strategy, num_workers, num_replicas, global_batch_size, train_steps,
-        precision, and `training_<metric>` values.
-      metrics: What Evaluator found.
-      blessed: Whether all thresholds are met; None where there are none.
-      unusable_baseline: Metrics of the latest blessed model that are not finite, so that changes against it do not count,
-        such as `Loss` or `Loss on hour=3`; empty where all are finite or there is no such model.
+      training: How the model was trained: strategy, num_workers, num_replicas,
+        global_batch_size, train_steps, precision, and `training_<metric>` values.
       model: Folder of the trained SavedModel.
-      pushed: Folder of the pushed model; None if none was.
+      metrics: Metrics that Evaluator computed.
+      blessed: Whether all thresholds are met; None if there are no thresholds.
+      unusable_baseline: Metrics of the latest blessed model that are not finite, such
+        as `Loss` or `Loss on hour=3`, so that changes against it are ignored; empty if
+        all are finite or there is no such model.
+      pushed: Folder of the pushed model; None if no model was pushed.
     """
 
     training: Mapping[str, Any]
@@ -62,20 +67,20 @@ class RunResult:
 
 
 def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> RunResult:
-    """Reads what the executions of a run put out.
+    """Reads the outputs of a run's executions.
 
     Args:
-      connection: Connection of the ML Metadata store.
+      connection: Connection configuration of the ML Metadata store.
       executions: Node -> id of its execution.
-      spec: What the pipeline is.
+      spec: The pipeline.
     """
     with metadata.Metadata(connection) as handle:
-        outputs = {node: _outputs(handle.store, execution) for node, execution in executions.items()}
+        outputs = {node: _read_outputs(handle.store, execution) for node, execution in executions.items()}
     model = outputs["Trainer"]["model"]
     training = {
         name: getattr(value, value.WhichOneof("value"))
         for name, value in model.custom_properties.items()
-        if name in _TRAINING or name.startswith("training_")
+        if name in _TRAINING_PROPERTIES or name.startswith("training_")
     }
     blessed: bool | None = None
     unusable_baseline = ""
@@ -88,14 +93,20 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
         metrics = read_metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
     pushed = None
     if spec.push:
-        pushed = _pushed_folder(outputs["Pusher"]["pushed_model"])
+        pushed = _get_pushed_folder(outputs["Pusher"]["pushed_model"])
     return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed)
 
 
 def mark_removed_pushes(store: Any) -> None:
-    """Marks pushed models as deleted whose version folders have been removed, so that the cache does not use them."""
+    """Marks pushed models as deleted if their version folders have been removed.
+
+    Otherwise the cache would use them, and the model would not be pushed again.
+
+    Args:
+      store: The ML Metadata store.
+    """
     for artifact in store.get_artifacts_by_type(PushedModel.TYPE_NAME):
-        folder = _pushed_folder(artifact)
+        folder = _get_pushed_folder(artifact)
         if (
             artifact.state == metadata_store_pb2.Artifact.LIVE
             and folder
@@ -107,13 +118,13 @@ def mark_removed_pushes(store: Any) -> None:
             store.put_artifacts([artifact])
 
 
-def _pushed_folder(pushed: Any) -> str | None:
-    properties = pushed.custom_properties
+def _get_pushed_folder(pushed_model: Any) -> str | None:
+    properties = pushed_model.custom_properties
     return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
 
 
-_OUTPUT = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
-_TRAINING = (
+_OUTPUT_EVENTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
+_TRAINING_PROPERTIES = (
     "strategy",
     "num_workers",
     "num_replicas",
@@ -124,42 +135,44 @@ _TRAINING = (
 )
 
 
-def _outputs(store: Any, execution: int) -> dict[str, Any]:
-    """The output artifacts of an execution by their key; the last of each."""
-    events = [event for event in store.get_events_by_execution_ids([execution]) if event.type in _OUTPUT]
+def _read_outputs(store: Any, execution: int) -> dict[str, Any]:
+    """Returns the output artifacts of an execution by key; the last one of each key."""
+    events = [event for event in store.get_events_by_execution_ids([execution]) if event.type in _OUTPUT_EVENTS]
     artifacts = {artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
     return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
 
 
-def read_metrics(uri: str, wanted: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
-    """Returns the metrics of an evaluation, and the thresholds that are not met.
+def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
+    """Reads the metrics of an evaluation, and the thresholds that are not met.
 
     Args:
       uri: Folder that Evaluator wrote.
-      wanted: Name of a metric's class -> its thresholds.
+      metrics: Name of a metric's class -> its thresholds.
     """
     values = {
         name: value
-        for of_slice, of_outputs in tfma.load_eval_result(uri).slicing_metrics
-        if of_slice == ()
-        for of_sub_keys in of_outputs.values()
-        for of_names in of_sub_keys.values()  # of one class, of the top k, or neither
-        for name, value in of_names.items()
+        for slice_key, outputs in tfma.load_eval_result(uri).slicing_metrics
+        if slice_key == ()
+        for sub_keys in outputs.values()
+        for metric_values in sub_keys.values()  # of one class, of the top k, or of neither
+        for name, value in metric_values.items()
     }
     failed: dict[str, dict[str, bool]] = {}  # metric -> slice -> whether the metric is finite there
-    for found in tfma.load_validation_result(uri).metric_validations_per_slice:
-        where = thresholds.slice_name(slicer_lib.deserialize_slice_key(found.slice_key))
-        for failure in found.failures:
+    for validation in tfma.load_validation_result(uri).metric_validations_per_slice:
+        slice_name = thresholds.slice_name(slicer_lib.deserialize_slice_key(validation.slice_key))
+        for failure in validation.failures:
             is_finite = failure.message != thresholds.NOT_FINITE
-            failed.setdefault(failure.metric_key.name, {})[where] = is_finite
-    return tuple(
-        MetricResult(
+            failed.setdefault(failure.metric_key.name, {})[slice_name] = is_finite
+    results = []
+    for name, metric in metrics.items():
+        reported_name = metric.config.get("name", name)
+        failed_on = failed.get(reported_name, {})
+        result = MetricResult(
             name=name,
-            value=float(values.get(reported, {}).get("doubleValue", math.nan)),
+            value=float(values.get(reported_name, {}).get("doubleValue", math.nan)),
             metric=metric,
-            failed_on=tuple(sorted(failed.get(reported, ()))),
-            not_finite_on=tuple(sorted(where for where, is_finite in failed.get(reported, {}).items() if not is_finite)),
+            failed_on=tuple(sorted(failed_on)),
+            not_finite_on=tuple(sorted(slice_name for slice_name, is_finite in failed_on.items() if not is_finite)),
         )
-        for name, metric in wanted.items()
-        for reported in [metric.config.get("name", name)]
-    )
+        results.append(result)
+    return tuple(results)

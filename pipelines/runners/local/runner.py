@@ -180,7 +180,7 @@ def run(
     beam.check_local(spec.beam)
     places.create()
     logging.set_verbosity(logging.INFO)  # what TFX has to say is wanted in the log
-    connection = tfx_pipeline.sqlite(str(places.metadata))
+    connection = tfx_pipeline.make_sqlite_config(str(places.metadata))
     settings = local_launcher.LocalSettings(
         log_dir=places.logs,
         base_port=spec.targets.local.base_port,
@@ -200,8 +200,8 @@ def run(
         direct_runner.as_default(),
     ):
         # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
-        module_lib.load(UserModule(module.function(module.train)))
-        runner = LocalRunner(tfx_pipeline.parameter_values(spec), on_node)
+        module_lib.load(UserModule(module.function_path(module.train)))
+        runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node)
         runner.run(_build(spec, module, places, connection, enable_cache))
         return results.read(connection, runner.executions, spec)
 

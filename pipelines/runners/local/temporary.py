@@ -1,4 +1,4 @@
-"""Gives a run a temporary folder of its own, which goes with the run."""
+"""Makes a temporary folder for a run and removes it with the run."""
 
 import contextlib
 import fcntl
@@ -16,10 +16,11 @@ _VARIABLE = "TMPDIR"
 
 @contextlib.contextmanager
 def run_folder() -> Iterator[Path]:
-    """Makes a new folder the temporary one of this process and of those that it starts, and removes it afterwards.
+    """Makes a temporary folder for this process and its children, and removes it.
 
-    It lies in the system's temporary folder, where paths are short enough for Unix sockets, and only its owner can read it.
-    Folders of runs that were killed are removed too.
+    It is in the system's temporary folder, where paths are short enough for Unix
+    sockets, and only its owner can read it. Folders of runs that were killed are
+    removed, too.
 
     ```python
     with run_folder():
@@ -35,9 +36,9 @@ def run_folder() -> Iterator[Path]:
     tempdir_before, variable_before = tempfile.tempdir, os.environ.get(_VARIABLE)
     tempfile.tempdir = None  # Python remembers the folder, even after it is gone
     try:
-        system = Path(tempfile.gettempdir())
-        _remove_abandoned(system)
-        folder, lock = _make(system)
+        parent = Path(tempfile.gettempdir())
+        _remove_abandoned(parent)
+        folder, lock = _make_locked_folder(parent)
     except OSError as error:
         raise ConfigurationError(
             f"cannot make a temporary folder: {error.strerror}; set TMPDIR to a folder with space that you can write to"
@@ -57,20 +58,23 @@ def run_folder() -> Iterator[Path]:
         os.close(lock)
 
 
-def _make(system: Path) -> tuple[Path, int]:
-    """Makes a folder and locks it; returns it with the descriptor that holds the lock."""
+def _make_locked_folder(parent: Path) -> tuple[Path, int]:
+    """Makes and locks a folder; returns it and the descriptor that holds the lock."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=system))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():
             return folder, lock
-        os.close(lock)  # another run took it for abandoned before it was locked
+        os.close(lock)  # another run removed it as abandoned before it was locked
 
 
-def _remove_abandoned(system: Path) -> None:
-    """Removes folders of this user's runs that have ended: the kernel releases a lock with its process."""
-    for folder in system.glob(f"{PREFIX}*"):
+def _remove_abandoned(parent: Path) -> None:
+    """Removes folders of this user's runs that have ended.
+
+    They can be locked, because the kernel releases a lock when its process ends.
+    """
+    for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

@@ -1,4 +1,4 @@
-"""Submits a compiled pipeline to Vertex AI through the `google-cloud-aiplatform` SDK, and follows its job."""
+"""Submits a compiled pipeline to Vertex AI through its SDK and follows its run."""
 
 import contextlib
 import io
@@ -16,31 +16,50 @@ import requests
 from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud import aiplatform
-from google.cloud.aiplatform_v1.types import PipelineJob, PipelineState, PipelineTaskDetail
+from google.cloud.aiplatform_v1.types import PipelineTaskDetail
 
 from tfx_distribute.components.launchers.custom_job import service_errors
 from tfx_distribute.pipelines.spec.targets import VertexTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 POLL_SECONDS = 10.0
-SUCCESS_STATE = "succeeded"
-ENDED = (
-    PipelineState.PIPELINE_STATE_SUCCEEDED,
-    PipelineState.PIPELINE_STATE_FAILED,
-    PipelineState.PIPELINE_STATE_CANCELLED,
-)
+SUCCESS_STATES = ("succeeded",)
+FINAL_STATES = (*SUCCESS_STATES, "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to submit.
+
+    Attributes:
+      name: Name of the pipeline.
+      document: The compiled pipeline, JSON.
+      arguments: Values of the pipeline's parameters; others take their defaults.
+      display_name: Name of the run; None for the pipeline's name.
+      experiment: Vertex AI experiment of the run; None for no experiment.
+      job_id: Id of the job; None for the pipeline's name, the time and a random suffix.
+      labels: Labels in addition to those of the target.
+    """
+
+    name: str
+    document: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    display_name: str | None = None
+    experiment: str | None = None
+    job_id: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a pipeline is run, again and again; the SDK's own names.
+    """Times of repeated runs; names are those of the SDK.
 
     Attributes:
-      cron: When, such as `TZ=Europe/Zurich 0 3 * * 1-5`.
-      start_time: From when on, RFC 3339; None for at once.
-      end_time: Until when, RFC 3339; None for ever.
-      max_run_count: Runs in all; None for any number.
-      max_concurrent_run_count: Runs at a time.
+      cron: Cron expression, such as `TZ=Europe/Zurich 0 3 * * 1-5`.
+      start_time: Start of the schedule, RFC 3339; None for now.
+      end_time: End of the schedule, RFC 3339; None for no end.
+      max_run_count: Maximum number of runs in all; None for any number.
+      max_concurrent_run_count: Maximum number of runs at a time.
     """
 
     cron: str
@@ -51,49 +70,32 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What is submitted.
-
-    Attributes:
-      name: Name of the pipeline.
-      document: The compiled pipeline, JSON.
-      arguments: Values of its parameters; others take their defaults.
-      display_name: What people see; None for the pipeline's name.
-      job_id: Id of the job; None for the pipeline's name, the time and a random word.
-      experiment: Vertex AI experiment that the run belongs to; None for none.
-      labels: Labels beside those of the pipeline.
-    """
-
-    name: str
-    document: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    display_name: str | None = None
-    job_id: str | None = None
-    experiment: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Submitted:
-    """A job, or a schedule.
+    """A submitted run, or a schedule.
 
     Attributes:
-      name: Name of the resource.
-      address: Where a browser shows it.
+      id: Resource name of the job or schedule.
+      address: Its page in a browser.
     """
 
-    name: str
+    id: str
     address: str
 
 
 class Pipelines:
     """Vertex AI Pipelines of a project.
 
+    ```python
+    pipelines = Pipelines(target)
+    submitted = pipelines.submit(Run("mine", document))
+    state = pipelines.wait(submitted.id, print)
+    ```
+
     Args:
-      target: Where, and as whom.
+      target: Project, region, and settings of all runs.
 
     Raises:
-      ConfigurationError: There is no such region.
+      ConfigurationError: The region does not exist.
     """
 
     def __init__(self, target: VertexTarget):
@@ -108,36 +110,68 @@ class Pipelines:
         """Runs a pipeline once.
 
         Args:
-          run: What is run.
+          run: The run to submit.
 
         Raises:
           ConfigurationError: The service refuses it.
         """
-        with self._explained():
-            job = self._job(run)
+        with self._explaining_errors():
+            job = self._make_job(run)
             job.submit(service_account=self._target.service_account, network=self._target.network, experiment=run.experiment)
-        return Submitted(job.resource_name, self._address("runs", job.resource_name))
+        return Submitted(job.resource_name, _make_address("runs", job.resource_name))
 
     def schedule(self, run: Run, schedule: Schedule) -> Submitted:
-        """Has a pipeline run again and again.
+        """Creates a schedule that runs a pipeline repeatedly.
 
         Args:
-          run: What is run.
-          schedule: When.
+          run: The run to repeat.
+          schedule: Times of the runs.
 
         Raises:
           ConfigurationError: The service refuses it.
         """
-        with self._explained():
-            made = self._job(run).create_schedule(
+        with self._explaining_errors():
+            created = self._make_job(run).create_schedule(
                 display_name=run.display_name or run.name,
                 service_account=self._target.service_account,
                 network=self._target.network,
                 **{name: value for name, value in vars(schedule).items() if value is not None},
             )
-        return Submitted(made.resource_name, self._address("schedules", made.resource_name))
+        return Submitted(created.resource_name, _make_address("schedules", created.resource_name))
 
-    def _job(self, run: Run) -> aiplatform.PipelineJob:
+    def wait(self, run_id: str, report: Callable[[str], None]) -> str:
+        """Follows a run until it ends.
+
+        Args:
+          run_id: Resource name of the run's job.
+          report: Called with a line for each step whose state changes.
+
+        Returns:
+          The final state, one of `FINAL_STATES`.
+
+        Raises:
+          ConfigurationError: The service has stopped answering.
+        """
+        client = aiplatform.initializer.global_config.create_client(
+            client_class=aiplatform.utils.PipelineJobClientWithOverride
+        )
+        states: dict[int, PipelineTaskDetail.State] = {}
+        run_task = run_id.rpartition("/")[2]  # the task of the whole run
+        while True:
+            job = self._get_job(client, run_id)
+            for task in job.job_detail.task_details:
+                if task.task_name != run_task and states.get(task.task_id) != task.state:
+                    states[task.task_id] = task.state
+                    error = f": {task.error.message}" if task.error.message else ""
+                    report(f"{task.task_name:28} {task.state.name.lower()}{error}")
+            state = str(job.state.name.removeprefix("PIPELINE_STATE_").lower())
+            if state in FINAL_STATES:
+                if job.error.message:
+                    report(job.error.message)
+                return state
+            time.sleep(POLL_SECONDS)
+
+    def _make_job(self, run: Run) -> aiplatform.PipelineJob:
         # The SDK reads files only.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"{run.name}.json"
@@ -145,7 +179,8 @@ class Pipelines:
             return aiplatform.PipelineJob(
                 display_name=run.display_name or run.name,
                 template_path=str(file),
-                # The SDK's own has the time to the second, and two may submit in the same.
+                # The SDK's default has the time in seconds; two people may submit in
+                # the same second.
                 job_id=run.job_id or f"{run.name}-{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}",
                 pipeline_root=self._target.pipeline_root,
                 parameter_values=dict(run.arguments),
@@ -153,49 +188,17 @@ class Pipelines:
                 labels={**self._target.labels, **run.labels},
             )
 
-    def wait(self, name: str, told: Callable[[str], None]) -> str:
-        """Follows a job to its end.
-
-        Args:
-          name: Name of the job.
-          told: Called with a line on each step that changes its state.
-
-        Returns:
-          How it ended: `succeeded`, `failed` or `cancelled`.
-
-        Raises:
-          ConfigurationError: The service does not answer any more.
-        """
-        client = aiplatform.initializer.global_config.create_client(
-            client_class=aiplatform.utils.PipelineJobClientWithOverride
-        )
-        seen: dict[int, PipelineTaskDetail.State] = {}
-        while True:
-            with self._explained():
-                job = service_errors.call_vertex_ai(
-                    lambda: client.get_pipeline_job(name=name, timeout=service_errors.REQUEST_SECONDS)
-                )
-            for task in job.job_detail.task_details:
-                if task.task_name != name.rpartition("/")[2] and seen.get(task.task_id) != task.state:  # the run's own
-                    seen[task.task_id] = task.state
-                    error = f": {task.error.message}" if task.error.message else ""
-                    told(f"{task.task_name:28} {task.state.name.lower()}{error}")
-            if job.state in ENDED:
-                if job.error.message:
-                    told(job.error.message)
-                return _word(job)
-            time.sleep(POLL_SECONDS)
-
-    def _address(self, kind: str, name: str) -> str:
-        _, project, _, location, _, number = name.split("/")
-        path = f"vertex-ai/locations/{location}/pipelines/{kind}/{number}"
-        return f"{service_errors.CONSOLE}/{path}?project={project}"
+    def _get_job(self, client: Any, job_name: str) -> Any:
+        with self._explaining_errors():
+            return service_errors.call_vertex_ai(
+                lambda: client.get_pipeline_job(name=job_name, timeout=service_errors.REQUEST_SECONDS)
+            )
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Has the SDK print nothing of its own, and what it raises say what to do."""
-        chatter = logging.getLogger("google.cloud.aiplatform")
-        chatter.disabled = True
+    def _explaining_errors(self) -> Iterator[None]:
+        """Silences the SDK's output, and turns its errors into `ConfigurationError`."""
+        sdk_logger = logging.getLogger("google.cloud.aiplatform")
+        sdk_logger.disabled = True
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 yield
@@ -218,8 +221,10 @@ class Pipelines:
         except ValueError as error:
             raise ConfigurationError(f"the SDK of Vertex AI refuses: {error}") from error
         finally:
-            chatter.disabled = False
+            sdk_logger.disabled = False
 
 
-def _word(job: PipelineJob) -> str:
-    return str(job.state.name.removeprefix("PIPELINE_STATE_").lower())
+def _make_address(kind: str, name: str) -> str:
+    _, project, _, location, _, number = name.split("/")
+    path = f"vertex-ai/locations/{location}/pipelines/{kind}/{number}"
+    return f"{service_errors.CONSOLE}/{path}?project={project}"

@@ -95,7 +95,7 @@ def compile_pipeline(
         job = runners_compiler.compile_with_tfx(pipeline, target.image, schema_2_1=False)
     # Nobody looks whether what these read has changed.
     queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
-    spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.uncached(job["pipelineSpec"], queries))
+    spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.without_cache(job["pipelineSpec"], queries))
     of_steps = {
         name: _resources(component, resources, name in in_step)
         for name, component in by_name.items()
@@ -124,7 +124,7 @@ def _resources(
             f"resources.{TRAINER} or resources.{PARAMETER_SERVER}"
         )
     accelerators.check(node.accelerator, node.accelerator_count, node.topology, "vertex")
-    return vertex_machines.resource_spec(node)
+    return vertex_machines.make_resource_spec(node)
 
 
 def _values(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

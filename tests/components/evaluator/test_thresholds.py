@@ -30,7 +30,7 @@ def config(metric: Metric) -> tfma.EvalConfig:
     return tfma.EvalConfig(
         model_specs=[tfma.ModelSpec(label_key="y")],
         slicing_specs=[tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["hour"])],
-        metrics_specs=tfx_pipeline.metrics_specs({LOSS: metric}),
+        metrics_specs=tfx_pipeline.make_metrics_specs({LOSS: metric}),
     )
 
 
@@ -324,7 +324,7 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
     eval_config = tfma.EvalConfig(
         model_specs=[tfma.ModelSpec(label_key="y", prediction_key="p")],
         slicing_specs=[tfma.SlicingSpec()],
-        metrics_specs=tfx_pipeline.metrics_specs(metrics),
+        metrics_specs=tfx_pipeline.make_metrics_specs(metrics),
     )
     folder = str(tmp_path / "evaluation")
     tfma.run_model_analysis(eval_config=eval_config, data_location=str(tmp_path / "examples"), output_path=folder)

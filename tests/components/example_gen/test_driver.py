@@ -46,7 +46,7 @@ def test_hidden_files_are_left_out_and_names_are_literal(tmp_path, source):
 
 
 def test_file_that_was_not_there_when_the_pipeline_was_compiled(tmp_path):
-    component = tfx_pipeline.example_gen_of(Data(csv=str(tmp_path / "a.csv")))
+    component = tfx_pipeline.make_example_gen(Data(csv=str(tmp_path / "a.csv")))
     (tmp_path / "a.csv").write_text("x\n1\n")
     assert data_files.list_files(component.exec_properties["input_base"], "*") == [str(tmp_path / "a.csv")]
 
@@ -82,7 +82,7 @@ def test_folders_in_a_folder_are_refused(tmp_path):
 
 @pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
 def test_steps_of_a_compiled_pipeline_can_import_what_they_run(source):
-    component = tfx_pipeline.example_gen_of(Data(**{source: "gs://bucket/data"}))
+    component = tfx_pipeline.make_example_gen(Data(**{source: "gs://bucket/data"}))
     for name in ("executor_spec", "driver_class"):
         attribute = getattr(component, name)
         step_class = getattr(attribute, "executor_class", attribute)

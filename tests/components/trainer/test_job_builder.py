@@ -105,7 +105,7 @@ def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, 
     spec = loader.override(
         loader.load(tmp_path / "pipeline.yaml"), loader.parse_parameters(["b=-.inf", "e=false", "f='007'", "g=1e-3"])
     )
-    properties = {**PROPERTIES, "hparams": tfx_pipeline.parameter_values(spec)["hparams"]}
+    properties = {**PROPERTIES, "hparams": tfx_pipeline.get_parameter_values(spec)["hparams"]}
     job = job_builder.build_job(inputs, outputs, properties, "/work")
     arrived = TrainingJob.from_json(job.to_json()).hparams
     expected = {"a": nan, "b": -inf, "c": -0.0, "d": 2**80, "e": False, "f": "007", "g": 0.001, "h": inf}

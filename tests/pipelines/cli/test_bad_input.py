@@ -1,4 +1,4 @@
-"""Bad input at the command line: one clear message, an exit code that is not zero, and nothing is lost."""
+"""Tests bad input at the command line: a clear message, an exit code, and no loss."""
 
 import re
 from pathlib import Path
@@ -87,7 +87,11 @@ def test_good_project_is_valid(project):
             "json.py cannot be imported under that name",
         ),
         ("pipeline.yaml", PIPELINE.replace("  label: y\n", ""), "trainer.label: is missing"),
-        ("pipeline.yaml", PIPELINE.replace("epochs: 1, ", ""), "how long to train is not said; write train_steps or epochs"),
+        (
+            "pipeline.yaml",
+            PIPELINE.replace("epochs: 1, ", ""),
+            "the length of the training is missing; write train_steps or epochs",
+        ),
         ("pipeline.yaml", PIPELINE.replace("csv: data", "csv: nodata"), "nodata does not exist"),
         ("pipeline.yaml", PIPELINE + "transform: {}\n", "model.py has no function 'preprocessing_fn'"),
     ],
@@ -134,7 +138,7 @@ def test_what_has_no_target_is_not_compiled(project):
 def test_a_run_fn_saves_by_itself(project):
     (project / "model.py").write_text("def run_fn(fn_args): ...\n")
     for given, expected in (
-        ("max_restarts: 1", 0),  # which concerns the processes around it
+        ("max_restarts: 1", 0),  # a setting of the surrounding processes
         ("save_checkpoints_secs: 5", 2),
     ):
         parameters = f"parameters: {{train_steps: 1, {given}}}"
@@ -179,7 +183,7 @@ def test_mistakes_in_parameters(project):
 
 @pytest.mark.e2e
 def test_module_that_fails_while_training(project, command):
-    """Its last lines are shown, the good model of before is still there, and the same command works once it is mended."""
+    """Shows the last lines, keeps the earlier model, and works after the fix."""
     run = project / "pipeline.yaml"
     (project / "pipeline.yaml").write_text(PIPELINE + "push: {}\n")
     good = command("run", run)
@@ -260,7 +264,8 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # Tests that a shell has started in the background, and all that they start, would not hear of it.
+        # If a shell started the tests in the background, they and their children ignore
+        # it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as run:
         deadline = time.monotonic() + 120
@@ -270,7 +275,7 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
             assert time.monotonic() < deadline, "".join(lines)
             if re.search(r"step [1-9]\d*/", line):
                 break
-        children = subprocess.run(  # the fork server, and the process that it has forked
+        children = subprocess.run(  # the fork server, and the process that it forked
             ["ps", "-e", "-o", "pid=,ppid="],  # noqa: S607
             capture_output=True,
             text=True,
@@ -308,7 +313,7 @@ def test_transform_that_exits_has_failed(project, command, call):
 
 @pytest.mark.e2e
 def test_model_that_is_not_a_number_is_never_pushed(project, command):
-    """Though it has nothing to be compared with, as the first one, and no bound to meet."""
+    """The first model has no baseline to be compared with, and no bound to meet."""
     evaluate = "evaluate: {metrics: {MeanSquaredError: {change: {absolute: 0.1, higher_is_better: false}}}}\npush: {}\n"
     (project / "pipeline.yaml").write_text(PIPELINE + evaluate)
     broken = 'Dense(1, "linear", False, tf.keras.initializers.Constant(float("nan")))'

@@ -14,12 +14,12 @@ TRAINING = {"strategy": "mirrored", "num_replicas": 2, "global_batch_size": 64, 
 
 def test_line_of_one_process():
     progress = Progress("train", 30, 440, 1234.5, 1, 64, {"loss": 0.25, "accuracy": 0.5})
-    assert console.training_line({CHIEF_TASK: progress}) == "step 30/440  loss 0.2500  1,234 examples/s"
+    assert console.format_training_line({CHIEF_TASK: progress}) == "step 30/440  loss 0.2500  1,234 examples/s"
 
 
 def test_line_of_a_cluster_adds_up_examples_and_names_each_process():
     tasks = {CHIEF_TASK: Progress("train", 30, 440, 1000.0), ClusterTask("worker", 0): Progress("train", 28, 440, 1500.0)}
-    assert console.training_line(tasks) == "step 30/440  2,500 examples/s  chief: 30 worker 0: 28"
+    assert console.format_training_line(tasks) == "step 30/440  2,500 examples/s  chief: 30 worker 0: 28"
 
 
 def test_line_of_processes_that_take_no_steps():
@@ -28,14 +28,14 @@ def test_line_of_processes_that_take_no_steps():
         ClusterTask("ps", 0): Progress("serve"),
         ClusterTask("evaluator", 0): Progress("evaluate", 2),
     }
-    assert console.training_line(tasks) == "step 30/440  chief: 30 ps 0: serves evaluator: epoch 2"
+    assert console.format_training_line(tasks) == "step 30/440  chief: 30 ps 0: serves evaluator: epoch 2"
 
 
 def test_line_before_and_after():
-    assert console.training_line({CHIEF_TASK: Progress("start"), ClusterTask("worker", 0): Progress("start")}) == (
+    assert console.format_training_line({CHIEF_TASK: Progress("start"), ClusterTask("worker", 0): Progress("start")}) == (
         "starting chief, worker 0"
     )
-    assert console.training_line({CHIEF_TASK: Progress("export", 440, 440)}) == "writing the model"
+    assert console.format_training_line({CHIEF_TASK: Progress("export", 440, 440)}) == "writing the model"
 
 
 def test_summary_of_a_pushed_model():
@@ -49,7 +49,7 @@ def test_summary_of_a_pushed_model():
         blessed=True,
         pushed="/serving/1",
     )
-    assert [line.rstrip() for line in str(console.summary(result)).splitlines()] == [
+    assert [line.rstrip() for line in str(console.format_summary(result)).splitlines()] == [
         "trained       mirrored, 2 replicas, global batch 64, 440 steps",
         "AUC           0.912346  >= 0.8, change -0.01  met",
         "ExampleCount  383",
@@ -69,7 +69,7 @@ def test_summary_of_a_refused_model():
         ),
         blessed=False,
     )
-    lines = str(console.summary(result)).splitlines()
+    lines = str(console.format_summary(result)).splitlines()
     assert lines[1].endswith(">= 0.8  not met")
     assert lines[2].endswith("not met on 4 slices (hour=1, hour=2, hour=3, ...)")
     assert lines[3].endswith("not met, also on 1 slice (hour=1)")
@@ -89,7 +89,7 @@ def test_summary_of_metrics_that_are_not_finite():
         blessed=False,
         unusable_baseline="A, B on hour=3",
     )
-    assert str(console.summary(result)).splitlines()[1:5] == [
+    assert str(console.format_summary(result)).splitlines()[1:5] == [
         "A         nan           change +0.1  not met: the value is not finite",
         "B         0.5           change +0.1  not met on 2 slices (hour=1, hour=2); not finite on 1 of them",
         "C         -9.53674e-12  <= 100  met",
@@ -100,8 +100,8 @@ def test_summary_of_metrics_that_are_not_finite():
 NOISE = """
 import os, sys
 from pathlib import Path
-from tfx_distribute.pipelines.cli.console import output_to
-with output_to(Path(sys.argv[1]), sys.argv[2] == "verbose") as shown:
+from tfx_distribute.pipelines.cli.console import redirect_output
+with redirect_output(Path(sys.argv[1]), sys.argv[2] == "verbose") as shown:
     print("python noise")
     os.write(2, b"c++ noise\\n")
     shown.print("for people")

@@ -1,4 +1,7 @@
-"""Hostile surroundings: a table of what the shell is given, with its exit code and message. A finding is one more row."""
+"""Tests hostile environments: a table of shell commands, exit codes and messages.
+
+A new finding becomes a new row.
+"""
 
 import os
 import shutil
@@ -9,30 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_project import PIPELINE
 
-PIPELINE = """\
-name: mine
-module: model.py
-data: {csv: data}
-trainer:
-  label: y
-  parameters: {epochs: 1, per_replica_batch_size: 2}
-  hparams: {rate: 0.1, text: abc}
-"""
-MODEL = "def build_model(context): ...\n"
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch) -> Path:
-    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
-    (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.csv").write_text("x,y\n1,2\n2,4\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-# A user who has neither a name nor a home folder, and may read what root may; and root without its right to everything.
+# A user without a name and a home folder who may read what root may read, and a user
+# without root's rights.
 AS_NOBODY = (
     "setpriv --reuid 12345 --regid 12345 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search "
     "env -u HOME -u USER -u LOGNAME"
@@ -42,7 +25,7 @@ AS_PLAIN_USER = "setpriv --bounding-set=-dac_override,-dac_read_search --inh-cap
 )
 IN_ASCII = "env LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 
-ENVIRONMENT_ROWS = [  # what the shell is given, the exit code, the message
+ENVIRONMENT_ROWS = [  # shell command, exit code, message
     ("$CLI validate pipeline.yaml <&- >&- 2>&-", 0, ""),
     ("$CLI validate nothing.yaml <&- >&- 2>&-", 2, ""),
     ("$CLI plan pipeline.yaml >/dev/full", 2, "Error: cannot write to standard output: No space left on device"),
@@ -119,7 +102,7 @@ def test_user_without_a_name_and_a_home_folder(project):
 
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
-    """A folder that any user can look into, unlike those of pytest."""
+    """Yields a folder that any user can read, unlike the folders of pytest."""
     folder = Path(tempfile.mkdtemp(prefix="strange-"))
     for parent in (folder, *folder.parents):
         if not parent.stat().st_mode & 0o001:
@@ -142,14 +125,14 @@ def build_model(context):
 
 @pytest.mark.e2e
 def test_run_in_strange_surroundings(public_folder):
-    """A user without a name or a locale, folders with odd names, closed input, a reader of the output that leaves."""
+    """A user without name or locale, odd folder names, closed input, a broken pipe."""
     folder = public_folder / "a [b]*? ä\n\\"
     root = public_folder / "o ä 'x\",;:%#{}$&()~!@^=+|<>"
     temporary = public_folder / "tmp"
-    for made in (folder, root, temporary):
-        made.mkdir()
+    for new_folder in (folder, root, temporary):
+        new_folder.mkdir()
     (folder / "model.py").write_text(TRAINS)
-    # The data are elsewhere: file-based ExampleGens take the path for a pattern.
+    # The data is elsewhere, because file-based ExampleGens read its path as a pattern.
     (public_folder / "data.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
     (folder / "schema [1].pbtxt").write_text(
         "".join(
@@ -164,8 +147,8 @@ def test_run_in_strange_surroundings(public_folder):
     user = ""
     if os.geteuid() == 0:
         user = AS_NOBODY
-        for given in (folder, root, temporary):
-            os.chown(given, 12345, 12345)
+        for new_folder in (folder, root, temporary):
+            os.chown(new_folder, 12345, 12345)
     done = shell(
         folder,
         f'set -o pipefail; {user} env LC_ALL=C COLUMNS=1 $CLI run -v pipeline.yaml --root "$ROOT" <&- 2>&1 | head -1',

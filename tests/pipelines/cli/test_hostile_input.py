@@ -1,4 +1,7 @@
-"""Hostile input at the command line: a table of inputs, each with its message and exit code. A finding is one more row."""
+"""Tests hostile input at the command line: a table of inputs and messages.
+
+A new finding becomes a new row.
+"""
 
 import os
 import socket
@@ -7,37 +10,17 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from small_project import PIPELINE
 
 from tfx_distribute.pipelines.cli.main import main
 
-SECONDS = 10.0  # of a processor that a row may take
+SECONDS = 10.0  # of CPU time for a row
 
-pytestmark = pytest.mark.timeout(120)  # of a row that waits for something
-
-PIPELINE = """\
-name: mine
-module: model.py
-data: {csv: data}
-trainer:
-  label: y
-  parameters: {epochs: 1, per_replica_batch_size: 2}
-  hparams: {rate: 0.1, text: abc}
-"""
-MODEL = "def build_model(context): ...\n"
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch) -> Path:
-    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
-    (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.csv").write_text("x,y\n1,2\n2,4\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.timeout(120)  # ends a row that waits forever
 
 
 def refused(message: str, *arguments: str, command: str = "validate") -> str:
-    """Checks that a command refuses in time, with exit code 2 and one message that is fit to read; returns it."""
+    """Checks that a command quickly exits with 2 and a readable message; returns it."""
     began = time.process_time()
     result = CliRunner().invoke(main, [command, "pipeline.yaml", *arguments])
     seconds = time.process_time() - began
@@ -180,7 +163,7 @@ def test_pipeline_files(project, text, message):
         (PIPELINE.replace("abc", "ä").encode("latin-1"), "pipeline.yaml: not a text file in UTF-8"),
         (b"\x80" * 100, "pipeline.yaml: not a text file in UTF-8"),
         (b"#" * (50 << 20), "pipeline.yaml: is larger than 128 KiB"),
-        (b"- a\n" * (1 << 15), "pipeline.yaml: a pipeline is a mapping"),  # as large as it may be
+        (b"- a\n" * (1 << 15), "pipeline.yaml: a pipeline is a mapping"),  # the maximum size
     ],
     ids=["utf-16", "latin-1", "binary", "50 MB comment", "32,768 items"],
 )
@@ -204,7 +187,7 @@ def a_device(path: Path) -> None:
 def a_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         here = os.open(path.parent, os.O_RDONLY)
-        server.bind(f"/proc/self/fd/{here}/{path.name}")  # whose length is bounded
+        server.bind(f"/proc/self/fd/{here}/{path.name}")  # socket addresses have a short maximum length
         os.close(here)
 
 

@@ -1,4 +1,4 @@
-"""Ways that are gone often import nothing heavy."""
+"""Tests that frequent commands import nothing heavy."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ HEAVY = (
 
 
 def imported(code: str) -> set[str]:
-    """The modules that are imported after running some code, in a process of its own."""
+    """Returns the modules that some code imports in a new process."""
     tail = "\nimport json, sys; print(json.dumps(sorted(sys.modules)), file=sys.__stdout__)"
     done = subprocess.run([sys.executable, "-c", code + tail], capture_output=True, text=True, timeout=60, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
@@ -90,7 +90,7 @@ def test_floors_import_downwards_only(request):
 
 
 def test_parquet_is_validated_without_tensorflow(tmp_path):
-    """Only pyarrow, with numpy, is loaded to look at the columns."""
+    """Only pyarrow, with numpy, is loaded to read the columns."""
     import pyarrow as pa
     from pyarrow import parquet
 

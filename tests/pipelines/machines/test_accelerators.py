@@ -33,14 +33,14 @@ def test_each_gpu_can_be_had_as_the_table_says(row):
     assert not row.topologies
     assert row.vertex_type.startswith("NVIDIA_")
     for platform in row.platforms:
-        for count in row.counts(platform) or (1, 3, 10):
+        for count in row.list_counts(platform) or (1, 3, 10):
             accelerators.check(row.name, count, "", platform)
-            assert accelerators.count(row.name, count) == count
-            assert accelerators.hosts(row.name, count) == 1
-    assert accelerators.resource(row.name) == "nvidia.com/gpu"
+            assert accelerators.count_devices(row.name, count) == count
+            assert accelerators.count_hosts(row.name, count) == 1
+    assert accelerators.get_resource_name(row.name) == "nvidia.com/gpu"
     for count in row.machines:
-        for machine in accelerators.machine_types(row.name, count):
-            assert accelerators.machine_spec(row.name, count, machine_type=machine) == {
+        for machine in accelerators.find_machine_types(row.name, count):
+            assert accelerators.make_machine_spec(row.name, count, machine_type=machine) == {
                 "machine_type": machine,
                 "accelerator_type": row.vertex_type,
                 "accelerator_count": count,
@@ -50,16 +50,16 @@ def test_each_gpu_can_be_had_as_the_table_says(row):
 @pytest.mark.parametrize("row", TPUS, ids=lambda row: row.name)
 def test_each_tpu_can_be_had_as_the_table_says(row):
     assert not row.products
-    assert accelerators.resource(row.name) == "google.com/tpu"
+    assert accelerators.get_resource_name(row.name) == "google.com/tpu"
     for topology, of_machine in row.topologies.items():
         chips = math.prod(map(int, topology.split("x")))
         for count in (0, *of_machine):
             for platform in row.platforms:
                 accelerators.check(row.name, count, topology, platform)
-            assert accelerators.count(row.name, count, topology) == (count or of_machine[0])
-            assert accelerators.hosts(row.name, count, topology) * (count or of_machine[0]) == chips
+            assert accelerators.count_devices(row.name, count, topology) == (count or of_machine[0])
+            assert accelerators.count_hosts(row.name, count, topology) * (count or of_machine[0]) == chips
             if row.machines:
-                assert len(accelerators.machine_types(row.name, count, topology)) == 1
+                assert len(accelerators.find_machine_types(row.name, count, topology)) == 1
 
 
 def test_names_and_products_are_of_one_row_each():
@@ -68,7 +68,7 @@ def test_names_and_products_are_of_one_row_each():
     types = [row.vertex_type for row in ACCELERATORS.values() if row.vertex_type]
     for values in (names, products, types):
         assert len(set(values)) == len(values)
-    # Machines of N1 get whichever GPU is attached to them; all others come with theirs.
+    # Any GPU can be attached to an N1 machine; other machine types include their GPUs.
     machines = [machine for row in ACCELERATORS.values() for able in row.machines.values() for machine in able]
     machines = [machine for machine in machines if not machine.startswith("n1-")]
     assert len(set(machines)) == len(machines)
@@ -119,7 +119,7 @@ def test_find_gives_the_row(platform):
         (("", 1, "", "gke"), "accelerator: gke has no ''; it has nvidia-tesla-p4"),
         (
             ("tpu-v6e-slice", 0, "2x2", "gke"),
-            "accelerator: tpu-v6e-slice cannot be used: the TensorFlow that TFX takes does not run on it; write one of ",
+            "accelerator: tpu-v6e-slice cannot be used: the TensorFlow version that TFX requires does not run on it; write ",
         ),
         (("nvidia-gb200", 4, "", "gke"), "accelerator: nvidia-gb200 cannot be used: its machines have Arm processors"),
         (
@@ -143,10 +143,10 @@ def test_find_gives_the_row(platform):
         (("nvidia-l4", -1, "", "kubernetes"), "accelerator_count: -1 is too small; write 1 or more"),
         (("tpu-v5p-slice", -1, "2x2x1", "gke"), "accelerator_count: -1 is too small"),
         (("nvidia-l4", 1, "2x2", "gke"), "topology: nvidia-l4 is a GPU, but topology is '2x2'; leave topology out"),
-        ((None, 0, "2x2", "gke"), "topology: '2x2' is of no accelerator; write which, or leave topology out"),
+        ((None, 0, "2x2", "gke"), "topology: '2x2' needs an accelerator; write which, or leave topology out"),
         (
             ("tpu-v5-lite-podslice", 0, "", "gke"),
-            "topology: tpu-v5-lite-podslice is had by topology; write one of 1x1, 2x2, 2x4, 4x4",
+            "topology: tpu-v5-lite-podslice needs a topology; write one of 1x1, 2x2, 2x4, 4x4",
         ),
         (
             ("tpu-v5-lite-podslice", 0, "3x3", "gke"),
@@ -173,7 +173,7 @@ def test_any_number_of_gpus_may_be_asked_of_a_cluster_whose_machines_are_not_kno
 
 def test_a_pod_may_have_an_even_share_of_a_machine():
     accelerators.check("nvidia-b200", 4, "", "gke")
-    assert ACCELERATORS["nvidia-b200"].counts("gke") == (1, 2, 4, 8)
+    assert ACCELERATORS["nvidia-b200"].list_counts("gke") == (1, 2, 4, 8)
 
 
 def test_spot_is_refused_where_clusters_share_no_label_for_it():
@@ -226,35 +226,35 @@ def test_spot_is_refused_where_clusters_share_no_label_for_it():
     ],
 )
 def test_nodes_of_gke(name, topology, spot, labels, tolerated):
-    assert accelerators.node_selector(name, topology, spot, "gke") == labels
-    assert accelerators.tolerations(name, spot, "gke") == tolerated
-    assert accelerators.node_affinity(name, "gke") == {}
+    assert accelerators.make_node_selector(name, topology, spot, "gke") == labels
+    assert accelerators.make_tolerations(name, spot, "gke") == tolerated
+    assert accelerators.make_node_affinity(name, "gke") == {}
 
 
 def test_nodes_of_any_cluster():
-    assert accelerators.node_selector("nvidia-l4", "", False, "kubernetes") == {"nvidia.com/gpu.product": "NVIDIA-L4"}
-    assert accelerators.node_affinity("nvidia-l4", "kubernetes") == {}
-    assert accelerators.tolerations("nvidia-l4", False, "kubernetes") == [GPU_TAINT]
-    assert accelerators.node_selector(None, "", False, "kubernetes") == {}
-    assert accelerators.node_affinity(None, "kubernetes") == {}
-    assert accelerators.tolerations(None, False, "kubernetes") == []
+    assert accelerators.make_node_selector("nvidia-l4", "", False, "kubernetes") == {"nvidia.com/gpu.product": "NVIDIA-L4"}
+    assert accelerators.make_node_affinity("nvidia-l4", "kubernetes") == {}
+    assert accelerators.make_tolerations("nvidia-l4", False, "kubernetes") == [GPU_TAINT]
+    assert accelerators.make_node_selector(None, "", False, "kubernetes") == {}
+    assert accelerators.make_node_affinity(None, "kubernetes") == {}
+    assert accelerators.make_tolerations(None, False, "kubernetes") == []
 
 
 def test_several_products_are_one_of_several_labels():
-    assert accelerators.node_selector("nvidia-a100-80gb", "", False, "kubernetes") == {}
-    assert accelerators.node_affinity("nvidia-a100-80gb", "kubernetes") == {
+    assert accelerators.make_node_selector("nvidia-a100-80gb", "", False, "kubernetes") == {}
+    assert accelerators.make_node_affinity("nvidia-a100-80gb", "kubernetes") == {
         "nvidia.com/gpu.product": ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe")
     }
 
 
 def test_nothing_said_of_how_many_is_one_gpu_or_all_chips_of_a_machine():
     accelerators.check("nvidia-l4", 0, "", "gke")
-    assert accelerators.count("nvidia-l4", 0) == 1
-    assert accelerators.count("tpu-v5-lite-podslice", 0, "2x4") == 8
+    assert accelerators.count_devices("nvidia-l4", 0) == 1
+    assert accelerators.count_devices("tpu-v5-lite-podslice", 0, "2x4") == 8
 
 
 @pytest.mark.parametrize(
-    ("asked", "spec"),
+    ("arguments", "spec"),
     [
         (
             ("nvidia-tesla-a100", 8),
@@ -263,15 +263,15 @@ def test_nothing_said_of_how_many_is_one_gpu_or_all_chips_of_a_machine():
         (("tpu-v5-lite-podslice", 0, "2x4"), {"machine_type": "ct5lp-hightpu-8t", "tpu_topology": "2x4"}),
         (("tpu-v5-lite-podslice", 4, "2x4"), {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x4"}),
         (("tpu-v5-lite-podslice", 0, "4x4"), {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "4x4"}),
-        # Vertex AI counts its cores.
+        # Vertex AI counts the cores of a TPU v3.
         (
             ("tpu-v3-device", 0, "2x2"),
             {"machine_type": "cloud-tpu", "accelerator_type": "TPU_V3", "accelerator_count": 8},
         ),
     ],
 )
-def test_machines_of_vertex_ai(asked, spec):
-    assert accelerators.machine_spec(*asked) == spec
+def test_machines_of_vertex_ai(arguments, spec):
+    assert accelerators.make_machine_spec(*arguments) == spec
 
 
 @pytest.mark.parametrize(
@@ -286,11 +286,11 @@ def test_machines_of_vertex_ai(asked, spec):
 )
 def test_a_machine_that_cannot_have_them_is_refused(machine, message):
     with pytest.raises(ConfigurationError, match=f"^{message}"):
-        accelerators.machine_spec("nvidia-l4", 1, machine_type=machine)
+        accelerators.make_machine_spec("nvidia-l4", 1, machine_type=machine)
 
 
 def table(page: str, name: str) -> list[str]:
-    """The rows of a table of a page, without its head."""
+    """Returns the rows of a table of a page, without its header."""
     return page.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0].splitlines()[2:]
 
 
@@ -303,7 +303,7 @@ def code(values) -> str:
 
 
 def machines_in_short(machines: tuple[str, ...]) -> str:
-    """Machines that differ in size only, as one."""
+    """Combines machines that differ only in size."""
     sizes: dict[str, list[str]] = {}
     for machine in machines:
         series, _, size = machine.rpartition("-")

@@ -175,15 +175,15 @@ def test_tfrecord_files_are_counted(tmp_path, make):
         (tmp_path / "records").mkdir(exist_ok=True)
         (tmp_path / f"part-{part}").rename(tmp_path / "records" / f"part-{part}")
     size = sum(file.stat().st_size for file in (tmp_path / "records").iterdir())
-    assert data_checks.examples_and_bytes(Data(tfrecord=str(tmp_path / "records"))) == (100, size)
+    assert data_checks.count_examples_and_bytes(Data(tfrecord=str(tmp_path / "records"))) == (100, size)
 
 
 def test_what_is_no_tfrecord_is_told(tmp_path, make):
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / ".part.crc").write_bytes(b"left out")
     (tmp_path / "records" / "part").write_text("this is text, not records")
-    with pytest.raises(ConfigurationError, match="part is no TFRecord file"):
-        data_checks.examples_and_bytes(Data(tfrecord=str(tmp_path / "records")))
+    with pytest.raises(ConfigurationError, match="part is not a TFRecord file"):
+        data_checks.count_examples_and_bytes(Data(tfrecord=str(tmp_path / "records")))
 
 
 def test_a_plain_run_has_no_warnings(make):

@@ -1,4 +1,4 @@
-"""A specification -> the TFX pipeline, for each kind of data and with each part left out."""
+"""Tests the TFX pipeline of a spec, for each kind of data and with parts left out."""
 
 import importlib.metadata
 import json
@@ -58,7 +58,7 @@ def test_smallest_pipeline(spec):
     properties = node(pipeline, "CsvExampleGen").exec_properties
     assert properties["input_base"] == spec.data.csv.removesuffix("/data.csv")
     assert json.loads(properties["input_config"])["splits"] == [{"name": "all", "pattern": "data.csv"}]
-    assert pipeline.beam_pipeline_args == beam.pipeline_args(spec.beam)
+    assert pipeline.beam_pipeline_args == beam.make_pipeline_args(spec.beam)
     assert pipeline.enable_cache
 
 
@@ -78,14 +78,14 @@ def test_whole_pipeline_with_a_baseline(spec):
 def test_trainer_parameters_are_pipeline_parameters(spec):
     pipeline = build(spec)
     properties = {**node(pipeline, "Sharder").exec_properties, **node(pipeline, "Trainer").exec_properties}
-    for name, value in tfx_pipeline.parameter_values(spec).items():
+    for name, value in tfx_pipeline.get_parameter_values(spec).items():
         parameter = properties[name]
         assert isinstance(parameter, data_types.RuntimeParameter), name
         assert (parameter.name, parameter.ptype, parameter.default) == (name, type(value), value)
 
 
 def changed(spec: PipelineSpec, change) -> set[str]:
-    """Components whose cache keys are others after a change."""
+    """Returns the components whose cache keys differ after a change."""
 
     def keys() -> dict[str, str]:
         return {node.id: str(sorted(node.exec_properties.items(), key=str)) for node in build(spec).components}
@@ -101,7 +101,7 @@ def changed(spec: PipelineSpec, change) -> set[str]:
 
 
 def test_changed_module_is_another_cache_key(spec, tmp_path):
-    """TFX's cache sees the names of functions only; the fingerprint tells it of their content."""
+    """TFX's cache key has only names of functions; the fingerprint adds their code."""
     with_transform = spec.model_copy(update={"transform": Transform()})
     assert changed(with_transform, lambda: (tmp_path / "helper.py").write_text("x = 1\n")) == {"Transform", "Trainer"}
     assert changed(with_transform, lambda: (tmp_path / "words.txt").write_text("a\n")) == {"Transform", "Trainer"}
@@ -165,7 +165,7 @@ def test_example_gen_that_is_none(spec, path, message):
 
 
 class LossyExampleGen(FileBasedExampleGen):
-    """As TFX's documentation writes an ExampleGen for Avro files."""
+    """Writes an ExampleGen for Avro files as TFX's documentation does."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(avro_executor.Executor)
 
@@ -189,9 +189,9 @@ def test_metrics_without_thresholds_refuse_no_model(spec):
 
 
 def test_first_model_passes_where_only_change_is_limited(spec):
-    """TFX blesses nothing when no threshold is left, and those on change are dropped while there is no baseline."""
+    """Without a baseline, TFX drops thresholds on change, and blesses nothing."""
     evaluate = Evaluate(metrics={"AUC": Metric(change=Change(absolute=-0.1))})
-    config = tfx_pipeline.eval_config(spec, evaluate, user_module.find(spec))
+    config = tfx_pipeline.make_eval_config(spec, evaluate, user_module.find(spec))
     _, other = config.metrics_specs[0].metrics
     assert other.class_name == "ExampleCount"
     assert other.threshold.value_threshold.lower_bound.value == 0.0

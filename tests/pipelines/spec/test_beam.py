@@ -1,4 +1,4 @@
-"""The Beam setting -> Beam's options, whole, and as Beam reads them."""
+"""Tests Beam's options made from the setting, and how Beam parses them."""
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -6,14 +6,14 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import create_runner
 from pydantic import ValidationError
 
-from tfx_distribute.pipelines.spec.beam import RUNNERS, Beam, check_local, pipeline_args
+from tfx_distribute.pipelines.spec.beam import RUNNERS, Beam, check_local, make_pipeline_args
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DATAFLOW = {"runner": "dataflow", "project": "p", "region": "europe-west4", "temp_location": "gs://b/tmp"}
 
 
 DIRECT = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
-NONE = "--sdk_container_image=none"  # else TFX packs itself for machines that there are none of
+NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remote machines
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ NONE = "--sdk_container_image=none"  # else TFX packs itself for machines that t
     ],
 )
 def test_options(setting, arguments):
-    made = pipeline_args(Beam(**setting))
-    assert made == arguments
-    # What Beam does not know it leaves out, with a warning.
-    read = PipelineOptions(made).get_all_options()
-    for word in made:
+    actual = make_pipeline_args(Beam(**setting))
+    assert actual == arguments
+    # Beam drops unknown options with a warning.
+    read = PipelineOptions(actual).get_all_options()
+    for word in actual:
         name, _, value = word[2:].removeprefix("no_").partition("=")
         assert value in (str(read[name]), "") or value in read[name], word
 
@@ -84,7 +84,7 @@ def test_options_are_called_as_beam_calls_them():
 
 
 def test_direct_is_a_runner_that_beam_creates():
-    (word,) = [word for word in pipeline_args(Beam()) if word.startswith("--runner=")]
+    (word,) = [word for word in make_pipeline_args(Beam()) if word.startswith("--runner=")]
     assert isinstance(create_runner(word.removeprefix("--runner=")), FnApiRunner)
 
 

@@ -1,4 +1,4 @@
-"""Data files that cannot be read are refused by `validate`, in one message; those that can are not."""
+"""Tests that `validate` refuses exactly those data files that cannot be read."""
 
 import gzip
 import os
@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """A pipeline whose data is the folder `data`, with one file in it, as CSV."""
+    """Writes a pipeline with CSV data in the folder `data`, which has one file."""
     (tmp_path / "model.py").write_text("def build_model(context): ...\n")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a").write_text("x,y\n1,2\n")
@@ -88,7 +88,7 @@ def test_what_cannot_be_data(project, name, make: Callable[[Path], object], mess
 
 @pytest.mark.parametrize("locked", ["data", "data/a", "."])
 def test_data_without_permission_to_read(project, locked):
-    """Also as root: without the capability to read all files."""
+    """Works as root, too: drops the capability to read all files."""
     if locked == ".":
         other = project / "elsewhere"
         (project / "data").rename(other)
@@ -145,7 +145,7 @@ def test_text_is_not_taken_for_records(project, text):
     write_pipeline(project, "tfrecord")
     (project / "data" / "a").write_text(text)
     code, output = validate(project)
-    assert (code, "data/a is no TFRecord file" in output) == (2, True)
+    assert (code, "data/a is not a TFRecord file" in output) == (2, True)
 
 
 RECORD = struct.pack("<QI", 5, 0) + b"12345" + bytes(4)
@@ -155,11 +155,11 @@ RECORD = struct.pack("<QI", 5, 0) + b"12345" + bytes(4)
     ("content", "message"),
     [
         (RECORD, "a.gz cannot be uncompressed (Not a gzipped file"),
-        (gzip.compress(os.urandom(5000))[:1000], "a.gz is no TFRecord file, or ends in the middle of a record"),
+        (gzip.compress(os.urandom(5000))[:1000], "a.gz is not a TFRecord file, or ends in the middle of a record"),
         (gzip.compress(RECORD)[:20], "a.gz cannot be uncompressed (Compressed file ended"),
-        (gzip.compress(RECORD[:-1]), "a.gz is no TFRecord file, or ends in the middle of a record"),
+        (gzip.compress(RECORD[:-1]), "a.gz is not a TFRecord file, or ends in the middle of a record"),
         (gzip.compress(b""), "a.gz holds no records"),
-        (gzip.compress(b"this is text, not records"), "a.gz is no TFRecord file"),
+        (gzip.compress(b"this is text, not records"), "a.gz is not a TFRecord file"),
         (gzip.compress(RECORD * 2), None),
     ],
     ids=["not gzipped", "noise", "cut", "record cut", "empty", "text", "records"],
@@ -181,7 +181,7 @@ def test_gzipped_records_need_the_name(project):
 
 
 def test_rows_are_checked_to_a_limit(project, monkeypatch):
-    """The rest is for ExampleGen to find: validate has to stay quick. Each file needs a row."""
+    """Checks only some rows, because validate must be quick; each file needs a row."""
     monkeypatch.setattr(data_checks, "CHECKED_ROWS", 2)
     (project / "data" / "a").write_text("x,y\n1,2\n3,4\n5\n")
     assert validate(project)[0] == 0
@@ -190,9 +190,9 @@ def test_rows_are_checked_to_a_limit(project, monkeypatch):
 
 
 def test_addresses_have_no_wildcards():
-    assert data_checks.input_base_and_pattern(Data(csv="gs://bucket/data")) == ("gs://bucket/data", "*")
+    assert data_checks.get_input_base_and_pattern(Data(csv="gs://bucket/data")) == ("gs://bucket/data", "*")
     with pytest.raises(ConfigurationError, match=r"data.csv: gs://bucket/\*.csv has one of the characters"):
-        data_checks.input_base_and_pattern(Data(csv="gs://bucket/*.csv"))
+        data_checks.get_input_base_and_pattern(Data(csv="gs://bucket/*.csv"))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_addresses_have_no_wildcards():
     ],
 )
 def test_schema_that_cannot_be_read(project, content, message):
-    """Whatever the data is."""
+    """Holds for all kinds of data."""
     write_pipeline(project, "tfrecord")
     file = project / "pipeline.yaml"
     file.write_text(file.read_text().replace("tfrecord: data", "tfrecord: data, schema_file: schema.pbtxt"))

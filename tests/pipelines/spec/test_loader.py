@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline file is told in one message with the line, the value and what is allowed."""
+"""Tests that a mistake in a pipeline file gives a message with line and value."""
 
 import textwrap
 from pathlib import Path
@@ -148,8 +148,8 @@ def test_nothing_in_the_file_is_evaluated(write, tmp_path):
 
 def test_parameters_are_given_anew(write):
     spec = loader.load(write(GOOD))
-    given = loader.parse_parameters(["strategy=multi_worker_mirrored", "num_workers=2", "train_steps=7", "rate=1e-2"])
-    changed = loader.override(spec, given).trainer
+    parameters = loader.parse_parameters(["strategy=multi_worker_mirrored", "num_workers=2", "train_steps=7", "rate=1e-2"])
+    changed = loader.override(spec, parameters).trainer
     assert (changed.parameters.strategy, changed.parameters.num_workers) == ("multi_worker_mirrored", 2)
     assert (changed.parameters.train_steps, changed.parameters.epochs) == (7, 0), "one replaces the other"
     assert changed.hparams == {"rate": 0.01}

@@ -57,12 +57,12 @@ def test_python_makes_the_same_pipeline_as_yaml(tmp_path):
         ("Precision", {"thresholds": [0.3, 0.7]}, r"`thresholds: \[0.3, 0.7\]` makes one for each; write one of them"),
         ("TPR", {"thresholds": [0.1, 0.2, 0.3]}, "makes one for each"),
         ("PrecisionAtRecall", {"recall": [0.3, 0.7]}, "`recall:"),
-        ("ConfusionMatrixAtThresholds", {"thresholds": [0.5]}, "which is not one number"),
-        ("ScoreDistributionPlot", {}, "which is not one number"),
+        ("ConfusionMatrixAtThresholds", {"thresholds": [0.5]}, "its result is not a single number"),
+        ("ScoreDistributionPlot", {}, "its result is not a single number"),
         ("Precision", {"class_id": "cat"}, "class_id: 'cat' is not a whole number"),
         ("Precision", {"top_k": -1}, "top_k: -1 is not a whole number"),
         ("Precision", {"top_k": 1, "class_id": 2}, "write top_k or class_id"),
-        ("ObjectDetectionPrecision", {"class_id": 2, "iou_threshold": 0.5}, "TFMA looks for no threshold on one class"),
+        ("ObjectDetectionPrecision", {"class_id": 2, "iou_threshold": 0.5}, "TFMA ignores a threshold on one class"),
     ],
 )
 def test_threshold_on_a_metric_that_is_not_one_number(name, config, message):

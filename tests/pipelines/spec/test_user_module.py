@@ -32,7 +32,7 @@ def test_fingerprint_covers_what_the_module_may_import(module):
 
 
 def test_imports_what_is_on_disk_now_and_leaves_the_rest_alone(module, monkeypatch):
-    """In a notebook, the module and what it imports may have changed since; `__main__` is the notebook itself."""
+    """In a notebook, modules may have changed since; `__main__` is the notebook."""
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(module.folder / "train.py"), raising=False)
     main, path = sys.modules["__main__"], list(sys.path)
     for size in (3, 4):

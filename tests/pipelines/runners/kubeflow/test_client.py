@@ -1,4 +1,7 @@
-"""Submitting to Kubeflow Pipelines and following a run: the real `kfp.Client` against a stand-in of the API server."""
+"""Tests submitting to Kubeflow Pipelines, and following a run.
+
+The real `kfp.Client` talks to a stand-in of the API server.
+"""
 
 import contextlib
 import json
@@ -34,11 +37,11 @@ pytestmark = pytest.mark.timeout(100)
 
 
 @pytest.fixture(autouse=True)
-def nobody(tmp_path, monkeypatch) -> None:
-    """Nothing that the person who runs the tests has set up for kfp, and no waiting."""
+def no_kfp_configuration(tmp_path, monkeypatch) -> None:
+    """Hides the kfp configuration of the user who runs the tests; avoids waiting."""
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
-    # kfp has looked for its files when it was imported.
+    # kfp looks up the paths of its files when it is imported.
     monkeypatch.setattr(kfp.Client, "_LOCAL_KFP_CONTEXT", str(home / "context.json"))
     monkeypatch.setattr(kfp.Client, "_NAMESPACE_PATH", str(home / "namespace"))
     monkeypatch.setattr(kfp.client.auth, "LOCAL_KFP_CREDENTIAL", str(home / "credentials.json"))
@@ -57,14 +60,14 @@ def api() -> Iterator[KfpApi]:
 
 @pytest.fixture
 def nothing_listens() -> Iterator[str]:
-    """Address of a port that is taken, so that nobody else comes to listen on it."""
+    """Yields the address of a bound port, on which nothing else can listen."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def package(**changes: Any) -> str:
-    """A pipeline of two steps, one of which says itself whether it is cached."""
+    """Returns a pipeline of two steps, one of which sets its own caching options."""
     step = {"componentRef": {"name": "step"}}
     parameters = {"epochs": {"parameterType": "NUMBER_INTEGER", "defaultValue": 2}, "name": {"parameterType": "STRING"}}
     spec = {
@@ -87,12 +90,12 @@ def connect(api: KfpApi, **login: str) -> kubeflow_client.Pipelines:
 
 
 def submit(pipelines: kubeflow_client.Pipelines, text: str | None = None, **options: Any) -> kubeflow_client.Submitted:
-    given = {"arguments": {"name": "x"}, "pipeline_root": ROOT, **options}
-    return pipelines.submit("mine", package() if text is None else text, **given)
+    settings = {"arguments": {"name": "x"}, "pipeline_root": ROOT, **options}
+    return pipelines.submit(kubeflow_client.Run("mine", package() if text is None else text, **settings))
 
 
 def story(api: KfpApi, *chapters: Callable[[], object]) -> None:
-    """Has every question for a run find that something more has happened, and the last thing happen for ever."""
+    """Advances the run by a chapter at each request; the last chapter repeats."""
     coming = list(chapters)
 
     def before(method: str, path: str) -> None:
@@ -104,7 +107,7 @@ def story(api: KfpApi, *chapters: Callable[[], object]) -> None:
 
 
 def state(api: KfpApi, name: str, tasks: dict[str, str] | None = None, error: str | None = None) -> Callable[[], None]:
-    """A chapter of a story: how all runs are now."""
+    """Returns a chapter of a story that sets the state of all runs."""
 
     def chapter() -> None:
         for run_id in api.runs:
@@ -113,7 +116,7 @@ def state(api: KfpApi, name: str, tasks: dict[str, str] | None = None, error: st
     return chapter
 
 
-# Submitting.
+# Tests of submitting.
 
 
 def test_first_a_pipeline_and_then_versions_of_it(api):
@@ -135,7 +138,7 @@ def test_what_is_said_of_a_run_arrives(api):
         connect(api),
         arguments={"name": "x", "epochs": 3},
         experiment="ours",
-        run_name="tonight",
+        display_name="tonight",
         service_account="trainer",
     )
     (run,) = api.runs.values()
@@ -147,7 +150,7 @@ def test_what_is_said_of_a_run_arrives(api):
 
 def test_what_is_not_said_of_a_run_is_the_installations(api):
     pipelines = connect(api)
-    first, second = (api.runs[submit(pipelines).run_id] for _ in range(2))
+    first, second = (api.runs[submit(pipelines).id] for _ in range(2))
     assert (first.experiment, first.service_account) == ("Default", SERVICE_ACCOUNT)
     assert [experiment["display_name"] for experiment in api.experiments] == ["Default"]
     assert first.display_name.startswith("mine-")
@@ -156,7 +159,7 @@ def test_what_is_not_said_of_a_run_is_the_installations(api):
 
 def test_experiment_that_is_there_is_used(api):
     pipelines = connect(api)
-    assert {api.runs[submit(pipelines, experiment="ours").run_id].experiment for _ in range(2)} == {"ours"}
+    assert {api.runs[submit(pipelines, experiment="ours").id].experiment for _ in range(2)} == {"ours"}
     assert [experiment["display_name"] for experiment in api.experiments] == ["Default", "ours"]
 
 
@@ -249,7 +252,7 @@ def test_what_the_stand_in_refuses_as_the_real_server_does(api, tmp_path):
         assert (caught.value.status, set(document)) == (code, wanted)
 
 
-# Who is let in, and where.
+# Tests of addresses and credentials.
 
 
 def test_token(api):
@@ -258,7 +261,7 @@ def test_token(api):
         connect(api)
     assert str(caught.value).startswith(f"--host: {api.url} does not let you in (401: ")
     assert "Jwt is missing); see the options --existing-token, --iap-client-id and --namespace" in str(caught.value)
-    assert submit(connect(api, existing_token="secret")).run_id in api.runs  # noqa: S106
+    assert submit(connect(api, existing_token="secret")).id in api.runs  # noqa: S106
 
 
 def test_forbidden(api):
@@ -272,9 +275,9 @@ def test_forbidden(api):
 
 
 def test_page_to_log_in_on(api):
-    """As the whole of Kubeflow answers whom it does not know, with a code of success."""
+    """A full Kubeflow answers unknown users with a login page and status 200."""
     api.require_token, api.login_page = "secret", True
-    with pytest.raises(ConfigurationError, match="is not the API of Kubeflow Pipelines; where it is a page to log in"):
+    with pytest.raises(ConfigurationError, match="is not the API of Kubeflow Pipelines; if it is a login page"):
         connect(api)
 
 
@@ -298,15 +301,15 @@ def test_nothing_listens(nothing_listens, caplog):
 def test_no_address(host):
     with pytest.raises(ConfigurationError, match="write the address of its API, such as http://localhost:8080") as caught:
         kubeflow_client.Pipelines(kubeflow_client.Login(host))
-    assert str(caught.value).startswith(f"--host: {host} is no address (")
+    assert str(caught.value).startswith(f"--host: {host} is not a valid address (")
 
 
 def test_name_that_nobody_knows():
     with pytest.raises(ConfigurationError) as caught:
         kubeflow_client.Pipelines(kubeflow_client.Login("http://kubeflow.invalid"))
     message = str(caught.value)
-    assert message.startswith("--host: no machine is known by the name in http://kubeflow.invalid (Failed to establish")
-    assert "see that it is spelled right and that you are in its network, or write the address" in message
+    assert message.startswith("--host: the name in http://kubeflow.invalid cannot be resolved (Failed to establish")
+    assert "check its spelling and that you are in its network, or write the address" in message
 
 
 def test_path_that_is_not_the_apis(api):
@@ -319,17 +322,17 @@ def test_path_that_is_not_the_apis(api):
 
 @pytest.mark.parametrize("scheme", ["", "https://"])
 def test_https_where_http_is_spoken(api, scheme):
-    """Which kfp asks by where no scheme is written."""
+    """kfp uses https if the address has no scheme."""
     host = scheme + api.url.removeprefix("http://")
     with pytest.raises(ConfigurationError) as caught:
         kubeflow_client.Pipelines(kubeflow_client.Login(host))
-    assert str(caught.value).startswith(f"--host: {host} is asked by https and answers by http (")
+    assert str(caught.value).startswith(f"--host: {host} answers with http, not https (")
     assert str(caught.value).endswith("; write it with http://")
 
 
 @pytest.fixture
 def certified(tmp_path) -> Iterator[tuple[str, Path]]:
-    """Port of a server whose certificate is for `kubeflow.test` and of nobody but itself, and the file of that."""
+    """Yields a server's port and its self-signed certificate for `kubeflow.test`."""
     key, file = ec.generate_private_key(ec.SECP256R1()), tmp_path / "certificate.pem"
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubeflow.test")])
     today = datetime.now()
@@ -364,12 +367,12 @@ def certified(tmp_path) -> Iterator[tuple[str, Path]]:
 def test_certificate_that_is_refused(certified, monkeypatch):
     port, file = certified
     host = f"https://localhost:{port}"
-    for found in ("self.signed certificate", "hostname 'localhost' doesn't match 'kubeflow.test'"):
-        with pytest.raises(ConfigurationError, match=found) as caught:
+    for reason in ("self.signed certificate", "hostname 'localhost' doesn't match 'kubeflow.test'"):
+        with pytest.raises(ConfigurationError, match=reason) as caught:
             kubeflow_client.Pipelines(kubeflow_client.Login(host))
         message = str(caught.value)
         assert message.startswith(f"--host: the certificate of {host} is refused (")
-        assert "; write the name that it is made out to; where its authority is none that certifi knows, write" in message
+        assert "; write the name that it was issued for; if certifi does not know its authority, write" in message
         monkeypatch.setattr("certifi.where", lambda: str(file))
 
 
@@ -380,14 +383,14 @@ def test_certificates_that_are_not_there(certified, tmp_path, monkeypatch):
         kubeflow_client.Pipelines(kubeflow_client.Login(host))
     assert str(caught.value) == (
         f"--host: the certificates that {host} is checked against cannot be read ([Errno 2] No such file or directory); "
-        "install certifi anew"
+        "reinstall certifi"
     )
 
 
 def test_file_that_cannot_be_used(api, tmp_path, monkeypatch):
-    """Which is no matter of the network: nothing is asked."""
+    """Local files, not the network, are the cause: no request is sent."""
     pipelines = connect(api)
-    asked = len(api.requests)
+    num_requests = len(api.requests)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(ConfigurationError) as caught:
         submit(pipelines)
@@ -396,13 +399,13 @@ def test_file_that_cannot_be_used(api, tmp_path, monkeypatch):
         f"cannot use a file that is needed to submit to {api.url}: [Errno 2] No such file or directory"
     )
     assert f"{tmp_path}/none" in message
-    assert "a temporary one in $TMPDIR" in message
-    assert len(api.requests) == asked
+    assert "a temporary file in $TMPDIR" in message
+    assert len(api.requests) == num_requests
 
 
 @pytest.fixture
 def logged_in(tmp_path) -> None:
-    """As `kfp` leaves somebody who has once logged in to Google."""
+    """The files of `kfp` are those of a user who has logged in to Google before."""
     file = Path(kfp.client.auth.LOCAL_KFP_CREDENTIAL)
     file.parent.mkdir(parents=True)
     saved = {"refresh_token": "r", "other_client_id": "o", "other_client_secret": "s"}
@@ -414,8 +417,8 @@ def test_google_is_not_reached(api, logged_in, nothing_listens, monkeypatch):
     with pytest.raises(ConfigurationError) as caught:
         connect(api, client_id="client")
     message = str(caught.value)
-    assert message.startswith("--iap-client-id: Google cannot be asked for a token for it (Failed to establish")
-    assert message.endswith("; see whether it is reached from here, or write --existing-token")
+    assert message.startswith("--iap-client-id: cannot reach Google to get a token for it (Failed to establish")
+    assert message.endswith("; check your connection, or write --existing-token")
 
 
 def test_certificates_for_google_that_are_not_there(api, logged_in, tmp_path, monkeypatch):
@@ -424,12 +427,12 @@ def test_certificates_for_google_that_are_not_there(api, logged_in, tmp_path, mo
         connect(api, client_id="client")
 
 
-# Following.
+# Tests of following a run.
 
 
-def test_steps_are_told_once_each(api):
+def test_reports_each_state_of_a_step_once(api):
     pipelines = connect(api)
-    run_id = submit(pipelines).run_id
+    run_id = submit(pipelines).id
     running = state(api, "RUNNING", {"Reader": "RUNNING", "Trainer": "PENDING"})
     story(
         api,
@@ -439,49 +442,49 @@ def test_steps_are_told_once_each(api):
         state(api, "PAUSED"),
         state(api, "SUCCEEDED", {"Trainer": "SUCCEEDED"}),
     )
-    told: list[str] = []
-    assert pipelines.wait(run_id, told.append) == "SUCCEEDED"
-    assert [line.split() for line in told] == [
+    lines: list[str] = []
+    assert pipelines.wait(run_id, lines.append) == "succeeded"
+    assert [line.split() for line in lines] == [
         ["Reader", "running"],
         ["Trainer", "pending"],
         ["Reader", "skipped"],
         ["Trainer", "running"],
         ["Trainer", "succeeded"],
     ]
-    assert len(told) == len(set(told))
+    assert len(lines) == len(set(lines))
 
 
-def test_steps_are_told_by_their_names_in_the_pipeline(api):
-    """Also those that sound like what Kubeflow Pipelines runs for a step, and those of a pipeline within."""
+def test_reports_steps_by_their_names_in_the_pipeline(api):
+    """Also steps named like tasks of the backend, and steps of nested pipelines."""
     step = {"componentRef": {"name": "step"}}
     within = {"dag": {"tasks": {"saves": step}}}
     tasks = {"usb-driver": step, "last-executor": step, "within": {"componentRef": {"name": "within"}}}
     text = package(root={"dag": {"tasks": tasks}}, components={"step": {"executorLabel": "step"}, "within": within})
     pipelines = connect(api)
-    run_id = submit(pipelines, text, arguments={}).run_id
+    run_id = submit(pipelines, text, arguments={}).id
     names = [*tasks, "saves"]
     story(api, state(api, "SUCCEEDED", dict.fromkeys(names, "SUCCEEDED")))
-    told: list[str] = []
-    pipelines.wait(run_id, told.append)
-    assert [line.split() for line in told] == [[name, "succeeded"] for name in names]
+    lines: list[str] = []
+    pipelines.wait(run_id, lines.append)
+    assert [line.split() for line in lines] == [[name, "succeeded"] for name in names]
 
 
 @pytest.mark.parametrize(
     ("ended", "error", "lines"),
     [
         ("FAILED", "the node is gone", ["the node is gone"]),
-        ("FAILED", None, []),  # as the real server has it; which step failed is told of that
+        ("FAILED", None, []),  # as on the real server; the line of the step says that it failed
         ("CANCELED", None, []),
         ("SKIPPED", None, []),
     ],
 )
 def test_how_a_run_ends(api, ended, error, lines):
     pipelines = connect(api)
-    run_id = submit(pipelines).run_id
+    run_id = submit(pipelines).id
     story(api, state(api, "CANCELING"), state(api, ended, error=error))
-    told: list[str] = []
-    assert pipelines.wait(run_id, told.append) == ended
-    assert told == lines
+    reported: list[str] = []
+    assert pipelines.wait(run_id, reported.append) == ended.lower()
+    assert reported == lines
 
 
 @pytest.mark.parametrize(
@@ -490,7 +493,7 @@ def test_how_a_run_ends(api, ended, error, lines):
         lambda api: api.fail(500, times=3),
         lambda api: api.fail(503, times=2),
         lambda api: api.fail(429),
-        lambda api: api.fail(401),  # a token that has expired is asked for anew
+        lambda api: api.fail(401),  # an expired token is renewed
         lambda api: api.unreachable(0.2),
         lambda api: api.silent(0.3),
     ],
@@ -498,15 +501,15 @@ def test_how_a_run_ends(api, ended, error, lines):
 )
 def test_trouble_while_waiting_is_survived(api, monkeypatch, trouble):
     pipelines = connect(api)
-    run_id = submit(pipelines).run_id
+    run_id = submit(pipelines).id
     monkeypatch.setattr(kubeflow_client, "TIMEOUTS", (5.0, 0.1))
     story(api, state(api, "RUNNING"), lambda: trouble(api), state(api, "SUCCEEDED"))
-    assert pipelines.wait(run_id, print) == "SUCCEEDED"
+    assert pipelines.wait(run_id, print) == "succeeded"
 
 
 def test_patience_ends(api, monkeypatch, caplog):
     pipelines = connect(api)
-    run_id = submit(pipelines).run_id
+    run_id = submit(pipelines).id
     monkeypatch.setattr(kubeflow_client, "PATIENCE_SECONDS", 0.05)
     api.unreachable(600)
     with pytest.raises(ConfigurationError, match="--host: Kubeflow Pipelines does not answer at"):
@@ -516,7 +519,7 @@ def test_patience_ends(api, monkeypatch, caplog):
 
 def test_run_that_is_deleted_and_token_that_is_no_longer_good(api):
     pipelines = connect(api)
-    run_id = submit(pipelines).run_id
+    run_id = submit(pipelines).id
     with pytest.raises(ConfigurationError, match="refuses: 404: .*Run none not found"):
         pipelines.wait("none", print)
     story(api, state(api, "RUNNING"), lambda: setattr(api, "require_token", "another"))
@@ -524,7 +527,7 @@ def test_run_that_is_deleted_and_token_that_is_no_longer_good(api):
         pipelines.wait(run_id, print)
 
 
-# The command line.
+# Tests of the command line.
 
 
 @pytest.fixture(scope="module")
@@ -537,7 +540,7 @@ def project(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def command(project) -> Callable[..., Result]:
-    """Submits the digits from within this process, to a host or without the section about Kubeflow."""
+    """Submits the digits in this process, with a host or without a Kubeflow section."""
     document = yaml.safe_load((DIGITS / "pipeline.yaml").read_text())
 
     def run(host: str | None, *arguments: str) -> Result:

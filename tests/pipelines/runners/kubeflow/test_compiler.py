@@ -151,7 +151,7 @@ def test_nothing_is_left_that_the_backend_does_not_do(package):
 
 def test_all_parameters_have_their_defaults(taxi, taxi_file):
     declared = taxi.pipeline["root"]["inputDefinitions"]["parameters"]
-    values = tfx_pipeline.parameter_values(loader.load(taxi_file))
+    values = tfx_pipeline.get_parameter_values(loader.load(taxi_file))
     assert {name: parameter["defaultValue"] for name, parameter in declared.items()} == values
     assert all(parameter["isOptional"] for parameter in declared.values())
     assert (declared["num_shards"]["defaultValue"], declared["mesh"]["defaultValue"]) == (0, ""), "which TFX loses"

@@ -30,22 +30,22 @@ MACHINES = {
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_in_all_documents(name, expected):
     node, platform = MACHINES[name]
-    machine = pods.machine(node, platform)
+    machine = pods.make_machine(node, platform)
     expected(
         f"machines/{name}",
         {
-            "resources of a step": pods.resource_spec(machine),
-            "platform spec of a step": pods.executor_config(machine, TARGET, TARGET.labels),
-            "pod of a training process": pods.pod_template(machine, TARGET),
+            "resources of a step": pods.make_resource_spec(machine),
+            "platform spec of a step": pods.make_executor_config(machine, TARGET, TARGET.labels),
+            "pod of a training process": pods.make_pod_template(machine, TARGET),
         },
     )
 
 
 def test_a_machine_of_which_nothing_is_said():
-    machine = pods.machine(MachineSpec(), "kubernetes")
-    assert pods.resource_spec(machine) == {}
+    machine = pods.make_machine(MachineSpec(), "kubernetes")
+    assert pods.make_resource_spec(machine) == {}
     plain = KubeflowTarget(image="i", pipeline_root="gs://b/r")
-    assert pods.executor_config(machine, plain, {}) == {}
+    assert pods.make_executor_config(machine, plain, {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_a_machine_of_which_nothing_is_said():
         (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="3x3"), "gke", "topology: "),
         (MachineSpec(accelerator="nvidia-tesla-t4", accelerator_count=3), "gke", "accelerator_count: "),
         (MachineSpec(spot=True), "kubernetes", "spot: "),
-        (MachineSpec(topology="2x2"), "gke", "topology: '2x2' is of no accelerator"),
-        (MachineSpec(accelerator_count=2), "gke", "accelerator_count: 2 is of no accelerator"),
+        (MachineSpec(topology="2x2"), "gke", "topology: '2x2' needs an accelerator"),
+        (MachineSpec(accelerator_count=2), "gke", "accelerator_count: 2 needs an accelerator"),
     ],
 )
 def test_what_a_platform_does_not_have(node, platform, message):
     with pytest.raises(ConfigurationError, match=message.replace("?", r"\?")):
-        pods.machine(node, platform)
+        pods.make_machine(node, platform)
 
 
 @pytest.mark.parametrize(("quantity", "value"), [("500m", 0.5), ("4", 4), ("1.5", 1.5), ("2Gi", 2**31), ("1G", 10**9)])

@@ -58,7 +58,7 @@ def run(tmp_path):
             pipeline_root=str(tmp_path / "root"),
             components=list(nodes),
             enable_cache=True,
-            metadata_connection_config=tfx_pipeline.sqlite(str(tmp_path / "metadata.sqlite")),
+            metadata_connection_config=tfx_pipeline.make_sqlite_config(str(tmp_path / "metadata.sqlite")),
         )
         local_runner.LocalRunner(listener=listen).run(made)
         return dict(ended)

@@ -1,4 +1,7 @@
-"""Submitting to Vertex AI and following a job: the real SDK against a stand-in of the service."""
+"""Tests submitting to Vertex AI and following a job.
+
+The real SDK talks to a stand-in of the service.
+"""
 
 import json
 import logging
@@ -67,7 +70,7 @@ def test_submits(api):
     )
     submitted = vertex_client.Pipelines(TARGET).submit(run)
     (job,) = api.all("pipelineJobs")
-    assert submitted.name == job.name
+    assert submitted.id == job.name
     address = "https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs/mine-1?project="
     assert submitted.address.startswith(address)
     assert (job.display_name, job.name.rpartition("/")[2]) == ("tonight", "mine-1")
@@ -80,7 +83,7 @@ def test_submits(api):
 
 def test_two_in_the_same_second(api):
     pipelines = vertex_client.Pipelines(TARGET)
-    names = {pipelines.submit(RUN).name for _ in range(2)}
+    names = {pipelines.submit(RUN).id for _ in range(2)}
     assert len(names) == 2
 
 
@@ -88,7 +91,7 @@ def test_follows_a_job_to_its_end(api):
     plan(api, "QUEUED", "RUNNING", "SUCCEEDED", tasks=(Task("Trainer"),))
     pipelines = vertex_client.Pipelines(TARGET)
     lines: list[str] = []
-    assert pipelines.wait(pipelines.submit(RUN).name, lines.append) == "succeeded"
+    assert pipelines.wait(pipelines.submit(RUN).id, lines.append) == "succeeded"
     assert [line.split() for line in lines] == [["Trainer", "succeeded"]]
 
 
@@ -97,7 +100,7 @@ def test_tells_what_failed(api):
     plan(api, "RUNNING", "FAILED", error="The DAG failed because some tasks failed.", tasks=(failed,))
     pipelines = vertex_client.Pipelines(TARGET)
     lines: list[str] = []
-    assert pipelines.wait(pipelines.submit(RUN).name, lines.append) == "failed"
+    assert pipelines.wait(pipelines.submit(RUN).id, lines.append) == "failed"
     assert re.split(" +", lines[0], maxsplit=1) == ["Trainer", f"failed: {failed.error}"]
     assert lines[-1] == "The DAG failed because some tasks failed."
 
@@ -105,7 +108,7 @@ def test_tells_what_failed(api):
 def test_goes_on_waiting_when_the_service_does_not_answer(api):
     plan(api, "RUNNING", "RUNNING", "SUCCEEDED")
     pipelines = vertex_client.Pipelines(TARGET)
-    name = pipelines.submit(RUN).name
+    name = pipelines.submit(RUN).id
     api.fail(503, times=2)
     api.drop(times=2)
     assert pipelines.wait(name, print) == "succeeded"
@@ -113,7 +116,7 @@ def test_goes_on_waiting_when_the_service_does_not_answer(api):
 
 def test_does_not_wait_for_ever(api):
     pipelines = vertex_client.Pipelines(TARGET)
-    name = pipelines.submit(RUN).name
+    name = pipelines.submit(RUN).id
     api.outage(60)
     with pytest.raises(ConfigurationError, match=r"Vertex AI in us-central1 of project project does not answer"):
         pipelines.wait(name, print)
@@ -142,10 +145,10 @@ def test_parameters_that_there_are_not(api):
 
 def test_schedules(api):
     when = vertex_client.Schedule("TZ=Europe/Zurich 0 3 * * *", max_run_count=5, end_time="2030-01-01T00:00:00Z")
-    made = vertex_client.Pipelines(TARGET).schedule(RUN, when)
+    created = vertex_client.Pipelines(TARGET).schedule(RUN, when)
     (schedule,) = api.all("schedules")
-    assert made.name == schedule.name
-    assert "/pipelines/schedules/" in made.address
+    assert created.id == schedule.name
+    assert "/pipelines/schedules/" in created.address
     assert (schedule.cron, schedule.max_run_count, schedule.max_concurrent_run_count) == (when.cron, 5, 1)
     job = schedule.create_pipeline_job_request.pipeline_job
     assert (job.service_account, job.network) == (TARGET.service_account, TARGET.network)
@@ -154,7 +157,7 @@ def test_schedules(api):
 
 @pytest.fixture
 def command() -> Callable[..., Result]:
-    """Submits the digits from within this process."""
+    """Submits the digits in this process."""
 
     def run(*arguments: str) -> Result:
         words = ["--target", "vertex", "--project", "project", "--region", "us-central1", *arguments]

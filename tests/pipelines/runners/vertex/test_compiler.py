@@ -117,7 +117,7 @@ def test_each_pipeline_parameter_has_its_value(taxi, taxi_file):
     spec = loader.load(taxi_file)
     declared = taxi.job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
     given = {name: next(iter(value.values())) for name, value in taxi.job["runtimeConfig"]["parameters"].items()}
-    assert given == tfx_pipeline.parameter_values(spec)
+    assert given == tfx_pipeline.get_parameter_values(spec)
     assert set(given) == set(declared)
 
 

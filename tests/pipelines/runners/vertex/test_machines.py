@@ -45,12 +45,12 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
     ],
 )
 def test_machine_of_a_worker_pool(node, machine):
-    assert vertex_machines.machine_spec(node) == machine
+    assert vertex_machines.make_machine_spec(node) == machine
 
 
 def test_a_reservation_goes_with_the_machine():
     name = "projects/p/zones/europe-west4-a/reservations/r"
-    assert vertex_machines.machine_spec(MachineSpec(), name)["reservation_affinity"] == {
+    assert vertex_machines.make_machine_spec(MachineSpec(), name)["reservation_affinity"] == {
         "reservation_affinity_type": "SPECIFIC_RESERVATION",
         "key": "compute.googleapis.com/reservation-name",
         "values": [name],
@@ -81,13 +81,13 @@ def test_a_reservation_goes_with_the_machine():
 )
 def test_machine_that_vertex_ai_has_not(node, message):
     with pytest.raises(ConfigurationError) as error:
-        vertex_machines.machine_spec(node)
+        vertex_machines.make_machine_spec(node)
     assert message in str(error.value)
 
 
 def test_resources_of_a_step():
-    assert vertex_machines.resource_spec(MachineSpec()) == {}
-    assert vertex_machines.resource_spec(MachineSpec(cpu="500m", memory="2G", accelerator="nvidia-tesla-t4")) == {
+    assert vertex_machines.make_resource_spec(MachineSpec()) == {}
+    assert vertex_machines.make_resource_spec(MachineSpec(cpu="500m", memory="2G", accelerator="nvidia-tesla-t4")) == {
         "cpuLimit": 0.5,
         "memoryLimit": 2.0,
         "accelerator": {"type": "NVIDIA_TESLA_T4", "count": "1"},

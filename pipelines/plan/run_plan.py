@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfx_distribute.components.launchers import settings as settings_lib
-from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
-from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
-from tfx_distribute.pipelines.runners.kubeflow import target as kubeflow_target
-from tfx_distribute.pipelines.runners.vertex import target as vertex_target
+from tfx_distribute.pipelines.runners.target import Target
 from tfx_distribute.pipelines.spec import data_checks
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
@@ -29,7 +25,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     replicas_of_roles,
 )
 from tfx_distribute.trainer_module.job.step_plan import pass_of
-from tfx_distribute.trainer_module.job.training_job import Distribution, keras_environment
+from tfx_distribute.trainer_module.job.training_job import Distribution
 
 FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
 
@@ -126,13 +122,14 @@ class RunPlan:
     warnings: tuple[str, ...]
 
 
-def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunPlan:
+def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = None) -> RunPlan:
     """Works out what a run of a pipeline would be.
 
     Args:
       spec: The pipeline, with the values of its parameters.
       module: The user's module.
-      target: Where it would run: `local`, `kubeflow` or `vertex`.
+      target: The platform that it would run on; None for this machine, without
+        checks of its data and folders.
     """
     parameters = spec.trainer.parameters
     distribution, reason = strategy_table.resolve(parameters.distribution)
@@ -143,7 +140,8 @@ def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunP
     batch = replicas and replicas * of_replica
     # A run_fn reads, and decides on its batch, by itself.
     by_itself = module.train == "run_fn"
-    data = None if by_itself else _data(spec, distribution, row, replicas, batch, target)
+    runs_here = target is None or target.runs_here
+    data = None if by_itself else _data(spec, distribution, row, replicas, batch, runs_here)
     examples = data.num_examples if data else None
     steps_per_epoch = None
     if examples and replicas:
@@ -169,30 +167,9 @@ def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunP
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        launches=_launches(spec, distribution, target),
+        launches=target.launches() if target else None,
         warnings=tuple(_warnings(spec, distribution, row, data, devices, replicas, batch)),
     )
-
-
-def _launches(spec: PipelineSpec, distribution: Distribution, target: str) -> dict[str, Any] | None:
-    """What the Trainer's step would create."""
-    settings: settings_lib.Settings
-    environment = keras_environment(spec.trainer.parameters.keras_version)
-    name = f"{spec.name}-0123456789"
-    if target == "kubeflow":
-        cluster = kubeflow_target.validate_target(spec)
-        settings = kubeflow_target.launcher(spec.name, spec.resources, cluster)
-        address = f"{cluster.training_dir or cluster.pipeline_root}/{name}/job.json"
-        if settings_lib.runs_remotely(settings, distribution):
-            return tfjob_manifest.manifest(name, address, distribution, environment, settings, owner=None)
-    if target == "vertex":
-        cloud = vertex_target.validate_target(spec)
-        settings = vertex_target.launcher(spec.name, spec.resources, cloud)
-        if settings_lib.runs_remotely(settings, distribution):
-            return custom_job_spec.request(
-                name, f"{cloud.pipeline_root}/{name}/job.json", distribution, environment, settings
-            )
-    return None
 
 
 def _devices(distribution: Distribution, row: strategy_table.StrategyInfo) -> int | None:
@@ -243,12 +220,12 @@ def _data(
     row: strategy_table.StrategyInfo,
     replicas: int | None,
     batch: int | None,
-    target: str,
+    runs_here: bool,
 ) -> DataPlan:
     processes = strategy_table.reading_processes(distribution)
-    # Elsewhere, a step reads what is perhaps not here.
-    here = target == "local" or Path(spec.data.source[1]).exists()
-    found = data_checks.examples_and_bytes(spec.data) if here else None
+    # A step that runs elsewhere may read files that are not on this machine.
+    is_readable = runs_here or Path(spec.data.source[1]).exists()
+    found = data_checks.examples_and_bytes(spec.data) if is_readable else None
     share = spec.data.splits["train"] / sum(spec.data.splits.values())
     examples, num_bytes = (round(found[0] * share), round(found[1] * share)) if found else (None, None)
     num_shards, reason = spec.shards.num_shards or None, ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfx_distribute.pipelines.runners.local.settings import LocalSettings
 from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -88,7 +89,8 @@ def find(spec: PipelineSpec) -> Module:
 def _data(spec: PipelineSpec) -> tuple[Path, ...]:
     """Returns where local data and results of a pipeline are."""
     source = None if spec.data.example_gen else spec.data.source[1]
-    places = (source, spec.data.schema_file, spec.push and spec.push.directory, spec.targets.local.root)
+    local = spec.targets.find(LocalSettings)
+    places = (source, spec.data.schema_file, spec.push and spec.push.directory, local and local.root)
     # With `~`, but without an error where there is no such home folder: that is said where the place is used.
     return tuple(Path(os.path.expanduser(place)) for place in places if place and "://" not in place)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tfx_distribute.components.launchers.tfjob.manifest import CONTAINER
 from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number
-from tfx_distribute.pipelines.spec.targets import KubeflowTarget
 
 Document = dict[str, Any]
 
@@ -97,7 +97,7 @@ def resource_spec_of_tfx(given: Document) -> Document:
     return {**given, **resource_spec(Machine(limits))}
 
 
-def executor_config(machine: Machine, target: KubeflowTarget, labels: Mapping[str, str]) -> Document:
+def executor_config(machine: Machine, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
     """A step's entry in the platform spec.
 
     Args:
@@ -139,7 +139,7 @@ def executor_config(machine: Machine, target: KubeflowTarget, labels: Mapping[st
     return config
 
 
-def pod_template(machine: Machine, target: KubeflowTarget) -> Document:
+def pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     """The pod of a training process, but for what it runs; the container is called as the Training Operator wants it."""
     volumes: list[Document] = []
     mounts: list[Document] = []

@@ -27,7 +27,7 @@ def option_rows() -> list[tuple[str, tuple[str, ...], str, object]]:
 @pytest.mark.parametrize(("name", "words", "option", "value"), option_rows(), ids=str)
 def test_each_option_goes_before_and_after_the_pipeline(name, words, option, value):
     command = main.commands[name]
-    required = ["--target", "vertex"] if name in ("compile", "submit") and option != "target" else []
+    required = ["--target", "vertex"] if name in ("compile", "submit") and option != "target_name" else []
     pipeline = ["pipeline.yaml"] if any(isinstance(param, click.Argument) for param in command.params) else []
     before = command.make_context(name, [*required, *words, *pipeline]).params
     assert before == command.make_context(name, [*pipeline, *words, *required]).params

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners.kubeflow.target import KubeflowTarget
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec import machines as spec_machines
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -52,10 +53,8 @@ def project(folder: Path, example: str, **changes: object) -> Path:
 
 
 def compiled(file: Path, *words: str):
-    from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-
     spec = loader.override(loader.load(file), loader.parse_parameters(words))
-    return runner.compile_spec(spec, user_module.find(spec))
+    return KubeflowTarget(spec).compile(user_module.find(spec))
 
 
 @pytest.fixture(scope="module")
@@ -241,12 +240,12 @@ def test_a_pipeline_of_tfx_written_by_hand():
     from tfx.orchestration import data_types, pipeline
 
     from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+    from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 
     size = data_types.RuntimeParameter("size", int, default=0)
     steps = [make_model(size=size), make_model(size=1).with_id("make-model"), make_model(size=1).with_id("make.model")]
     made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=steps)
-    target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    target = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
     package = runner.compile_pipeline(made, target, {"make_model": spec_machines.MachineSpec(memory="4Gi")})
     tasks = package.pipeline["root"]["dag"]["tasks"]
     assert sorted(tasks) == ["make-model", "make-model-2", "make-model-3"]
@@ -269,11 +268,11 @@ def test_a_trainer_written_by_hand_is_told_of_the_target_too():
 
     from tfx_distribute.components.launchers import settings
     from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+    from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 
     made = trained("minio://mlpipeline/root")
     before = {component.id: dict(component.exec_properties) for component in made.components}
-    target = KubeflowTarget(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
+    target = KubeflowSettings(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
     pipeline = runner.compile_pipeline(made, target, {"Trainer": spec_machines.MachineSpec(cpu="8")}).pipeline
     told = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
     launcher = settings.from_json(told["launcher"]["runtimeValue"]["constant"])
@@ -288,10 +287,10 @@ def by_hand(*steps):
     from tfx.orchestration import pipeline
 
     from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+    from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 
     made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=list(steps))
-    target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    target = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
     return runner.compile_pipeline(made, target, {})
 
 
@@ -353,7 +352,7 @@ def test_what_kubeflow_would_not_do_is_refused():
             {"resources": {"Trainer": {"accelerator": "nvidia-l5"}}},
             "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
         ),
-        ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is on no volume"),
+        ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is not on a volume"),
     ],
 )
 def test_mistakes(tmp_path, changes, message):

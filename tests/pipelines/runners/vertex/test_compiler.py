@@ -16,6 +16,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx_distribute.components.launchers import settings
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -47,10 +48,8 @@ def project(folder: Path, example: str, **changes: object) -> Path:
 
 
 def compiled(file: Path, *words: str):
-    from tfx_distribute.pipelines.runners.vertex import compiler as runner
-
     spec = loader.override(loader.load(file), loader.parse_parameters(words))
-    return runner.compile_spec(spec, user_module.find(spec))
+    return VertexTarget(spec).compile(user_module.find(spec))
 
 
 @pytest.fixture(scope="module")
@@ -174,11 +173,11 @@ def test_a_pipeline_written_by_hand_is_told_of_the_target_too():
     from by_hand import trained
 
     from tfx_distribute.pipelines.runners.vertex import compiler as runner
-    from tfx_distribute.pipelines.spec.targets import VertexTarget
+    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 
     made = trained("gs://bucket/root")
     before = {component.id: dict(component.exec_properties) for component in made.components}
-    package = runner.compile_pipeline(made, VertexTarget(**TARGET), {})
+    package = runner.compile_pipeline(made, VertexSettings(**TARGET), {})
     assert launcher(package).image == TARGET["image"]
     assert launcher(package).training == "custom_job", "two workers"
     assert {component.id: dict(component.exec_properties) for component in made.components} == before
@@ -246,7 +245,7 @@ REFUSED = {
         {"encryption_spec_key_name": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
         {},
         (),
-        "is not in europe-west4, where the pipeline runs; write one of there",
+        "is not in europe-west4, where the pipeline runs; write one of that region",
     ),
     "TPU for all": (
         {},
@@ -280,7 +279,7 @@ def test_refused(case, tmp_path):
         (("--host", "http://k"), "--host: goes with --target kubeflow, not with --target vertex"),
         (("--start-time", "2026-01-01T00:00:00Z"), "--start-time: is of a schedule; write --cron too"),
         (("--region", "Europe"), "--region: 'Europe' is not allowed"),
-        (("--labels", "team"), "--labels: 'team' is no label; write KEY=VALUE"),
+        (("--labels", "team"), "--labels: 'team' is not a label; write KEY=VALUE"),
         (("--region", "europe-west99"), "--region: europe-west99: Unsupported region for Vertex AI"),
         (("--cron", "0 3 * * *", "--wait"), "--wait: is of one run, and --cron makes a schedule; leave one of them out"),
     ],

@@ -18,7 +18,7 @@ from tfx.utils import io_utils, path_utils, proto_utils
 
 from tfx_distribute.components.trainer import input_splits, run_identity
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import shard_plan, strategy_table
+from tfx_distribute.trainer_module.job import shard_plan, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     FaultTolerance,
@@ -45,13 +45,13 @@ def property_type(field: Field[Any]) -> type:
 
 
 def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, TrainingOptions, InputOptions, FaultTolerance]:
-    """The Trainer's parameters, with defaults where a value is missing or None."""
+    """The Trainer's parameters, with defaults for missing values, and `auto` resolved."""
 
     def pick(dataclass: type) -> Any:
         given = [field for field in fields(dataclass) if parameters.get(field.name) is not None]
         return dataclass(**{field.name: field.type(parameters[field.name]) for field in given})  # type: ignore[operator]
 
-    return pick(Distribution), pick(TrainingOptions), pick(InputOptions), pick(FaultTolerance)
+    return strategy_table.resolve(pick(Distribution)), pick(TrainingOptions), pick(InputOptions), pick(FaultTolerance)
 
 
 def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bool) -> None:
@@ -103,9 +103,8 @@ def training_job(
         eval_steps=schedule.eval_steps or eval_args.num_steps,
     )
     strategy_table.check(distribution, schedule, reading, recovery)
-    distribution, reason = strategy_table.resolve(distribution)
-    if reason:
-        logging.info("strategy auto is %s: %s", distribution.strategy, reason)
+    if exec_properties.get("strategy") == strategy_info.AUTO:
+        logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
     module, kind = user_module(exec_properties, work_dir)
     check_function(kind, exec_properties, base_model=bool(inputs.get(standard_component_specs.BASE_MODEL_KEY)))
     hyperparameters = _hyperparameters(inputs)

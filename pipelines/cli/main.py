@@ -36,9 +36,9 @@ def main() -> None:
 @main.command()
 @PIPELINE
 @PARAMETER
-def validate(pipeline: str, given: tuple[str, ...]) -> None:
-    """Checks a pipeline file, its module and its local data, without running anything."""
-    target, module = load(pipeline, given, LocalTarget)
+def validate(pipeline: str, parameters: tuple[str, ...]) -> None:
+    """Checks a pipeline file, its module and its local data. Runs nothing."""
+    target, module = load(pipeline, parameters, LocalTarget)
     click.echo(f"{pipeline}: valid ({target.spec.name}: {module.train} of {module.file})")
 
 
@@ -54,14 +54,14 @@ def validate(pipeline: str, given: tuple[str, ...]) -> None:
     help="Platform to plan for.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format.")
-def plan(pipeline: str, given: tuple[str, ...], target_name: str, output: str) -> None:
+def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: str) -> None:
     """Shows what a run would do, without starting anything.
 
     It shows processes and their TF_CONFIG, replicas, batch, steps and warnings. With
     --target, also what the Trainer's step would create there for training: a TFJob or a
     CustomJob.
     """
-    target, module = load(pipeline, given, target_lib.get(target_name))
+    target, module = load(pipeline, parameters, target_lib.get(target_name))
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -97,7 +97,7 @@ def schema() -> None:
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
 @click.option("--no-cache", is_flag=True, help="Run every node, even if an earlier run has its outputs.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
-def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool, verbose: bool) -> None:
+def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: bool, verbose: bool) -> None:
     """Runs a pipeline on this machine.
 
     Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed.
@@ -106,7 +106,7 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
     SIGTERM; training, if it was running, has saved its state.
     """
     shell.check_limits()
-    target, module = load(pipeline, given, LocalTarget, {"root": root})
+    target, module = load(pipeline, parameters, LocalTarget, {"root": root})
     spec, paths = target.spec, target.paths
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError

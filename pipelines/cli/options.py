@@ -1,4 +1,4 @@
-"""Holds what commands of `tfx-distribute` share: exit codes, options, loading a pipeline."""
+"""Holds what commands share: exit codes, options, and loading a pipeline."""
 
 import contextlib
 import sys
@@ -25,7 +25,7 @@ PIPELINE = click.argument("pipeline", type=click.Path(readable=False))
 PARAMETER = click.option(
     "-p",
     "--parameter",
-    "given",
+    "parameters",
     multiple=True,
     metavar="NAME=VALUE",
     help="Value of a pipeline parameter or hyperparameter. May be repeated; the last value of a name counts.",
@@ -34,17 +34,17 @@ PARAMETER = click.option(
 
 def load(
     pipeline: str,
-    given: tuple[str, ...],
+    parameters: tuple[str, ...],
     target_class: "type[TargetT]",
     options: "Mapping[str, Any] | None" = None,
 ) -> "tuple[TargetT, Module]":
-    """Reads a pipeline file and checks all that can be checked without TFX and TensorFlow.
+    """Reads a pipeline file and checks what needs neither TFX nor TensorFlow.
 
     Ends the program if something is wrong.
 
     Args:
       pipeline: The pipeline file.
-      given: Values of pipeline parameters, `NAME=VALUE`.
+      parameters: Values of pipeline parameters, `NAME=VALUE`.
       target_class: The platform that it is to run on.
       options: Command-line options for the target, by parameter name.
 
@@ -56,7 +56,7 @@ def load(
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
-        spec = loader.override(loader.load(pipeline), loader.parse_parameters(given))
+        spec = loader.override(loader.load(pipeline), loader.parse_parameters(parameters))
         module = user_module.find(spec)
         return target_class(spec, options), module
     except ConfigurationError as error:

@@ -30,16 +30,16 @@ _DEFAULT_FILES = " or ".join(f"NAME{target.suffix}" for target in REMOTE_TARGETS
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help=f"File to write; default {_DEFAULT_FILES}.")
 @click.option("--no-cache", is_flag=True, help="Run every step, even if an earlier run has its outputs.")
 def compile_(
-    pipeline: str, target_name: str, given: tuple[str, ...], output: str | None, no_cache: bool, **options: Any
+    pipeline: str, target_name: str, parameters: tuple[str, ...], output: str | None, no_cache: bool, **options: Any
 ) -> None:
     """Compiles a pipeline for a cluster. Nothing is sent anywhere.
 
     For Kubeflow the file is YAML: the pipeline and, in a second document, where its
-    steps run. For Vertex AI it is the JSON of a pipeline job. The clients of both accept
-    it as it is. Values given with -p become the defaults of pipeline parameters.
+    steps run. For Vertex AI it is the JSON of a pipeline job. The clients of both
+    accept it as it is. Values given with -p become the defaults of pipeline parameters.
     """
     _check_options(target_name, options)
-    target, module = load(pipeline, given, REMOTE_TARGETS[target_name], options)
+    target, module = load(pipeline, parameters, REMOTE_TARGETS[target_name], options)
     path = output or f"{target.spec.name}{target.suffix}"
     package = _compile(target, module, enable_cache=not no_cache)
     # A new file replaces an old one, but never a device such as /dev/null.
@@ -62,7 +62,7 @@ def compile_(
 @click.option("--pipeline-root", help="Address that artifacts are written under; default that of the target.")
 @click.option("--no-cache", is_flag=True, help="Run every step, even if an earlier run has its outputs.")
 @click.option("--wait", is_flag=True, help="Follow the run to its end.")
-def submit(pipeline: str, target_name: str, given: tuple[str, ...], no_cache: bool, wait: bool, **options: Any) -> None:
+def submit(pipeline: str, target_name: str, parameters: tuple[str, ...], no_cache: bool, wait: bool, **options: Any) -> None:
     """Compiles a pipeline, uploads it and runs it.
 
     Exit code 0: it was submitted; with --wait, the run succeeded. 1: the run failed or
@@ -70,12 +70,12 @@ def submit(pipeline: str, target_name: str, given: tuple[str, ...], no_cache: bo
     waiting; the run goes on.
     """
     _check_options(target_name, {**options, "wait": wait})
-    target, module = load(pipeline, given, REMOTE_TARGETS[target_name], options)
+    target, module = load(pipeline, parameters, REMOTE_TARGETS[target_name], options)
     package = _compile(target, module, enable_cache=not no_cache)
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
-        succeeded = target.submit(package, _arguments(target.spec, given), wait, click.echo)
+        succeeded = target.submit(package, _arguments(target.spec, parameters), wait, click.echo)
     except ConfigurationError as error:
         refuse(str(error))
     except KeyboardInterrupt:
@@ -133,7 +133,7 @@ def manifests(namespace: str, service_account: str) -> None:
     click.echo(rbac.as_yaml(namespace, service_account), nl=False)
 
 
-def _arguments(spec: "PipelineSpec", given: tuple[str, ...]) -> dict[str, Any]:
+def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, Any]:
     """Returns the parameters given with -p, as the run's own arguments.
 
     They are the compiled pipeline's defaults too, but people look for them there.
@@ -141,7 +141,7 @@ def _arguments(spec: "PipelineSpec", given: tuple[str, ...]) -> dict[str, Any]:
     from tfx_distribute.pipelines.runners import tfx_pipeline
     from tfx_distribute.pipelines.spec import loader
 
-    names = {name if name not in spec.trainer.hparams else "hparams" for name in loader.parse_parameters(given)}
+    names = {name if name not in spec.trainer.hparams else "hparams" for name in loader.parse_parameters(parameters)}
     return {name: value for name, value in tfx_pipeline.parameter_values(spec).items() if name in names}
 
 

@@ -43,7 +43,7 @@ def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bo
 def built_pipeline(
     spec: PipelineSpec, module: user_module.Module, pipeline_root: str, image: str, enable_cache: bool
 ) -> Iterator[tuple[pipeline_lib.Pipeline, dict[str, Any]]]:
-    """Builds the TFX pipeline of a pipeline file; its module can be imported in the block.
+    """Builds the TFX pipeline of a pipeline file, with its module importable.
 
     Args:
       spec: The pipeline.
@@ -74,7 +74,7 @@ def configured_trainers(
     checkpoint_dir: str | None,
     defaults: Mapping[str, Any],
 ) -> Iterator[list[str]]:
-    """Temporarily sets `launcher` and `checkpoint_dir` of Trainers where they are unset.
+    """Temporarily sets `launcher` and `checkpoint_dir` of Trainers where unset.
 
     Args:
       pipeline: The pipeline.

@@ -81,7 +81,7 @@ class MachineSpec(SpecModel):
     spot: bool = False
     """True for a spot machine, which costs less and can be taken away at any time."""
     shared_memory: Quantity | None = None
-    """Size of `/dev/shm`, which NCCL uses; with accelerators, by default limited only by
+    """Size of `/dev/shm`, which NCCL uses. Default with accelerators: limited only by
     `memory`."""
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels of Kubernetes nodes to run on, besides those that follow from the other
@@ -96,7 +96,7 @@ SMALL = MachineSpec(cpu="1", memory="4Gi")
 
 
 def machine_of(resources: Mapping[str, MachineSpec], name: str) -> MachineSpec:
-    """Returns the machine of a component or training role, by default that of `default`.
+    """Returns the machine of a component or training role; by default, `default`.
 
     Args:
       resources: Component or training role -> machine.

@@ -211,8 +211,8 @@ class Parameters(SpecModel):
 
     @property
     def distribution(self) -> Distribution:
-        """The parameters that say how the work is spread."""
-        return self._those_of(Distribution)
+        """The parameters that say how the work is spread; `auto` is resolved."""
+        return strategy_table.resolve(self._those_of(Distribution))
 
     @property
     def schedule(self) -> TrainingOptions:

@@ -59,7 +59,7 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
     Returns:
       Role to number of processes; only roles with at least one.
     """
-    row = strategy_table.strategy_named(distribution.strategy)
+    row = distribution.info
     workers = 0
     if row.multi_worker:
         workers = distribution.num_workers - (0 if row.parameter_servers else 1)
@@ -74,13 +74,13 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
 
 def is_server(distribution: Distribution, task: ClusterTask) -> bool:
     """Whether a task only does what the coordinator tells it, and goes on for as long as that one does."""
-    row = strategy_table.strategy_named(distribution.strategy)
+    row = distribution.info
     return row.parameter_servers and task.role in (WORKER, PARAMETER_SERVER)
 
 
 def uses_accelerators(distribution: Distribution, task: ClusterTask) -> bool:
     """Whether a task computes on GPUs where there are any: a coordinator and its parameter servers do not."""
-    row = strategy_table.strategy_named(distribution.strategy)
+    row = distribution.info
     return not (row.parameter_servers and task.role in (CHIEF, PARAMETER_SERVER))
 
 

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
 
+from tfx_distribute.trainer_module.job.strategy_info import StrategyInfo, strategy_named
+
 
 @dataclass(frozen=True)
 class UserModule:
@@ -98,6 +100,11 @@ class Distribution:
     mesh: str = ""
     layout_rules: str = ""
     tpu: str = "local"
+
+    @property
+    def info(self) -> StrategyInfo:
+        """The properties of the strategy; a ConfigurationError for an unknown one."""
+        return strategy_named(self.strategy)
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,8 @@ def create(
       ConfigurationError: The machine has not the devices that are asked for.
     """
     global _current, _asked_for
-    strategy_table.strategy_named(distribution.strategy)
     with _heartbeat_timeout(heartbeat_timeout_secs):
-        _current = _FACTORIES[distribution.strategy](distribution)
+        _current = _FACTORIES[distribution.info.name](distribution)
     _asked_for = False
     return _current
 
@@ -76,7 +75,7 @@ def _heartbeat_timeout(seconds: int) -> Iterator[None]:
 
 def _devices(distribution: Distribution) -> list[str]:
     """Names of the devices of this process that take part, such as `GPU:0`; splits the CPU where several are wanted."""
-    all_devices = strategy_table.strategy_named(distribution.strategy).all_devices
+    all_devices = distribution.info.all_devices
     named = strategy_table.device_names(distribution)
     kind, count = distribution.accelerator_type, distribution.accelerator_count
     if distribution.mesh:

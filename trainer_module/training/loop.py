@@ -57,7 +57,7 @@ def train(
       ConfigurationError: `build_model` returned something that cannot be trained, or data and batch do not fit.
     """
     schedule, run_dir = job.schedule, job.outputs.model_run_dir
-    row = strategy_table.strategy_named(job.distribution.strategy)
+    row = job.distribution.info
     plan = make_plan(schedule, data.train.num_examples, strategy.num_replicas_in_sync, bool(row.fixed_batches))
     readers = strategy_table.readers(job.distribution)
     processes = strategy_table.reading_processes(job.distribution)
@@ -171,7 +171,7 @@ def _made_with(job: TrainingJob, plan: Plan) -> dict[str, Any]:
 
 def _how_divided(distribution: Distribution) -> str:
     """How variables are kept, in words: a checkpoint of whole ones goes with any strategy that keeps them whole."""
-    row = strategy_table.strategy_named(distribution.strategy)
+    row = distribution.info
     if row.name == "model_parallel":
         return f"divided on the mesh {distribution.mesh or 'of all devices'}"
     if row.parameter_servers and distribution.partition_min_bytes:

@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
 from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
@@ -122,7 +121,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     features = Features(data)
     chief = ChiefMonitor(task)
     folder = _folder(job.outputs.model_run_dir)
-    row = strategy_table.strategy_named(job.distribution.strategy)
+    row = job.distribution.info
     reporter.enter("waiting for the chief", limited=False)  # `ChiefMonitor` has a limit of its own
     replicas = wait_for_replicas(folder, chief, task)
     plan = make_plan(job.schedule, data.train.num_examples, replicas, bool(row.fixed_batches))

@@ -51,7 +51,7 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
             f"beam.runner: the machines of {spec.beam.runner} reach nothing at {settings.pipeline_root}; write runner: "
             "direct, or a gs:// pipeline_root"
         )
-    distribution, _ = strategy_table.resolve(spec.trainer.parameters.distribution)
+    distribution = spec.trainer.parameters.distribution
     strategy_table.check_all_reduce(distribution, "Kubeflow")
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
     runs_remotely = launcher_settings.runs_remotely(launcher, distribution)

@@ -153,7 +153,7 @@ def _step(
 
 
 def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:
-    """Returns the dotted path of each file-based ExampleGen's driver, by component id."""
+    """Returns the dotted path of each file-based ExampleGen's driver, by its id."""
     return {
         name: name_utils.get_full_name(component.driver_class)
         for name, component in components.items()

@@ -57,11 +57,10 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         from tfx_distribute.components.launchers.settings import runs_remotely
         from tfx_distribute.components.launchers.tfjob.manifest import manifest
         from tfx_distribute.pipelines.runners.kubeflow import trainer_settings
-        from tfx_distribute.trainer_module.job import strategy_table
         from tfx_distribute.trainer_module.job.training_job import keras_environment
 
         parameters = self.spec.trainer.parameters
-        distribution, _ = strategy_table.resolve(parameters.distribution)
+        distribution = parameters.distribution
         launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
         if not runs_remotely(launcher, distribution):
             return None

@@ -1,4 +1,4 @@
-"""Decides what Kubeflow's Trainers are given: how to launch training, and where to save.
+"""Computes the settings of Trainers on Kubeflow: launcher and checkpoint folder.
 
 Imports neither TFX nor TensorFlow.
 """
@@ -42,7 +42,7 @@ def launcher(name: str, resources: Mapping[str, MachineSpec], settings: Kubeflow
 
 
 def checkpoint_dir(name: str, settings: KubeflowSettings) -> str | None:
-    """Returns the folder of a pipeline's checkpoints, or None for the Trainer's default.
+    """Returns the folder of a pipeline's checkpoints; None for the Trainer's default.
 
     It does not depend on the run, so that a later run finds the checkpoints: its steps
     have other addresses.

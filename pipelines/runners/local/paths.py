@@ -49,7 +49,7 @@ class RunPaths:
 
         Artifacts, metadata and logs are created for their owner alone: they contain the
         data, and only this user's runs read them. The folder that models are pushed to
-        gets its mode from the umask, because a model server of another user may read it.
+        gets its mode from the umask, since a model server of another user may read it.
         So does `root`, which contains it by default. Existing files and folders keep
         their mode.
 
@@ -110,7 +110,7 @@ def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None 
 
 
 def local_settings(spec: PipelineSpec) -> LocalSettings:
-    """Returns the settings of runs on this machine; without any in `spec`, the defaults."""
+    """Returns the settings of runs on this machine; the defaults if `spec` has none."""
     return spec.targets.find(LocalSettings) or LocalSettings()
 
 

@@ -44,7 +44,7 @@ def validate(spec: PipelineSpec) -> VertexSettings:
                 f"targets.vertex.{setting}: {name} is not in {settings.region}, where the pipeline runs; "
                 "write one of that region"
             )
-    distribution, _ = strategy_table.resolve(spec.trainer.parameters.distribution)
+    distribution = spec.trainer.parameters.distribution
     worker = machine_of(spec.resources, TRAINER)
     trainer_checks.check(worker, distribution, "vertex")
     if distribution.all_reduce == strategy_table.REDUCTION_SERVER and not worker.accelerator:

@@ -43,7 +43,7 @@ class Package:
         return len(self.job["pipelineSpec"]["root"]["dag"]["tasks"])
 
     def to_text(self) -> str:
-        """Returns the JSON as the SDK reads it; the same pipeline gives the same text."""
+        """Returns the JSON for the SDK; the same pipeline gives the same text."""
         return json.dumps(self.job, indent=2, sort_keys=True) + "\n"
 
 

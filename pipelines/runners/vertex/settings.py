@@ -33,11 +33,12 @@ class VertexSettings(SpecModel):
     region: str | None = Field(None, pattern=r"^[a-z]+-[a-z]+\d+$")
     """Google Cloud region; default that of `submit --region`."""
     service_account: str | None = None
-    """Service account of steps and training processes. Default: for steps, the project's
-    Compute Engine account; for a CustomJob, Vertex AI's service agent for custom
-    code."""
+    """Service account of steps and training processes. Default: for steps, the
+    project's Compute Engine account; for a CustomJob, Vertex AI's service agent for
+    custom code."""
     network: str | None = Field(None, pattern=r"^projects/[^/]+/global/networks/[^/]+$")
-    """Network to peer steps and training with, `projects/NUMBER/global/networks/NAME`."""
+    """Network to peer steps and training with, such as
+    `projects/NUMBER/global/networks/NAME`."""
     encryption_spec_key_name: str | None = Field(
         None, pattern=r"^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$"
     )
@@ -55,7 +56,7 @@ class VertexSettings(SpecModel):
     timeout: int | None = Field(None, ge=1)
     """Maximum duration of training, in seconds; default seven days."""
     restart_job_on_worker_restart: bool = False
-    """True to restart all training machines when one restarts, and not that one alone."""
+    """True to restart all training machines when one restarts, not just that one."""
     tensorboard: str | None = Field(None, pattern=r"^projects/[^/]+/locations/[^/]+/tensorboards/[^/]+$")
     """Vertex AI TensorBoard instance that also gets the training logs; needs
     `service_account`."""

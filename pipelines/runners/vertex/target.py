@@ -66,12 +66,12 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             for name in ("wait", "experiment", "job_id"):
                 if options.get(name):
                     raise ConfigurationError(
-                        f"{_flag(name)}: is of one run, and --cron makes a schedule; leave one of them out"
+                        f"{_flag(name)}: is for one run, and --cron makes a schedule; leave one of them out"
                     )
         else:
             for name in _SCHEDULE:
                 if options.get(name) is not None:
-                    raise ConfigurationError(f"{_flag(name)}: is of a schedule; write --cron too")
+                    raise ConfigurationError(f"{_flag(name)}: belongs to a schedule; write --cron too")
 
     def validate(self) -> "VertexSettings":
         """Checks the settings, the machines, and that steps can reach the data."""
@@ -84,11 +84,10 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         from tfx_distribute.components.launchers.custom_job.spec import request
         from tfx_distribute.components.launchers.settings import runs_remotely
         from tfx_distribute.pipelines.runners.vertex import trainer_settings
-        from tfx_distribute.trainer_module.job import strategy_table
         from tfx_distribute.trainer_module.job.training_job import keras_environment
 
         parameters = self.spec.trainer.parameters
-        distribution, _ = strategy_table.resolve(parameters.distribution)
+        distribution = parameters.distribution
         launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
         if not runs_remotely(launcher, distribution):
             return None

@@ -1,4 +1,4 @@
-"""Decides what Vertex AI's Trainers are given: how to launch training, and where to save.
+"""Computes the settings of Trainers on Vertex AI: launcher and checkpoint folder.
 
 Imports neither TFX nor TensorFlow.
 """
@@ -16,7 +16,7 @@ _CUSTOM_JOB_SETTINGS = ("reservation", "tensorboard", "timeout", *_DISK)
 
 
 def unsupported_in_step(worker: MachineSpec, settings: VertexSettings | None = None) -> str:
-    """Returns the property of a machine that a step cannot have, or "" if there is none.
+    """Returns the property of a machine that a step cannot have; "" if there is none.
 
     Args:
       worker: The machine.

@@ -1,4 +1,4 @@
-"""The command line: each option of each command, in all of its forms."""
+"""Tests each option of each command, in all of its forms."""
 
 import click
 import pytest
@@ -7,7 +7,7 @@ from tfx_distribute.pipelines.cli.main import main
 
 
 def option_rows() -> list[tuple[str, tuple[str, ...], str, object]]:
-    """Every option of every command in each of its forms: command, words, the name and the value that they stand for."""
+    """Lists all options of all commands: command, words, name, and expected value."""
     rows: list[tuple[str, tuple[str, ...], str, object]] = []
     for command, option in ((name, option) for name in main.commands for option in main.commands[name].params):
         if not isinstance(option, click.Option):

@@ -1,4 +1,4 @@
-"""A target is one folder and one line of the registry; commands and pipeline files follow."""
+"""Tests that a target is one folder and one line of the registry."""
 
 import json
 import os
@@ -73,7 +73,7 @@ main(sys.argv[1:])
 
 @pytest.fixture
 def command(tmp_path):
-    """Runs a command in a process that knows a target more; returns exit code and output."""
+    """Runs a command with a fourth target registered; returns exit code and output."""
     package = tmp_path / "printer"
     package.mkdir()
     (package / "__init__.py").touch()

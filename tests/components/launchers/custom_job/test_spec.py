@@ -105,7 +105,6 @@ def test_settings_say_the_same_again(given):
         ("auto", Distribution("multi_worker_mirrored", num_workers=1), False),
         ("auto", Distribution("multi_worker_mirrored", num_workers=2), True),
         ("auto", Distribution("parameter_server"), True),
-        ("auto", Distribution("auto", num_workers=2), True),
         ("always", Distribution(), True),
         ("step", Distribution("multi_worker_mirrored", num_workers=2), False),
     ],

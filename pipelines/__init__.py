@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.plan.run_plan import RunPlan
     from tfx_distribute.pipelines.python_api import compile_pipeline, compile_spec, load, make_plan, run
+    from tfx_distribute.pipelines.runners.kubeflow.settings import GangScheduling, KubeflowSettings, Secret, Volume
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
     from tfx_distribute.pipelines.runners.local.runner import NodeError
+    from tfx_distribute.pipelines.runners.local.settings import LocalSettings
+    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.beam import Beam
     from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration
     from tfx_distribute.pipelines.spec.pipeline import (
@@ -34,15 +37,7 @@ if TYPE_CHECKING:
         Trainer,
         Transform,
     )
-    from tfx_distribute.pipelines.spec.targets import (
-        GangScheduling,
-        KubeflowTarget,
-        LocalTarget,
-        Secret,
-        Targets,
-        VertexTarget,
-        Volume,
-    )
+    from tfx_distribute.pipelines.spec.targets import Targets
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _PACKAGE = __name__.rpartition(".")[0]
@@ -79,15 +74,10 @@ _NAMES = {
         "Trainer",
         "Transform",
     ),
-    "pipelines.spec.targets": (
-        "GangScheduling",
-        "KubeflowTarget",
-        "LocalTarget",
-        "Secret",
-        "Targets",
-        "VertexTarget",
-        "Volume",
-    ),
+    "pipelines.runners.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "Volume"),
+    "pipelines.runners.local.settings": ("LocalSettings",),
+    "pipelines.runners.vertex.settings": ("VertexSettings",),
+    "pipelines.spec.targets": ("Targets",),
     "trainer_module.errors": ("ConfigurationError",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
@@ -99,8 +89,8 @@ __all__ = [
     "Data",
     "Evaluate",
     "GangScheduling",
-    "KubeflowTarget",
-    "LocalTarget",
+    "KubeflowSettings",
+    "LocalSettings",
     "MachineSpec",
     "Metric",
     "MetricResult",
@@ -116,7 +106,7 @@ __all__ = [
     "Toleration",
     "Trainer",
     "Transform",
-    "VertexTarget",
+    "VertexSettings",
     "Volume",
     "compile_pipeline",
     "compile_spec",

@@ -4,25 +4,24 @@ Users import these functions from `tfx_distribute.pipelines`. Each imports what 
 needs when it is called, so that loading a pipeline imports no TFX.
 """
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from tfx_distribute.pipelines.spec import data_checks, loader, user_module
+from tfx_distribute.pipelines.runners import target as target_lib
+from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
+from tfx_distribute.pipelines.runners.local.target import LocalTarget
+from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
+from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.base import Scalar
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
-from tfx_distribute.pipelines.spec.targets import KubeflowTarget, VertexTarget
-from tfx_distribute.trainer_module.job import strategy_table
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
     from tfx_distribute.pipelines.plan.run_plan import RunPlan
-    from tfx_distribute.pipelines.runners.kubeflow import compiler as kubeflow_compiler
     from tfx_distribute.pipelines.runners.local.results import RunResult
-    from tfx_distribute.pipelines.runners.vertex import compiler as vertex_compiler
 
 
 def load(path: str | Path, parameters: Mapping[str, Scalar] | None = None) -> PipelineSpec:
@@ -72,17 +71,13 @@ def run(spec: PipelineSpec, root: str | Path | None = None, enable_cache: bool =
       NodeError: A component failed. `__cause__` is the error.
     """
     module = user_module.find(spec)
-    data_checks.check_data(spec)
-    strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "this machine")
-    from tfx_distribute.pipelines.runners.local import paths
-
-    run_paths = paths.run_paths(spec, None if root is None else str(root))
+    target = LocalTarget(spec, {"root": None if root is None else str(root)})
     from tfx_distribute.pipelines.runners.local import runner
 
-    return runner.run(spec, module, run_paths, enable_cache=enable_cache)
+    return runner.run(target.spec, module, target.paths, enable_cache=enable_cache)
 
 
-def make_plan(spec: PipelineSpec, target: Literal["local", "kubeflow", "vertex"] = "local") -> "RunPlan":
+def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":
     """Works out what a run would do, without starting anything.
 
     ```python
@@ -92,7 +87,7 @@ def make_plan(spec: PipelineSpec, target: Literal["local", "kubeflow", "vertex"]
 
     Args:
       spec: The pipeline.
-      target: Platform to plan for.
+      target: Platform to plan for: `local`, `kubeflow` or `vertex`.
 
     Returns:
       Processes, replicas, batch sizes, training steps and warnings; for a cluster also
@@ -102,21 +97,11 @@ def make_plan(spec: PipelineSpec, target: Literal["local", "kubeflow", "vertex"]
       ConfigurationError: The pipeline cannot run there as it is written.
     """
     from tfx_distribute.pipelines.plan import run_plan
-    from tfx_distribute.pipelines.runners.local import paths
 
-    module = user_module.find(spec)
-    if target == "local":
-        data_checks.check_data(spec)
-        strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "this machine")
-        paths.run_paths(spec)
-    else:
-        importlib.import_module(f"tfx_distribute.pipelines.runners.{target}.target").validate_target(spec)
-    return run_plan.make_plan(spec, module, target)
+    return run_plan.make_plan(spec, user_module.find(spec), target_lib.get(target)(spec))
 
 
-def compile_spec(
-    spec: PipelineSpec, target: Literal["kubeflow", "vertex"], enable_cache: bool = True
-) -> "kubeflow_compiler.Package | vertex_compiler.Package":
+def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> target_lib.Package:
     """Compiles a pipeline for Kubeflow Pipelines or Vertex AI. Sends nothing anywhere.
 
     ```python
@@ -126,7 +111,8 @@ def compile_spec(
     Args:
       spec: The pipeline. The values of its parameters become the defaults of the
         compiled pipeline.
-      target: The platform; the spec has its settings in `targets`.
+      target: The platform, `kubeflow` or `vertex`; the spec has its settings in
+        `targets`.
       enable_cache: Whether steps whose inputs have not changed take their outputs from
         an earlier run.
 
@@ -137,23 +123,22 @@ def compile_spec(
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    compiler = importlib.import_module(f"tfx_distribute.pipelines.runners.{target}.compiler")
-    return compiler.compile_spec(spec, user_module.find(spec), enable_cache)
+    return target_lib.remote_targets()[target](spec).compile(user_module.find(spec), enable_cache)
 
 
 def compile_pipeline(
     pipeline: "Pipeline",
-    target: KubeflowTarget | VertexTarget,
+    target: KubeflowSettings | VertexSettings,
     resources: Mapping[str, MachineSpec] | None = None,
     defaults: Mapping[str, Any] | None = None,
-) -> "kubeflow_compiler.Package | vertex_compiler.Package":
+) -> target_lib.Package:
     """Compiles a TFX pipeline that is written in Python. Sends nothing anywhere.
 
     Its Trainers get the `launcher` and `checkpoint_dir` of the target, unless they have
     their own.
 
     ```python
-    target = KubeflowTarget(
+    target = KubeflowSettings(
         image="registry.example.com/team/digits:1", pipeline_root="gs://bucket/root"
     )
     machines = {"Trainer": MachineSpec(memory="32Gi", accelerator="nvidia-l4")}
@@ -173,7 +158,7 @@ def compile_pipeline(
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    if isinstance(target, KubeflowTarget):
+    if isinstance(target, KubeflowSettings):
         from tfx_distribute.pipelines.runners.kubeflow import compiler as kubeflow
 
         return kubeflow.compile_pipeline(pipeline, target, resources or {}, defaults)

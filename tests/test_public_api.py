@@ -50,7 +50,7 @@ def test_the_document_shows_every_public_name(name, request):
         "import tfx_distribute",
         "import tfx_distribute.components",
         "from tfx_distribute.trainer_module import ModelContext, Task",
-        "from tfx_distribute.pipelines import ConfigurationError, KubeflowTarget, PipelineSpec, load, make_plan, run",
+        "from tfx_distribute.pipelines import ConfigurationError, KubeflowSettings, PipelineSpec, load, make_plan, run",
     ],
 )
 def test_imports_are_light(code):

@@ -10,7 +10,6 @@ from pydantic import Field, TypeAdapter
 
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
 from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -36,7 +35,7 @@ def from_json(text: str) -> Settings:
 def runs_remotely(settings: Settings, distribution: Distribution) -> bool:
     """Returns True if training runs on other machines, not in the Trainer's step."""
     if settings.training == "auto":
-        return sum(replicas_of_roles(strategy_table.resolve(distribution)[0]).values()) > 1
+        return sum(replicas_of_roles(distribution).values()) > 1
     return settings.training != "step"
 
 

@@ -21,7 +21,7 @@ from tfx.utils import io_utils, path_utils, proto_utils
 
 from tfx_distribute.components.trainer import input_splits, run_identity
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import shard_plan, strategy_table
+from tfx_distribute.trainer_module.job import shard_plan, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     FaultTolerance,
@@ -46,14 +46,20 @@ def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, Tr
     """Groups the Trainer's parameters.
 
     Args:
-      parameters: Name -> value. Parameters that are missing or None get their defaults.
+      parameters: Name -> value. Parameters that are missing or None get their defaults;
+        a strategy `auto` is resolved.
     """
 
     def select(dataclass: type) -> Any:
         set_fields = [field for field in fields(dataclass) if parameters.get(field.name) is not None]
         return dataclass(**{field.name: field.type(parameters[field.name]) for field in set_fields})  # type: ignore[operator]
 
-    return select(Distribution), select(TrainingOptions), select(InputOptions), select(FaultTolerance)
+    return (
+        strategy_table.resolve(select(Distribution)),
+        select(TrainingOptions),
+        select(InputOptions),
+        select(FaultTolerance),
+    )
 
 
 def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bool) -> None:
@@ -115,9 +121,8 @@ def build_job(
         eval_steps=training_options.eval_steps or eval_args.num_steps,
     )
     strategy_table.check(distribution, training_options, input_options, fault_tolerance)
-    distribution, reason = strategy_table.resolve(distribution)
-    if reason:
-        logging.info("strategy auto is %s: %s", distribution.strategy, reason)
+    if exec_properties.get("strategy") == strategy_info.AUTO:
+        logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, exec_properties, base_model=bool(inputs.get(standard_component_specs.BASE_MODEL_KEY)))
     hyperparameters = _read_hyperparameters(inputs)

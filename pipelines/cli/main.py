@@ -1,4 +1,7 @@
-"""The command `tfx-distribute`. Each command imports what it needs when it runs, so that help and checks answer at once."""
+"""Defines the command `tfx-distribute`.
+
+Each command imports what it needs when it runs, so that help and checks are fast.
+"""
 
 import sys
 from typing import TYPE_CHECKING
@@ -15,8 +18,9 @@ from tfx_distribute.pipelines.cli.options import (
     PIPELINE,
     load,
     refuse,
-    run_paths,
 )
+from tfx_distribute.pipelines.runners import target as target_lib
+from tfx_distribute.pipelines.runners.local.target import LocalTarget
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -32,44 +36,48 @@ def main() -> None:
 @main.command()
 @PIPELINE
 @PARAMETER
-def validate(pipeline: str, given: tuple[str, ...]) -> None:
-    """Checks a pipeline file, its module and its local data, without running anything."""
-    spec, module = load(pipeline, given)
-    run_paths(spec)
-    click.echo(f"{pipeline}: valid ({spec.name}: {module.train} of {module.file})")
+def validate(pipeline: str, parameters: tuple[str, ...]) -> None:
+    """Checks a pipeline file, its module and its local data. Runs nothing."""
+    target, module = load(pipeline, parameters, LocalTarget)
+    click.echo(f"{pipeline}: valid ({target.spec.name}: {module.train} of {module.file})")
 
 
 @main.command()
 @PIPELINE
 @PARAMETER
 @click.option(
-    "--target", type=click.Choice(["local", "kubeflow", "vertex"]), default="local", show_default=True, help="Where it is."
+    "--target",
+    "target_name",
+    type=click.Choice(target_lib.names()),
+    default=LocalTarget.name,
+    show_default=True,
+    help="Platform to plan for.",
 )
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="For whom.")
-def plan(pipeline: str, given: tuple[str, ...], target: str, output: str) -> None:
-    """Shows what a run would be: processes and their TF_CONFIG, replicas, batch, steps, warnings. Starts nothing.
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format.")
+def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: str) -> None:
+    """Shows what a run would do, without starting anything.
 
-    With --target, also what the Trainer's step would create there for training: a TFJob, or a CustomJob.
+    It shows processes and their TF_CONFIG, replicas, batch, steps and warnings. With
+    --target, also what the Trainer's step would create there for training: a TFJob or a
+    CustomJob.
     """
-    spec, module = load(pipeline, given, target)
-    if target == "local":
-        run_paths(spec)
+    target, module = load(pipeline, parameters, target_lib.get(target_name))
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
-        made = plan_lib.make_plan(spec, module, target)
+        run_plan = plan_lib.make_plan(target.spec, module, target)
     except ConfigurationError as error:
         refuse(str(error))
     if output == "json":
         import dataclasses
         import json
 
-        click.echo(json.dumps(dataclasses.asdict(made), indent=2))
+        click.echo(json.dumps(dataclasses.asdict(run_plan), indent=2))
     else:
         from tfx_distribute.pipelines.plan.text import as_text
 
-        click.echo(as_text(made))
+        click.echo(as_text(run_plan))
 
 
 @main.command()
@@ -87,30 +95,31 @@ def schema() -> None:
 @PIPELINE
 @PARAMETER
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
-@click.option("--no-cache", is_flag=True, help="Run every node, whatever an earlier run has.")
-@click.option("-v", "--verbose", is_flag=True, help="Show what TFX, Beam and TensorFlow log.")
-def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool, verbose: bool) -> None:
+@click.option("--no-cache", is_flag=True, help="Run every node, even if an earlier run has its outputs.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
+def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: bool, verbose: bool) -> None:
     """Runs a pipeline on this machine.
 
-    Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed. 2: the pipeline cannot be run as it
-    is written. 3: the pipeline ran, but its model did not meet its thresholds and was not pushed. 130, 143: it was ended by
-    Ctrl-C or SIGTERM; training, if it was going on, has saved its state.
+    Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed.
+    2: the pipeline cannot be run as it is written. 3: the pipeline ran, but its model
+    did not meet its thresholds and was not pushed. 130, 143: it was ended by Ctrl-C or
+    SIGTERM; training, if it was running, has saved its state.
     """
     shell.check_limits()
-    spec, module = load(pipeline, given)
-    places = run_paths(spec, root)
+    target, module = load(pipeline, parameters, LocalTarget, {"root": root})
+    spec, paths = target.spec, target.paths
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
-        places.create()
+        paths.create()
     except ConfigurationError as error:
         refuse(str(error))
-    with console_lib.redirect_output(places.log, verbose) as console:
+    with console_lib.redirect_output(paths.log, verbose) as console:
         console.print(console_lib.format_header(spec))
         code = FAILED
         try:
-            code = _run(spec, module, places, console, enable_cache=not no_cache)
+            code = _run(spec, module, paths, console, enable_cache=not no_cache)
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID
@@ -121,16 +130,17 @@ def run(pipeline: str, given: tuple[str, ...], root: str | None, no_cache: bool,
             console.print("Interrupted. The same command goes on after the last node that was done and the last saved step.")
             code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
-            console.print(f"log      {places.log}", markup=False)
+            console.print(f"log      {paths.log}", markup=False)
     sys.exit(code)
 
 
-def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: bool) -> int:  # type: ignore[no-untyped-def]
+def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool) -> int:  # type: ignore[no-untyped-def]
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
     from tfx_distribute.pipelines.cli import console as console_lib
 
-    # It imports TensorFlow while this process imports TFX and runs the nodes before the Trainer.
-    with ForkServer(places.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
+    # The fork server imports TensorFlow while this process imports TFX and runs the
+    # nodes before the Trainer.
+    with ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
         from tfx_distribute.pipelines.cli import node_errors
         from tfx_distribute.pipelines.runners.local import runner as local_runner
 
@@ -143,7 +153,7 @@ def _run(spec: "PipelineSpec", module: "Module", places, console, enable_cache: 
                     view.node_ended(event.node, event.seconds, event.cached)
 
             try:
-                result = local_runner.run(spec, module, places, server, enable_cache, on_node, view.training_progressed)
+                result = local_runner.run(spec, module, paths, server, enable_cache, on_node, view.training_progressed)
             except local_runner.NodeError as error:
                 view.node_failed(error.node)
                 message = node_errors.explain(error.__cause__ or error, module.file.parent)

@@ -1,4 +1,4 @@
-"""Whether the Trainer's machine goes with what it is asked to do. Imports no TensorFlow."""
+"""Checks that the Trainer's machine suits its strategy. Imports no TensorFlow."""
 
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import MachineSpec
@@ -6,42 +6,51 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
-def check(node: MachineSpec, distribution: Distribution, platform: accelerators.Platform) -> None:
-    """Refuses machines whose devices the strategy does not train on, or that have fewer than it is to use.
+def check(machine: MachineSpec, distribution: Distribution, platform: accelerators.Platform) -> None:
+    """Checks that a machine has the kind and number of devices that training uses.
 
     Args:
-      node: The machine of each training process.
-      distribution: How the work is spread.
-      platform: Where the machine is.
+      machine: The machine of each training process.
+      distribution: How the work is spread, with the name of a strategy.
+      platform: The platform of the machine.
 
     Raises:
-      ConfigurationError: With a message that begins with the setting's name.
+      ConfigurationError: The machine does not suit the strategy; the message begins
+        with the setting's name.
     """
-    accelerators.check(node.accelerator, node.accelerator_count, node.topology, platform, node.spot)
-    devices = accelerators.count_devices(node.accelerator, node.accelerator_count, node.topology) if node.accelerator else 0
-    if is_tpu(node) != (distribution.strategy == "tpu"):
+    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, platform, machine.spot)
+    devices = 0
+    if machine.accelerator:
+        devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
+    if is_tpu(machine) != (distribution.strategy == "tpu"):
         raise ConfigurationError(
             f"resources.Trainer.accelerator: strategy {distribution.strategy} does not train on "
-            f"{node.accelerator or 'a CPU'}; write strategy: tpu with a TPU, and with nothing else"
+            f"{machine.accelerator or 'a CPU'}; write strategy: tpu with a TPU, and with nothing else"
         )
-    if is_tpu(node) and accelerators.count_hosts(str(node.accelerator), node.accelerator_count, node.topology) > 1:
+    if (
+        is_tpu(machine)
+        and accelerators.count_hosts(str(machine.accelerator), machine.accelerator_count, machine.topology) > 1
+    ):
         raise ConfigurationError(
-            f"resources.Trainer.topology: {node.topology} is several machines, and the strategy tpu trains on one here; "
+            f"resources.Trainer.topology: {machine.topology} is several machines, and the strategy tpu trains on one here; "
             "write a smaller topology"
         )
-    wanted = distribution.accelerator_count
+    requested = distribution.accelerator_count
     if distribution.accelerator_type == "gpu" and not devices:
         raise ConfigurationError(
             "resources.Trainer.accelerator: is missing, and accelerator_type is gpu; write the kind of GPU, "
             "such as nvidia-l4"
         )
-    if devices and wanted > devices:
+    if devices and requested > devices:
         raise ConfigurationError(
-            f"accelerator_count: {wanted} devices per training process, but a machine has {devices} "
-            f"(resources.Trainer); write accelerator_count: {devices} or 0, or resources.Trainer.accelerator_count: {wanted}"
+            f"accelerator_count: {requested} devices per training process, but a machine has {devices} "
+            f"(resources.Trainer); write accelerator_count: {devices} or 0, or "
+            f"resources.Trainer.accelerator_count: {requested}"
         )
 
 
-def is_tpu(node: MachineSpec) -> bool:
-    """Whether a machine has a TPU."""
-    return node.accelerator is not None and accelerators.get_resource_name(node.accelerator) == accelerators.TPU_RESOURCE
+def is_tpu(machine: MachineSpec) -> bool:
+    """Returns True if a machine has a TPU."""
+    return (
+        machine.accelerator is not None and accelerators.get_resource_name(machine.accelerator) == accelerators.TPU_RESOURCE
+    )

@@ -1,1 +1,1 @@
-"""Shows what a run would be, without starting anything."""
+"""Shows what a run would do, without starting anything."""

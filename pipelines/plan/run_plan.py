@@ -1,6 +1,7 @@
-"""What a run would be, worked out without TensorFlow: who takes part, what each is told, how much one step is.
+"""Computes what a run would do: its processes, their TF_CONFIG, and the size of a step.
 
-Pure: a specification in, a `RunPlan` out. What depends on the machine that will train is said to, and not guessed.
+Needs no TensorFlow. `make_plan` is a pure function of the pipeline and its data. Values
+that depend on the machine that will train are None; they are not guessed.
 """
 
 import itertools
@@ -9,11 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfx_distribute.components.launchers import settings as settings_lib
-from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
-from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
-from tfx_distribute.pipelines.runners.kubeflow import target as kubeflow_target
-from tfx_distribute.pipelines.runners.vertex import target as vertex_target
+from tfx_distribute.pipelines.runners.target import Target
 from tfx_distribute.pipelines.spec import data_checks
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
@@ -29,9 +26,10 @@ from tfx_distribute.trainer_module.job.cluster import (
     replicas_of_roles,
 )
 from tfx_distribute.trainer_module.job.step_plan import plan_pass
-from tfx_distribute.trainer_module.job.training_job import Distribution, keras_environment
+from tfx_distribute.trainer_module.job.strategy_info import AUTO, StrategyInfo
+from tfx_distribute.trainer_module.job.training_job import Distribution
 
-FIRST_PORT = 2222  # stands for whichever port a launcher gives; the port of TFJob
+FIRST_PORT = 2222  # a placeholder for the launcher's ports; that of TFJob
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,11 @@ class ProcessPlan:
     """One training process.
 
     Attributes:
-      task: Who it is, such as `chief` or `worker 0`.
+      task: Role and index, such as `chief` or `worker 0`.
       does: Its part in the training.
-      command: What it runs.
+      command: Its command line.
       tf_config: Its TF_CONFIG; None for a process that trains alone.
-      writes: What it leaves behind.
+      writes: Its outputs.
     """
 
     task: str
@@ -55,18 +53,23 @@ class ProcessPlan:
 
 @dataclass(frozen=True)
 class DataPlan:
-    """What is trained on, and what each process reads of it. Counts are about right: splits are drawn by hash.
+    """The training data, and each process's share of it.
+
+    Counts are approximate, since splits are drawn by hash.
 
     Attributes:
-      num_examples: Examples of the train split; None where only a run can tell.
-      num_bytes: Bytes of its shards, as far as the source tells; a transform may make more or less of them.
-      num_shards: Shards of the train split; None where only a run can tell.
-      chosen_for: Why there are so many; empty where that is asked for, or only a run can tell.
-      processes: Processes that read them.
-      shards_per_process: Shards that each of these reads.
-      sharing: Processes that read each shard; 1 where each has shards of its own.
+      num_examples: Examples of the train split; None if only a run can tell.
+      num_bytes: Estimated bytes of its shards, from the size of the source; a transform
+        may change it.
+      num_shards: Shards of the train split; None if only a run can tell.
+      chosen_for: Reason for the number of shards; empty if the pipeline sets it, or
+        if only a run can tell.
+      processes: Number of processes that read the shards.
+      shards_per_process: Shards that each process reads.
+      sharing: Processes that read each shard; 1 if each has its own shards.
       examples_per_process: Examples that each process reads in an epoch.
-      examples_left_over: Examples of an epoch that are left to the next one, since all batches have the same size.
+      examples_left_over: Examples of an epoch that are left to the next one, since all
+        batches have the same size.
     """
 
     num_examples: int | None
@@ -82,28 +85,30 @@ class DataPlan:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run would be.
+    """What a run would do.
 
     Attributes:
       pipeline: Name of the pipeline.
       strategy: Name of the strategy.
-      chosen_for: Why it is that one, where the parameter says `auto`; else empty.
-      summary: What the strategy is.
+      chosen_for: Reason for the strategy if the parameter is `auto`; else empty.
+      summary: One line about the strategy.
       processes: The training processes, in the order in which they start.
-      devices_per_process: Devices of each that train; None where the machine decides.
-      num_replicas: Replicas that train in step; None where the machine decides.
-      per_replica_batch_size: Examples that one replica takes at once.
-      gradient_accumulation_steps: How often it does so in one training step.
-      global_batch_size: Examples per training step; None where the machine decides.
-      learning_rate_factor: What the learning rate is multiplied by; None where the machine decides.
+      devices_per_process: Devices that each process trains on; None if the machine
+        decides.
+      num_replicas: Replicas that train in step; None if the machine decides.
+      per_replica_batch_size: Examples that one replica processes at once.
+      gradient_accumulation_steps: Batches of one replica in a training step.
+      global_batch_size: Examples per training step; None if the machine decides.
+      learning_rate_factor: Factor of the learning rate; None if the machine decides.
       warmup_steps: Training steps in which the learning rate rises to its value.
-      data: What is trained on; None for a `run_fn`, which reads by itself.
-      steps_per_epoch: About how many steps see each of them once.
-      train_steps: Training steps in all, about, where `epochs` says how long.
+      data: The training data; None for a `run_fn`, which reads by itself.
+      steps_per_epoch: Training steps per epoch, approximately.
+      train_steps: Total number of training steps; approximate if `epochs` is set.
       hparams: The module's hyperparameters.
-      launches: What the Trainer's step creates to run these processes, a TFJob or a CustomJob; None where they run in the
-        step itself, or on this machine. Name and address of the job stand for those of a run.
-      warnings: What a person should know before the run.
+      launches: The TFJob or CustomJob that the Trainer's step creates to run these
+        processes; None if they run in the step itself or on this machine. Name and
+        address of the job are placeholders.
+      warnings: What the user should know before the run.
     """
 
     pipeline: str
@@ -126,24 +131,31 @@ class RunPlan:
     warnings: tuple[str, ...]
 
 
-def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunPlan:
-    """Works out what a run of a pipeline would be.
+def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = None) -> RunPlan:
+    """Computes what a run of a pipeline would do.
+
+    ```python
+    plan = make_plan(spec, user_module.find(spec))
+    print(as_text(plan))
+    ```
 
     Args:
       spec: The pipeline, with the values of its parameters.
       module: The user's module.
-      target: Where it would run: `local`, `kubeflow` or `vertex`.
+      target: The platform that it would run on; None for this machine, without
+        checks of its data and folders.
     """
     parameters = spec.trainer.parameters
-    distribution, reason = strategy_table.resolve(parameters.distribution)
-    row = strategy_table.strategy_named(distribution.strategy)
+    distribution = parameters.distribution
+    row = distribution.info
     devices = _devices(distribution, row)
     replicas = _replicas(distribution, row, devices)
-    of_replica = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
-    batch = replicas and replicas * of_replica
-    # A run_fn reads, and decides on its batch, by itself.
-    by_itself = module.train == "run_fn"
-    data = None if by_itself else _data(spec, distribution, row, replicas, batch, target)
+    replica_batch = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
+    batch = replicas and replicas * replica_batch
+    # A run_fn reads its data, and decides on its batch, by itself.
+    is_run_fn = module.train == "run_fn"
+    runs_here = target is None or target.runs_here
+    data = None if is_run_fn else _data(spec, distribution, row, replicas, batch, runs_here)
     examples = data.num_examples if data else None
     steps_per_epoch = None
     if examples and replicas:
@@ -152,14 +164,14 @@ def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunP
     return RunPlan(
         pipeline=spec.name,
         strategy=distribution.strategy,
-        chosen_for=reason,
+        chosen_for=strategy_table.choose(distribution)[1] if parameters.strategy == AUTO else "",
         summary=row.summary,
         processes=_processes(distribution),
         devices_per_process=devices,
         num_replicas=replicas,
         per_replica_batch_size=parameters.per_replica_batch_size,
         gradient_accumulation_steps=parameters.gradient_accumulation_steps,
-        global_batch_size=None if by_itself else batch,
+        global_batch_size=None if is_run_fn else batch,
         learning_rate_factor=replicas
         and strategy_table.learning_rate_factor(
             parameters.learning_rate_scaling, replicas * parameters.gradient_accumulation_steps
@@ -169,34 +181,13 @@ def make_plan(spec: PipelineSpec, module: Module, target: str = "local") -> RunP
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        launches=_launches(spec, distribution, target),
+        launches=target.launches() if target else None,
         warnings=tuple(_warnings(spec, distribution, row, data, devices, replicas, batch)),
     )
 
 
-def _launches(spec: PipelineSpec, distribution: Distribution, target: str) -> dict[str, Any] | None:
-    """What the Trainer's step would create."""
-    settings: settings_lib.Settings
-    environment = keras_environment(spec.trainer.parameters.keras_version)
-    name = f"{spec.name}-0123456789"
-    if target == "kubeflow":
-        cluster = kubeflow_target.validate_target(spec)
-        settings = kubeflow_target.launcher(spec.name, spec.resources, cluster)
-        address = f"{cluster.training_dir or cluster.pipeline_root}/{name}/job.json"
-        if settings_lib.runs_remotely(settings, distribution):
-            return tfjob_manifest.make_manifest(name, address, distribution, environment, settings, owner=None)
-    if target == "vertex":
-        cloud = vertex_target.validate_target(spec)
-        settings = vertex_target.launcher(spec.name, spec.resources, cloud)
-        if settings_lib.runs_remotely(settings, distribution):
-            return custom_job_spec.make_spec(
-                name, f"{cloud.pipeline_root}/{name}/job.json", distribution, environment, settings
-            )
-    return None
-
-
-def _devices(distribution: Distribution, row: strategy_table.StrategyInfo) -> int | None:
-    """Devices of each training process."""
+def _devices(distribution: Distribution, row: StrategyInfo) -> int | None:
+    """Returns the devices of each training process; None if the machine decides."""
     if not row.all_devices:
         return 1
     if distribution.mesh:
@@ -206,8 +197,12 @@ def _devices(distribution: Distribution, row: strategy_table.StrategyInfo) -> in
     return 1 if distribution.accelerator_type == "cpu" else None
 
 
-def _replicas(distribution: Distribution, row: strategy_table.StrategyInfo, devices: int | None) -> int | None:
-    """Replicas that train in step: a worker of parameter servers waits for no other, and a mesh's groups are one each."""
+def _replicas(distribution: Distribution, row: StrategyInfo, devices: int | None) -> int | None:
+    """Returns the number of replicas that train in step; None if the machine decides.
+
+    A worker of parameter servers does not wait for others, and so counts alone. Under
+    `model_parallel`, a replica is a group of devices that holds the whole model.
+    """
     if row.name == "model_parallel" and distribution.mesh:
         return layout_rules.parse_mesh(distribution.mesh)[0]
     return devices and devices * strategy_table.readers(distribution)
@@ -232,7 +227,7 @@ def _part(distribution: Distribution, task: ClusterTask) -> str:
     if task.role == EVALUATOR:
         return "evaluates after each epoch, while the others train"
     if not is_server(distribution, task):
-        asynchronous = strategy_table.strategy_named(distribution.strategy).parameter_servers
+        asynchronous = distribution.info.parameter_servers
         return "coordinates: gives steps to workers" if asynchronous else "trains"
     return "trains, whenever it is free" if task.role == WORKER else "holds variables"
 
@@ -240,21 +235,21 @@ def _part(distribution: Distribution, task: ClusterTask) -> str:
 def _data(
     spec: PipelineSpec,
     distribution: Distribution,
-    row: strategy_table.StrategyInfo,
+    row: StrategyInfo,
     replicas: int | None,
     batch: int | None,
-    target: str,
+    runs_here: bool,
 ) -> DataPlan:
     processes = strategy_table.reading_processes(distribution)
-    # Elsewhere, a step reads what is perhaps not here.
-    here = target == "local" or Path(spec.data.source[1]).exists()
-    found = data_checks.count_examples_and_bytes(spec.data) if here else None
+    # A step that runs elsewhere may read files that are not on this machine.
+    is_readable = runs_here or Path(spec.data.source[1]).exists()
+    totals = data_checks.count_examples_and_bytes(spec.data) if is_readable else None
     share = spec.data.splits["train"] / sum(spec.data.splits.values())
-    examples, num_bytes = (round(found[0] * share), round(found[1] * share)) if found else (None, None)
+    examples, num_bytes = (round(totals[0] * share), round(totals[1] * share)) if totals else (None, None)
     num_shards, reason = spec.shards.num_shards or None, ""
     if not num_shards and examples and num_bytes is not None:
         num_shards, reason = shards_lib.num_shards(examples, num_bytes, processes)
-    of_process = shards_lib.share(num_shards, processes) if num_shards else None
+    process_share = shards_lib.share(num_shards, processes) if num_shards else None
     left_over = None
     if examples and batch and replicas:
         steps, fixed = plan_pass(spec.trainer.parameters.schedule, examples, replicas, bool(row.fixed_batches))
@@ -265,8 +260,8 @@ def _data(
         num_shards=num_shards,
         chosen_for=reason,
         processes=processes,
-        shards_per_process=of_process.shards if of_process else None,
-        sharing=of_process.sharing if of_process else None,
+        shards_per_process=process_share.shards if process_share else None,
+        sharing=process_share.sharing if process_share else None,
         examples_per_process=examples and round(examples / processes),
         examples_left_over=left_over,
     )
@@ -275,45 +270,49 @@ def _data(
 def _warnings(
     spec: PipelineSpec,
     distribution: Distribution,
-    row: strategy_table.StrategyInfo,
+    row: StrategyInfo,
     data: DataPlan | None,
     devices: int | None,
     replicas: int | None,
     batch: int | None,
 ) -> list[str]:
-    found = []
-    by_itself, examples = data is None, data.num_examples if data else None
+    warnings = []
+    is_run_fn, examples = data is None, data.num_examples if data else None
     if devices is None and row.name == "tpu":
-        found.append("the TPU decides on the replicas, one a core, and on the global batch")
+        warnings.append("the TPU decides on the replicas, one a core, and on the global batch")
     elif devices is None:
-        found.append("accelerator_count is 0: the GPUs that a process sees decide on the replicas, and on the global batch")
+        warnings.append(
+            "accelerator_count is 0: the GPUs that a process sees decide on the replicas, and on the global batch"
+        )
     if (devices or 0) * strategy_table.readers(distribution) == 1 and row.all_devices:
-        found.append(f"one device: strategy {row.name} has nothing to distribute over; raise accelerator_count")
+        warnings.append(f"one device: strategy {row.name} has nothing to distribute over; raise accelerator_count")
     if row.parameter_servers:
-        found.append("workers do not wait for each other: two runs with the same seed differ")
+        warnings.append("workers do not wait for each other: two runs with the same seed differ")
     if row.name == "model_parallel" and not distribution.layout_rules:
-        found.append("no layout_rules: every device holds the whole model")
-    if distribution.num_evaluators and not by_itself:
-        found.append("the evaluator's metrics come while training goes on: callbacks do not see them")
-    if by_itself and row.name != "default":
-        found.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
+        warnings.append("no layout_rules: every device holds the whole model")
+    if distribution.num_evaluators and not is_run_fn:
+        warnings.append("the evaluator's metrics come while training goes on: callbacks do not see them")
+    if is_run_fn and row.name != "default":
+        warnings.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
     if batch and examples is not None and examples < batch:
-        found.append(f"the train split has about {examples} examples, fewer than one global batch of {batch}")
+        warnings.append(f"the train split has about {examples} examples, fewer than one global batch of {batch}")
     if data and data.sharing and data.sharing > 1 and data.num_shards:
-        better = data.processes * math.ceil(data.num_shards / data.processes)
-        found.append(
+        even_shards = data.processes * math.ceil(data.num_shards / data.processes)
+        warnings.append(
             f"{data.num_shards} shards do not divide among {data.processes} processes: each reads {data.shards_per_process} "
-            f"of them whole to take 1 in {data.sharing} of their examples; write num_shards={better}"
+            f"of them whole to take 1 in {data.sharing} of their examples; write num_shards={even_shards}"
         )
     if data and examples and spec.shards.num_shards:
         buckets = spec.data.splits
         for name in buckets:
-            of_split = round(examples * buckets[name] / buckets["train"])
-            if of_split < spec.shards.num_shards:
-                found.append(f"the split {name!r} has about {of_split} examples, fewer than {spec.shards.num_shards} shards")
+            split_examples = round(examples * buckets[name] / buckets["train"])
+            if split_examples < spec.shards.num_shards:
+                warnings.append(
+                    f"the split {name!r} has about {split_examples} examples, fewer than {spec.shards.num_shards} shards"
+                )
     if data and row.fixed_batches:
-        found.append(f"all batches have the same size ({row.fixed_batches}): an epoch may end off the last example")
+        warnings.append(f"all batches have the same size ({row.fixed_batches}): an epoch may end off the last example")
 
-    if "eval" not in spec.data.splits and not by_itself:
-        found.append("no split is called 'eval': nothing is evaluated while training")
-    return found
+    if "eval" not in spec.data.splits and not is_run_fn:
+        warnings.append("no split is called 'eval': nothing is evaluated while training")
+    return warnings

@@ -1,4 +1,4 @@
-"""A `RunPlan` as a person reads it."""
+"""Formats a `RunPlan` as text."""
 
 import yaml
 
@@ -8,20 +8,24 @@ BY_MACHINE = "decided by the machine"
 
 
 def as_text(plan: RunPlan) -> str:
-    """A few lines: what one step is, then each process, then warnings."""
+    """Formats a plan: one step, then each process, warnings, and the job it launches.
+
+    Args:
+      plan: The plan.
+    """
     rows = [
         ("pipeline", plan.pipeline),
         ("strategy", f"{plan.strategy}{f', chosen for {plan.chosen_for}' if plan.chosen_for else ''} ({plan.summary})"),
-        ("processes", f"{len(plan.processes)}, {_or(plan.devices_per_process, BY_MACHINE)} device(s) each"),
-        ("replicas", _or(plan.num_replicas, BY_MACHINE)),
-        ("batch", f"{_of_replica(plan)} per replica, global {_or(plan.global_batch_size, BY_MACHINE)}"),
+        ("processes", f"{len(plan.processes)}, {_value_or(plan.devices_per_process, BY_MACHINE)} device(s) each"),
+        ("replicas", _value_or(plan.num_replicas, BY_MACHINE)),
+        ("batch", f"{_replica_batch(plan)} per replica, global {_value_or(plan.global_batch_size, BY_MACHINE)}"),
         ("steps", _steps(plan)),
     ]
     if plan.data:
         rows += [("data", _data(plan.data)), ("shards", _shards(plan.data))]
     if plan.learning_rate_factor != 1 or plan.warmup_steps:
         warmup = f", reached in {plan.warmup_steps} steps" if plan.warmup_steps else ""
-        rows.append(("learn rate", f"build_model's times {_or(plan.learning_rate_factor, BY_MACHINE)}{warmup}"))
+        rows.append(("learn rate", f"build_model's times {_value_or(plan.learning_rate_factor, BY_MACHINE)}{warmup}"))
     if plan.hparams:
         rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
     lines = [f"{name:<11}{value}" for name, value in rows]
@@ -37,7 +41,7 @@ def as_text(plan: RunPlan) -> str:
     return "\n".join(lines)
 
 
-def _of_replica(plan: RunPlan) -> str:
+def _replica_batch(plan: RunPlan) -> str:
     times = plan.gradient_accumulation_steps
     return f"{times} times {plan.per_replica_batch_size}" if times > 1 else str(plan.per_replica_batch_size)
 
@@ -68,7 +72,7 @@ def _shards(data: DataPlan) -> str:
     return f"{data.num_shards}, {data.shards_per_process} per process{shared}{chosen}"
 
 
-def _or(value: float | None, otherwise: str) -> str:
+def _value_or(value: float | None, otherwise: str) -> str:
     if value is None:
         return otherwise
     return str(value) if isinstance(value, int) else f"{value:g}"

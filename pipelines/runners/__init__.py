@@ -1,1 +1,1 @@
-"""Runners: where a pipeline runs, one file each."""
+"""Runs pipelines on targets: one folder for each target, and what they share."""

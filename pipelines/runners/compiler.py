@@ -1,4 +1,7 @@
-"""What the compilers of all targets share: TFX's own KubeflowV2DagRunner, and what the Trainer is told of the target."""
+"""Holds what the compilers of all targets share.
+
+That is TFX's own KubeflowV2DagRunner, and the settings of the Trainer for the target.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,19 +21,20 @@ from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-SMALL_RETRIES = 1  # of a step that has other machines train
+SMALL_RETRIES = 1  # of a step that waits while other machines train
 
 
 def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
-    """The pipeline as TFX compiles it, a PipelineJob.
+    """Compiles a pipeline with TFX into a PipelineJob.
 
     Args:
       pipeline: The pipeline.
       image: Container image of all steps.
-      schema_2_1: Whether in the schema of open-source Kubeflow Pipelines, 2.1.0; that of Vertex AI is 2.0.0.
+      schema_2_1: True for the schema 2.1.0 of open-source Kubeflow Pipelines, False for
+        2.0.0 of Vertex AI.
     """
     config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=schema_2_1)
-    # The runner wants a name that goes with the schema, and writes nothing.
+    # The runner checks that the name fits the schema, but writes no file.
     runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="job.yaml" if schema_2_1 else "job.json")
     return dict(runner.run(pipeline, write_out=False))
 
@@ -39,24 +43,28 @@ def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bo
 def built_pipeline(
     spec: PipelineSpec, module: user_module.Module, pipeline_root: str, image: str, enable_cache: bool
 ) -> Iterator[tuple[pipeline_lib.Pipeline, dict[str, Any]]]:
-    """The TFX pipeline of a pipeline file, and the defaults of its parameters; within the block its module can be imported.
+    """Builds the TFX pipeline of a pipeline file, with its module importable.
 
     Args:
-      spec: What the pipeline is.
+      spec: The pipeline.
       module: The user's module.
       pipeline_root: Address that artifacts are written under.
       image: Container image of all steps.
-      enable_cache: Whether steps whose inputs have not changed take their outputs from an earlier run.
+      enable_cache: True if steps whose inputs have not changed take their outputs from
+        an earlier run.
+
+    Yields:
+      The TFX pipeline, and the defaults of its parameters by name.
     """
-    pushed = spec.push.directory if spec.push else None
-    places = tfx_pipeline.PipelinePaths(
+    push_directory = spec.push.directory if spec.push else None
+    paths = tfx_pipeline.PipelinePaths(
         pipeline_root=pipeline_root,
         metadata=None,
-        push_directory=pushed or f"{pipeline_root.rstrip('/')}/{spec.name}/serving",
+        push_directory=push_directory or f"{pipeline_root.rstrip('/')}/{spec.name}/serving",
         image=image,
     )
     with user_module.importable(module):
-        yield tfx_pipeline.build(spec, module, places, enable_cache), tfx_pipeline.get_parameter_values(spec)
+        yield tfx_pipeline.build(spec, module, paths, enable_cache), tfx_pipeline.get_parameter_values(spec)
 
 
 @contextlib.contextmanager
@@ -66,16 +74,17 @@ def configured_trainers(
     checkpoint_dir: str | None,
     defaults: Mapping[str, Any],
 ) -> Iterator[list[str]]:
-    """Tells Trainers, within the block, where training runs and where states are kept, as far as the pipeline does not.
+    """Temporarily sets `launcher` and `checkpoint_dir` of Trainers where unset.
 
     Args:
       pipeline: The pipeline.
-      settings: Where training runs.
-      checkpoint_dir: Where states are kept; None for the Trainer's own default.
+      settings: Settings of the launcher, which say where training runs.
+      checkpoint_dir: Folder of checkpoints; None for the Trainer's own default.
       defaults: Defaults of pipeline parameters.
 
     Yields:
-      Those that train in their own steps: that is for the defaults to decide, so that a step has the machine it needs.
+      The ids of the Trainers that train in their own steps. The defaults of parameters
+      decide this, so that each step gets the machine that it needs.
     """
     trainers = [component for component in pipeline.components if isinstance(component, Trainer)]
     before = {trainer.id: dict(trainer.spec.exec_properties) for trainer in trainers}
@@ -83,15 +92,15 @@ def configured_trainers(
     try:
         for trainer in trainers:
             properties = trainer.spec.exec_properties
-            given = {name: _value(value, defaults) for name, value in properties.items()}
-            own = settings_lib.from_json(given["launcher"]) if given.get("launcher") else settings
-            if not settings_lib.runs_remotely(own, job_builder.training_parameters(given)[0]):
+            values = {name: _value(value, defaults) for name, value in properties.items()}
+            launcher = settings_lib.from_json(values["launcher"]) if values.get("launcher") else settings
+            if not settings_lib.runs_remotely(launcher, job_builder.training_parameters(values)[0]):
                 in_step.append(trainer.id)
-            if not given.get("launcher"):
-                # A small step never trains, also in a run that asks for one process.
-                elsewhere = settings if trainer.id in in_step else settings_lib.force_remote(settings)
-                properties["launcher"] = settings_lib.to_json(elsewhere)
-            if checkpoint_dir and not given.get("checkpoint_dir"):
+            if not values.get("launcher"):
+                # A small step never trains, even in a run that asks for one process.
+                launcher = settings if trainer.id in in_step else settings_lib.force_remote(settings)
+                properties["launcher"] = settings_lib.to_json(launcher)
+            if checkpoint_dir and not values.get("checkpoint_dir"):
                 properties["checkpoint_dir"] = checkpoint_dir
         yield in_step
     finally:
@@ -101,7 +110,10 @@ def configured_trainers(
 
 
 def launcher_only_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:
-    """Those whose steps have other machines train: another try finds what goes on there, and loses nothing."""
+    """Returns the names of Trainers whose steps only launch training on other machines.
+
+    Retrying such a step is safe: it finds the running training, and nothing is lost.
+    """
     return [name for name, component in components.items() if isinstance(component, Trainer) and name not in in_step]
 
 
@@ -114,15 +126,15 @@ def _value(value: Any, defaults: Mapping[str, Any]) -> Any:
 def check_resources(
     resources: Mapping[str, MachineSpec], components: Mapping[str, base_node.BaseNode], *others: str
 ) -> None:
-    """Refuses machines of components that a pipeline has not.
+    """Checks that machines are set only for components that the pipeline has.
 
     Args:
-      resources: Component -> machine.
-      components: Those of the pipeline.
-      *others: What else may have a machine.
+      resources: Component or training role -> machine.
+      components: The pipeline's components.
+      *others: Training roles that may have a machine.
 
     Raises:
-      ConfigurationError: There is one.
+      ConfigurationError: A machine is set for another name.
     """
     for name in resources:
         if name not in (*components, DEFAULT, *others):
@@ -130,7 +142,7 @@ def check_resources(
 
 
 def runtime_defaults(components: Mapping[str, base_node.BaseNode]) -> dict[str, Any]:
-    """Name -> default of each RuntimeParameter."""
+    """Returns the default of each RuntimeParameter, by name."""
     return {
         value.name: value.default
         for component in components.values()

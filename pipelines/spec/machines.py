@@ -1,4 +1,4 @@
-"""The machines that a pipeline's steps and training processes get: what a pipeline file says of them."""
+"""Defines the section `resources` of pipeline files: machines of steps and training."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from tfx_distribute.pipelines.spec.base import SpecModel
 
-DEFAULT, TRAINER, PARAMETER_SERVER = "default", "Trainer", "ParameterServer"  # keys of `resources`, beside components
+# Keys of `resources`, besides the names of components.
+DEFAULT, TRAINER, PARAMETER_SERVER = "default", "Trainer", "ParameterServer"
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|Ki|[MGTP]i?|)$")
 _FACTORS = {
@@ -21,14 +22,17 @@ _FACTORS = {
 
 
 def number(quantity: str) -> Decimal:
-    """What a quantity of Kubernetes is: `500m` is 0.5, `2Gi` is 2147483648.
+    """Converts a Kubernetes quantity to a number: `500m` is 0.5, `2Gi` is 2147483648.
 
     Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+
+    Raises:
+      ValueError: It is not a quantity.
     """
-    found = _QUANTITY.match(quantity)
-    if not found:
-        raise ValueError(f"{quantity!r} is no quantity of Kubernetes; write such as 4, 500m or 16Gi")
-    return Decimal(found[1]) * _FACTORS[found[2]]
+    match = _QUANTITY.match(quantity)
+    if not match:
+        raise ValueError(f"{quantity!r} is not a Kubernetes quantity; use e.g. 4, 500m or 16Gi")
+    return Decimal(match[1]) * _FACTORS[match[2]]
 
 
 def _quantity(value: str) -> str:
@@ -38,54 +42,64 @@ def _quantity(value: str) -> str:
 
 Quantity = Annotated[
     str,
-    # YAML has 4 where Kubernetes has "4".
+    # YAML reads 4 as a number, where Kubernetes has the text "4".
     BeforeValidator(lambda value: str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value),
     AfterValidator(_quantity),
 ]
 
 
 class Toleration(SpecModel):
-    """A taint of nodes that is no hindrance; the fields are Kubernetes's own."""
+    """A taint of Kubernetes nodes to tolerate; the fields are Kubernetes's own."""
 
     key: str = ""
-    """Key of the taint; empty for all."""
+    """Key of the taint; empty for all keys."""
     operator: str = Field("Equal", json_schema_extra={"enum": ["Equal", "Exists"]})
-    """`Exists` for any value."""
+    """`Equal`, or `Exists` for any value."""
     value: str = ""
     """Value of the taint."""
     effect: str = Field("", json_schema_extra={"enum": ["", "NoSchedule", "PreferNoSchedule", "NoExecute"]})
-    """Effect of the taint; empty for all."""
+    """Effect of the taint; empty for all effects."""
 
 
 class MachineSpec(SpecModel):
-    """A machine, or as much of one as a step or a training process gets."""
+    """A machine, or the share of one that a step or a training process gets."""
 
     machine_type: str = ""
-    """Machine type of Vertex AI, such as `g2-standard-24`, where training is a CustomJob; other places go by the rest.
-    Default: the smallest with that accelerator, CPU and memory."""
+    """Machine type of Vertex AI, such as `g2-standard-24`, if training is a CustomJob;
+    ignored elsewhere. Default: the smallest with the accelerator, CPU and memory."""
     cpu: Quantity | None = None
     """CPU cores, such as `4` or `500m`."""
     memory: Quantity | None = None
     """Memory, such as `16Gi`."""
     accelerator: str | None = None
-    """Kind of accelerator, such as `nvidia-l4` or `tpu-v5-lite-podslice`; docs/accelerators.md lists them."""
+    """Kind of accelerator, such as `nvidia-l4` or `tpu-v5-lite-podslice`;
+    docs/accelerators.md lists them."""
     accelerator_count: int = Field(0, ge=0)
-    """Accelerators; 0 for one GPU, or for all chips of a TPU machine."""
+    """Number of accelerators; 0 for one GPU, or for all chips of a TPU machine."""
     topology: str = ""
     """Topology of a TPU slice, such as `2x4`."""
     spot: bool = False
-    """Whether a machine will do that can be taken away at any time, and costs less."""
+    """True for a spot machine, which costs less and can be taken away at any time."""
     shared_memory: Quantity | None = None
-    """Size of `/dev/shm`, which NCCL uses; with accelerators by default as much of `memory` as is taken."""
+    """Size of `/dev/shm`, which NCCL uses. Default with accelerators: limited only by
+    `memory`."""
     node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels of Kubernetes's nodes, beside those that follow from the rest."""
+    """Labels of Kubernetes nodes to run on, besides those that follow from the other
+    fields."""
     tolerations: list[Toleration] = Field(default_factory=list)
-    """Taints of Kubernetes's nodes that do not matter, beside those that follow from the rest."""
+    """Taints of Kubernetes nodes to tolerate, besides those that follow from the other
+    fields."""
 
 
-SMALL = MachineSpec(cpu="1", memory="4Gi")  # what a step takes that has other machines train, and waits
+# The machine of a step that waits while other machines train.
+SMALL = MachineSpec(cpu="1", memory="4Gi")
 
 
 def machine_of(resources: Mapping[str, MachineSpec], name: str) -> MachineSpec:
-    """The machine of a component, or of a kind of training process; as `default` has it, where nothing is said of it."""
+    """Returns the machine of a component or training role; by default, `default`.
+
+    Args:
+      resources: Component or training role -> machine.
+      name: Name of the component or training role.
+    """
     return resources.get(name) or resources.get(DEFAULT) or MachineSpec()

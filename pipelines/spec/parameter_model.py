@@ -28,8 +28,8 @@ class ParameterModel(SpecModel):
 
     @property
     def distribution(self) -> Distribution:
-        """Returns the strategy, processes and devices."""
-        return self._select(Distribution)
+        """Returns the strategy, processes and devices, with `auto` resolved."""
+        return strategy_table.resolve(self._select(Distribution))
 
     @property
     def schedule(self) -> TrainingOptions:

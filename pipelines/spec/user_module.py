@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfx_distribute.pipelines.runners.local.settings import LocalSettings
 from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -99,7 +100,8 @@ def find(spec: PipelineSpec) -> Module:
 def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     """Returns the local files and folders of a pipeline's data and results."""
     source = None if spec.data.example_gen else spec.data.source[1]
-    paths = (source, spec.data.schema_file, spec.push and spec.push.directory, spec.targets.local.root)
+    local = spec.targets.find(LocalSettings)
+    paths = (source, spec.data.schema_file, spec.push and spec.push.directory, local and local.root)
     # Not Path.expanduser(), which fails without such a home folder: the code that uses
     # the path reports that.
     return tuple(Path(os.path.expanduser(path)) for path in paths if path and "://" not in path)

@@ -1,4 +1,4 @@
-"""The stand-ins for Kubernetes and the Training Operator behave as those do, seen through the `kubernetes` client."""
+"""Tests the fakes of Kubernetes and the Training Operator through `kubernetes`."""
 
 import json
 import queue

@@ -1,4 +1,4 @@
-"""The stand-in for Vertex AI behaves as the service is documented to, seen through its SDK."""
+"""Tests through the SDK that the fake of Vertex AI behaves as documented."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -279,7 +279,8 @@ def test_some_failures_are_final(api, code):
 
 
 def test_all_are_started_again_with_one(api):
-    # Both are in the folder of their job. The worker fails once, when the primary replica has started.
+    # Both run in the folder of their job. The worker fails once, after the primary
+    # replica has started.
     chief = (
         "import os, time; there = os.path.exists('up'); print(there, flush=True); open('up', 'w'); there or time.sleep(60)"
     )

@@ -1,4 +1,4 @@
-"""Errors that mean a full disk or too many open files are said as that, whoever raises them."""
+"""Tests that errors of a full disk, or of too many open files, are reported as such."""
 
 import contextlib
 import resource

@@ -1,4 +1,4 @@
-"""The program as a container runs it: a process of its own, told by a job document and by TF_CONFIG."""
+"""Tests a training process as a container runs it, with a job and a TF_CONFIG."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_two_processes_that_no_launcher_of_ours_started(cluster):
 
 
 def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, tmp_path):
-    """A launcher elsewhere tries it again, or not; whether the chief is gone is another test's."""
+    """Its exit code tells a remote launcher whether to try again."""
     job = write_job(cluster, distribution=Distribution("parameter_server"))
     code = (
         "import sys; from tfx_distribute.trainer_module import process; "

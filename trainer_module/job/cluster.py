@@ -64,7 +64,7 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
     Returns:
       Role -> number of processes, for roles with at least one.
     """
-    row = strategy_table.strategy_named(distribution.strategy)
+    row = distribution.info
     workers = 0
     if row.multi_worker:
         workers = distribution.num_workers - (0 if row.parameter_servers else 1)
@@ -79,7 +79,7 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
 
 def is_server(distribution: Distribution, task: ClusterTask) -> bool:
     """Returns True if a task only serves a coordinator, as long as that one runs."""
-    row = strategy_table.strategy_named(distribution.strategy)
+    row = distribution.info
     return row.parameter_servers and task.role in (WORKER, PARAMETER_SERVER)
 
 
@@ -88,7 +88,7 @@ def uses_accelerators(distribution: Distribution, task: ClusterTask) -> bool:
 
     A coordinator and its parameter servers do not.
     """
-    row = strategy_table.strategy_named(distribution.strategy)
+    row = distribution.info
     return not (row.parameter_servers and task.role in (CHIEF, PARAMETER_SERVER))
 
 

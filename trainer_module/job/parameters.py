@@ -16,16 +16,10 @@ After a change here, run `make generated`.
 from dataclasses import dataclass
 
 from tfx_distribute.trainer_module.job.declaration import parameter
+from tfx_distribute.trainer_module.job.strategy_info import NAMES, StrategyInfo, strategy_named
 
 # Per role. Far beyond any cluster of tf.distribute: documents grow with its square.
 _MAX_PROCESSES = 1_000
-
-
-def _strategy_names() -> tuple[str, ...]:
-    # The table of strategies imports this module, so it cannot be imported above.
-    from tfx_distribute.trainer_module.job import strategy_table
-
-    return strategy_table.NAMES
 
 
 @dataclass(frozen=True)
@@ -36,7 +30,7 @@ class Distribution:
         "default",
         "The `tf.distribute` strategy to train under. `auto` chooses one that suits the workers and devices; "
         "`tfx-distribute plan` shows which one, and why.",
-        choices=_strategy_names,
+        choices=NAMES,
     )
     num_workers: int = parameter(
         1,
@@ -102,6 +96,15 @@ class Distribution:
         "local",
         "TPU of the strategy `tpu`: a name, a `grpc://` address, or `local` for the TPU of a TPU VM.",
     )
+
+    @property
+    def info(self) -> StrategyInfo:
+        """Properties of the strategy.
+
+        Raises:
+          ConfigurationError: There is no such strategy, or it is still `auto`.
+        """
+        return strategy_named(self.strategy)
 
 
 @dataclass(frozen=True)

@@ -1,195 +1,89 @@
-"""What each strategy is, and what goes with what. Plain data: importing this imports no TensorFlow.
-
-A new strategy is built in `trainer_module.strategy` and gets a row here; nothing else lists strategies.
-"""
+"""Chooses a strategy, and checks which options go together. Imports no TensorFlow."""
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.declaration import check_values
+from tfx_distribute.trainer_module.job.strategy_info import AUTO, REDUCTION_SERVER, STRATEGIES, StrategyInfo
+from tfx_distribute.trainer_module.job.strategy_info import NAMES as NAMES
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
 
-@dataclass(frozen=True)
-class StrategyInfo:
-    """One row of the table of strategies.
-
-    Both ways of training, a compiled Keras model and a task with steps of its own, go with every row: they share a loop. So
-    does any number of shards: where they do not divide among the processes, these share them by records.
-
-    Attributes:
-      name: Value of the pipeline parameter `strategy`.
-      summary: One line for help texts and documents.
-      multi_worker: Whether it spans several training processes.
-      parameter_servers: Whether it needs parameter servers and a coordinator, and trains asynchronously.
-      all_devices: Whether it uses all devices of a process, or one.
-      named_devices: Whether its devices can be chosen by name.
-      all_reduce: Values of the pipeline parameter `all_reduce` that it understands, beside `auto`.
-      accelerators: Values of `accelerator_type` that it understands.
-      not_keras_3: Why it cannot train a Keras 3 model; empty where it can.
-      not_jit_compile: Why XLA cannot compile its steps; empty where it can.
-      not_accumulated: Why it cannot sum the gradients of several batches; empty where it can.
-      not_float16: Why it cannot train in `mixed_float16`; empty where it can.
-      fixed_batches: Why all its batches have the same size; empty where they need not.
-      run_fn: Whether a module that trains by itself can take it.
-    """
-
-    name: str
-    summary: str
-    multi_worker: bool = False
-    parameter_servers: bool = False
-    all_devices: bool = True
-    named_devices: bool = False
-    all_reduce: tuple[str, ...] = ()
-    accelerators: tuple[str, ...] = ("auto", "cpu", "gpu")
-    not_keras_3: str = ""
-    not_jit_compile: str = ""
-    not_accumulated: str = ""
-    not_float16: str = ""
-    fixed_batches: str = ""
-    run_fn: bool = True
-
-
-# NCCL with machines of Vertex AI's that do nothing but sum.
-REDUCTION_SERVER = "reduction_server"
-
-STRATEGIES: dict[str, StrategyInfo] = {
-    row.name: row
-    for row in (
-        StrategyInfo("default", "no distribution: one process, one device", all_devices=False),
-        StrategyInfo(
-            "one_device",
-            "tf.distribute.OneDeviceStrategy: one process, one device",
-            all_devices=False,
-            named_devices=True,
-        ),
-        StrategyInfo(
-            "mirrored",
-            "tf.distribute.MirroredStrategy: one process, a replica on each of its devices",
-            named_devices=True,
-            all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
-        ),
-        StrategyInfo(
-            "multi_worker_mirrored",
-            "tf.distribute.MultiWorkerMirroredStrategy: several processes in step, a replica on each of their devices",
-            multi_worker=True,
-            all_reduce=("ring", "nccl", REDUCTION_SERVER),
-        ),
-        StrategyInfo(
-            "parameter_server",
-            "tf.distribute.ParameterServerStrategy: asynchronous workers, variables on parameter servers, a coordinator",
-            multi_worker=True,
-            parameter_servers=True,
-            all_devices=False,
-            not_keras_3="its optimizers lose steps on parameter servers",
-            not_jit_compile="XLA cannot read variables of another process",
-            not_accumulated="a worker applies the gradients of each batch by itself",
-            not_float16="Keras scales no losses there",
-        ),
-        StrategyInfo(
-            "central_storage",
-            "tf.distribute.experimental.CentralStorageStrategy: one process, variables on its CPU, a replica on each device",
-            named_devices=True,
-            not_keras_3="its metrics are wrong there, without a word",
-            not_jit_compile="XLA cannot read variables of another device",
-            not_float16="Keras scales no losses there",
-        ),
-        StrategyInfo(
-            "tpu",
-            "tf.distribute.TPUStrategy: one process, all cores of a TPU",
-            accelerators=("auto",),
-            not_keras_3="it was not tried there",
-            not_float16="a TPU computes in bfloat16",
-            fixed_batches="a TPU's program is compiled for one",
-        ),
-        StrategyInfo(
-            "model_parallel",
-            "DTensor: one process, the model split over a mesh of devices",
-            not_keras_3="Keras 3 knows no DTensor",
-            not_jit_compile="DTensor places each operation by itself",
-            not_accumulated="DTensor's loops do not carry gradients",
-            not_float16="Keras scales no losses there",
-            fixed_batches="a batch is divided evenly along the mesh",
-            run_fn=False,
-        ),
-    )
-}
-
-AUTO = "auto"  # chosen from the workers and devices that are asked for; see `resolve`
-NAMES = (*STRATEGIES, AUTO)
-
-
-def strategy_named(name: str) -> StrategyInfo:
-    """Returns the row of the strategy called `name`.
-
-    Raises:
-      ConfigurationError: There is no such strategy.
-    """
-    row = STRATEGIES.get(name)
-    if row is None:
-        raise ConfigurationError(f"strategy: there is no strategy {name!r}; choose one of {', '.join(NAMES)}")
-    return row
-
-
-def resolve(distribution: Distribution) -> tuple[Distribution, str]:
-    """Chooses the strategy where that is left open.
+def choose(distribution: Distribution) -> tuple[str, str]:
+    """Chooses the strategy for `auto` from the workers and devices.
 
     Returns:
-      The distribution with the name of a strategy in place of `auto`, and why it is that one; the reason is empty where
-      nothing was chosen.
+      The name of the strategy, and the reason for it.
     """
-    if distribution.strategy != AUTO:
-        return distribution, ""
     workers, devices = distribution.num_workers, distribution.accelerator_count or len(device_names(distribution))
     if distribution.num_parameter_servers:
-        chosen, reason = "parameter_server", f"{distribution.num_parameter_servers} parameter servers"
-    elif distribution.mesh or distribution.layout_rules:
-        chosen, reason = "model_parallel", "a mesh or layout rules"
-    elif workers > 1:
-        chosen, reason = "multi_worker_mirrored", f"{workers} workers"
-    elif devices > 1:
-        chosen, reason = "mirrored", f"{devices} devices in one process"
-    elif devices == 0 and distribution.accelerator_type != "cpu":
-        chosen, reason = "mirrored", "all devices of one process, however many"
-    else:
-        chosen, reason = "one_device", "one device"
-    return replace(distribution, strategy=chosen), reason
+        return "parameter_server", f"{distribution.num_parameter_servers} parameter servers"
+    if distribution.mesh or distribution.layout_rules:
+        return "model_parallel", "a mesh or layout rules"
+    if workers > 1:
+        return "multi_worker_mirrored", f"{workers} workers"
+    if devices > 1:
+        return "mirrored", f"{devices} devices in one process"
+    if devices == 0 and distribution.accelerator_type != "cpu":
+        return "mirrored", "all devices of one process, however many"
+    return "one_device", "one device"
+
+
+def resolve(distribution: Distribution) -> Distribution:
+    """Returns a distribution with the name of a strategy in place of `auto`.
+
+    This happens once where parameters enter: in a pipeline file's parameters, and in
+    the Trainer's executor. All other functions expect the name of a strategy.
+    """
+    if distribution.strategy != AUTO:
+        return distribution
+    return replace(distribution, strategy=choose(distribution)[0])
 
 
 def readers(distribution: Distribution) -> int:
-    """Training processes that read examples in step, each for its own replicas."""
-    row = strategy_named(distribution.strategy)
+    """Returns the number of training processes that read examples in step.
+
+    Each reads for its own replicas. Workers of parameter servers do not count: they
+    train asynchronously.
+    """
+    row = distribution.info
     return distribution.num_workers if row.multi_worker and not row.parameter_servers else 1
 
 
 def reading_processes(distribution: Distribution) -> int:
-    """Training processes that read examples, in step or not."""
-    row = strategy_named(distribution.strategy)
+    """Returns the number of training processes that read examples, in step or not."""
+    row = distribution.info
     return distribution.num_workers if row.multi_worker else 1
 
 
 def num_parameter_servers(distribution: Distribution) -> int:
-    """Parameter servers: those that are asked for, or one where the strategy needs one."""
-    row = strategy_named(distribution.strategy)
+    """Returns the number of parameter servers; at least 1 if the strategy needs any."""
+    row = distribution.info
     return max(1, distribution.num_parameter_servers) if row.parameter_servers else 0
 
 
 def device_names(distribution: Distribution) -> tuple[str, ...]:
-    """The devices that are asked for by name."""
+    """Returns the names of the devices that the parameter `devices` lists."""
     return tuple(name.strip().upper() for name in distribution.devices.split(",") if name.strip())
 
 
 def check(distribution: Distribution, schedule: TrainingOptions, reading: InputOptions, recovery: FaultTolerance) -> None:
-    """Refuses combinations that cannot train, each with the reason and what to write instead.
+    """Checks that the parameters of a training go together.
+
+    Args:
+      distribution: How the work is spread, with the name of a strategy.
+      schedule: How long and how training runs.
+      reading: How examples are read.
+      recovery: How lost processes are handled.
 
     Raises:
-      ConfigurationError: With a message that begins with the parameter's name.
+      ConfigurationError: They cannot train. The message begins with a parameter's name,
+        and says why and what to write instead.
     """
-    distribution, _ = resolve(distribution)
-    row = strategy_named(distribution.strategy)
+    row = distribution.info
     if schedule.keras_version not in (2, 3):
         raise ConfigurationError(f"keras_version: there is no Keras {schedule.keras_version} here; choose 2 or 3")
     for group in (distribution, schedule, reading, recovery):
@@ -201,12 +95,12 @@ def check(distribution: Distribution, schedule: TrainingOptions, reading: InputO
 
 
 def check_run_fn(distribution: Distribution) -> None:
-    """Refuses what a module that trains by itself cannot take.
+    """Checks that a module with its own `run_fn` can train with a distribution.
 
     Raises:
-      ConfigurationError: With a message that begins with the parameter's name.
+      ConfigurationError: It cannot; the message begins with the parameter's name.
     """
-    row = strategy_named(resolve(distribution)[0].strategy)
+    row = distribution.info
     if not row.run_fn:
         raise ConfigurationError(f"strategy: a run_fn cannot train under {row.name!r} ({row.summary}); write build_model")
     if distribution.num_evaluators:
@@ -214,14 +108,14 @@ def check_run_fn(distribution: Distribution) -> None:
 
 
 def check_all_reduce(distribution: Distribution, where: str) -> None:
-    """Refuses what only Vertex AI has.
+    """Checks that reduction servers, which only Vertex AI has, are not asked for.
 
     Args:
       distribution: How the work is spread.
-      where: Where that is, for the message.
+      where: Name of the platform, for the message.
 
     Raises:
-      ConfigurationError: With a message that begins with the parameter's name.
+      ConfigurationError: They are; the message begins with the parameter's name.
     """
     if distribution.all_reduce == REDUCTION_SERVER:
         raise ConfigurationError(f"all_reduce: reduction_server is Vertex AI's, and {where} has none; write all_reduce=nccl")
@@ -259,7 +153,7 @@ def _check_devices(distribution: Distribution, row: StrategyInfo) -> None:
     strategy, count = row.name, distribution.accelerator_count
     if distribution.all_reduce not in ("auto", *row.all_reduce):
         raise ConfigurationError(
-            f"all_reduce: strategy {strategy!r} does not know {distribution.all_reduce!r}; choose one of "
+            f"all_reduce: strategy {strategy!r} does not support {distribution.all_reduce!r}; choose one of "
             f"{', '.join(('auto', *row.all_reduce))}"
         )
     if distribution.accelerator_type not in row.accelerators:
@@ -378,32 +272,33 @@ def _check_schedule(distribution: Distribution, row: StrategyInfo, schedule: Tra
 
 
 def profile_window(schedule: TrainingOptions) -> tuple[int, int] | None:
-    """First and last training step to profile, from 1; None for none.
+    """Returns the first and last training step to profile, from 1; None for none.
 
     Raises:
       ConfigurationError: `profile_steps` is not written as two steps.
     """
     if not schedule.profile_steps:
         return None
-    found = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", schedule.profile_steps)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", schedule.profile_steps)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise ConfigurationError(
-            f"profile_steps: {schedule.profile_steps!r} is no window of training steps; write first and last, such "
-            "as 100,120"
+            f"profile_steps: {schedule.profile_steps!r} is not a window of training steps; write first and last, e.g. "
+            "100,120"
         )
-    first, last = int(found[1]), int(found[2])
+    first, last = int(match[1]), int(match[2])
     if schedule.train_steps and last > schedule.train_steps:
         raise ConfigurationError(
-            f"profile_steps: {schedule.profile_steps!r} lies behind the last of {schedule.train_steps} training steps"
+            f"profile_steps: {schedule.profile_steps!r} is after the last of {schedule.train_steps} training steps"
         )
     return first, last
 
 
 def learning_rate_factor(scaling: str, num_batches: int) -> float:
-    """Returns what a learning rate is multiplied by.
+    """Returns the factor that a learning rate is multiplied by.
 
     Args:
-      scaling: Value of the pipeline parameter `learning_rate_scaling`.
-      num_batches: Batches of one training step: replicas that train in step, times `gradient_accumulation_steps`.
+      scaling: Value of the parameter `learning_rate_scaling`.
+      num_batches: Batches of one training step: replicas that train in step, times
+        `gradient_accumulation_steps`.
     """
     return {"none": 1.0, "linear": float(num_batches), "sqrt": math.sqrt(num_batches)}[scaling]

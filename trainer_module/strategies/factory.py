@@ -1,6 +1,6 @@
 """Makes this process's `tf.distribute.Strategy` from the name of a strategy.
 
-Each strategy has a function in `_FACTORIES` and a row in `strategy_table.STRATEGIES`.
+Each strategy has a function in `_FACTORIES` and a row in `strategy_info.STRATEGIES`.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import layout_rules, strategy_table
+from tfx_distribute.trainer_module.job import layout_rules, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
 from tfx_distribute.trainer_module.strategies import tpu
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
@@ -62,9 +62,8 @@ def create(
       ConfigurationError: The machine does not have the requested devices.
     """
     global _current, _asked_for
-    strategy_table.strategy_named(distribution.strategy)
     with _heartbeat_timeout(heartbeat_timeout_secs):
-        _current = _FACTORIES[distribution.strategy](distribution)
+        _current = _FACTORIES[distribution.info.name](distribution)
     _asked_for = False
     return _current
 
@@ -90,7 +89,7 @@ def _devices(distribution: Distribution) -> list[str]:
 
     Splits the CPU into logical devices if several are requested.
     """
-    all_devices = strategy_table.strategy_named(distribution.strategy).all_devices
+    all_devices = distribution.info.all_devices
     named = strategy_table.device_names(distribution)
     kind, count = distribution.accelerator_type, distribution.accelerator_count
     if distribution.mesh:
@@ -169,7 +168,7 @@ def _multi_worker_mirrored(distribution: Distribution) -> tf.distribute.Strategy
             f"accelerator_count is {len(devices)}; write accelerator_count=1 and more workers"
         )
     # Reduction Server is a plugin of NCCL.
-    all_reduce = "nccl" if distribution.all_reduce == strategy_table.REDUCTION_SERVER else distribution.all_reduce
+    all_reduce = "nccl" if distribution.all_reduce == strategy_info.REDUCTION_SERVER else distribution.all_reduce
     communication = tf.distribute.experimental.CommunicationImplementation(all_reduce.upper())
     options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)

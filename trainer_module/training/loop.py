@@ -59,7 +59,7 @@ def train(
         the data has fewer examples than the batch or the workers need.
     """
     options, run_dir = job.schedule, job.outputs.model_run_dir
-    strategy_info = strategy_table.strategy_named(job.distribution.strategy)
+    strategy_info = job.distribution.info
     plan = make_plan(options, data.train.num_examples, strategy.num_replicas_in_sync, bool(strategy_info.fixed_batches))
     readers = strategy_table.readers(job.distribution)
     _check_enough_examples(job, data)
@@ -173,7 +173,7 @@ def _make_input_pipeline(
     job: TrainingJob, data: TrainingData, features: Features, plan: Plan, model_adapter: ModelAdapter
 ) -> InputPipeline:
     readers = strategy_table.readers(job.distribution)
-    uses_parameter_servers = strategy_table.strategy_named(job.distribution.strategy).parameter_servers
+    uses_parameter_servers = job.distribution.info.parameter_servers
     return InputPipeline(
         data,
         features.select(model_adapter.required_features(set(features.inputs()))),
@@ -217,7 +217,7 @@ def _describe_division(distribution: Distribution) -> str:
 
     A checkpoint of undivided variables fits any strategy that does not divide them.
     """
-    strategy_info = strategy_table.strategy_named(distribution.strategy)
+    strategy_info = distribution.info
     if strategy_info.name == "model_parallel":
         return f"divided on the mesh {distribution.mesh or 'of all devices'}"
     if strategy_info.parameter_servers and distribution.partition_min_bytes:

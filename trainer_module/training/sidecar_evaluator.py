@@ -14,7 +14,6 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
 from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
@@ -136,7 +135,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     chief_monitor = ChiefMonitor(task)
     folder = _exchange_folder(job.outputs.model_run_dir)
     options = job.schedule
-    strategy_info = strategy_table.strategy_named(job.distribution.strategy)
+    strategy_info = job.distribution.info
     reporter.enter("waiting for the chief", limited=False)  # `ChiefMonitor` has a time limit itself
     num_replicas = wait_for_replicas(folder, chief_monitor, task)
     plan = make_plan(options, data.train.num_examples, num_replicas, bool(strategy_info.fixed_batches))

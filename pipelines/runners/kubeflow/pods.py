@@ -14,8 +14,8 @@ from typing import Any
 
 from tfx_distribute.components.launchers.tfjob.manifest import CONTAINER
 from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number
-from tfx_distribute.pipelines.spec.targets import KubeflowTarget
 
 Document = dict[str, Any]
 
@@ -111,7 +111,7 @@ def complete_resource_spec(tfx_spec: Document) -> Document:
     return {**tfx_spec, **make_resource_spec(Machine(limits))}
 
 
-def make_executor_config(machine: Machine, target: KubeflowTarget, labels: Mapping[str, str]) -> Document:
+def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
     """Returns a step's entry in the platform spec.
 
     Args:
@@ -153,7 +153,7 @@ def make_executor_config(machine: Machine, target: KubeflowTarget, labels: Mappi
     return config
 
 
-def make_pod_template(machine: Machine, target: KubeflowTarget) -> Document:
+def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     """Returns the pod template of a training process, without its command.
 
     The container has the name that the Training Operator requires.

@@ -1,4 +1,4 @@
-"""Where a run on this machine keeps its things."""
+"""Decides where a run on this machine keeps its files."""
 
 import re
 import tempfile
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from tfx_distribute.pipelines.runners.local.settings import LocalSettings
 from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-_OTHER = "write another --root, or another push.directory"
-_PATTERN = re.compile(r"[*?\[\\\x00-\x1f\x7f]")
+_ADVICE = "write another --root, or another push.directory"
+_PATTERN_CHARACTERS = re.compile(r"[*?\[\\\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class RunPaths:
 
     @property
     def artifacts(self) -> Path:
-        """Folder of all nodes' outputs."""
+        """Folder of the outputs of all nodes."""
         return self.root / "artifacts"
 
     @property
@@ -40,18 +41,20 @@ class RunPaths:
 
     @property
     def log(self) -> Path:
-        """File of everything that TFX, Beam and TensorFlow say in this run."""
+        """File with everything that TFX, Beam and TensorFlow log in this run."""
         return self.logs / "run.log"
 
     def create(self) -> None:
-        """Creates the folders that do not exist yet, and checks that a run can write where it has to.
+        """Creates missing folders, and checks that a run can write to all of them.
 
-        Artifacts, metadata and logs are created for their owner alone: they hold the data, and only this user's runs read
-        them. The folder that models are pushed to has the mode that the umask gives, since a model server of another user
-        may read it; so has `root`, which it is in by default. Whatever exists keeps its mode.
+        Artifacts, metadata and logs are created for their owner alone: they contain the
+        data, and only this user's runs read them. The folder that models are pushed to
+        gets its mode from the umask, since a model server of another user may read it.
+        So does `root`, which contains it by default. Existing files and folders keep
+        their mode.
 
         Raises:
-          ConfigurationError: A folder cannot be made or written to.
+          ConfigurationError: A folder cannot be created or written to.
         """
         folder = self.root
         try:
@@ -62,49 +65,57 @@ class RunPaths:
             folder = self.metadata
             self.metadata.touch(mode=0o600)
         except OSError as error:
-            raise ConfigurationError(f"cannot create {folder}: {error.strerror}; {_OTHER}") from error
+            raise ConfigurationError(f"cannot create {folder}: {error.strerror}; {_ADVICE}") from error
         for folder in (self.logs, self.artifacts, self.serving):
             existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
             try:
                 with tempfile.TemporaryFile(dir=existing):
                     pass
             except OSError as error:
-                raise ConfigurationError(f"cannot write to {existing}: {error.strerror}; {_OTHER}") from error
+                raise ConfigurationError(f"cannot write to {existing}: {error.strerror}; {_ADVICE}") from error
 
 
 def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> RunPaths:
-    """Decides where a run keeps its things.
+    """Decides where a run keeps its files.
 
     Args:
-      spec: What the pipeline is.
-      root: Folder of all runs of the pipeline; default the spec's, or else `runs/<name>` in the working folder.
-      now: When the run begins; names its logs.
+      spec: The pipeline.
+      root: Folder of all runs of the pipeline; default that of `targets.local`, or else
+        `runs/<name>` in the working folder.
+      now: Start time of the run, which names its logs; default the current time.
 
     Raises:
-      ConfigurationError: A folder cannot be resolved, or TFX and Beam would take its name for a pattern of names.
+      ConfigurationError: A folder cannot be resolved, or TFX and Beam would read its
+        name as a pattern of file names.
     """
+    settings = local_settings(spec)
     if root is not None:
         folder = _resolve("--root", root)
-    elif spec.targets.local.root is not None:
-        folder = _resolve("targets.local.root", spec.targets.local.root)
+    elif settings.root is not None:
+        folder = _resolve("targets.local.root", settings.root)
     else:
         folder = _resolve("the working folder", f"runs/{spec.name}")
-    found = _PATTERN.search(str(folder))
-    if found:
+    match = _PATTERN_CHARACTERS.search(str(folder))
+    if match:
         raise ConfigurationError(
-            f"{str(folder)!r} has the character {found[0]!r}, which TFX and Beam read as part of a pattern of file names; "
+            f"{str(folder)!r} has the character {match[0]!r}, which TFX and Beam read as part of a pattern of file names; "
             "write a --root, or targets.local.root, without it"
         )
-    pushed = spec.push.directory if spec.push else None
+    push_directory = spec.push.directory if spec.push else None
     return RunPaths(
         root=folder,
         logs=folder / "logs" / (now or datetime.now()).strftime("%Y%m%d-%H%M%S-%f"),
-        serving=folder / "serving" if pushed is None else _resolve("push.directory", pushed),
+        serving=folder / "serving" if push_directory is None else _resolve("push.directory", push_directory),
     )
 
 
-def _resolve(what: str, path: str) -> Path:
+def local_settings(spec: PipelineSpec) -> LocalSettings:
+    """Returns the settings of runs on this machine; the defaults if `spec` has none."""
+    return spec.targets.find(LocalSettings) or LocalSettings()
+
+
+def _resolve(setting: str, path: str) -> Path:
     try:
         return files.resolve(path)
     except files.FileError as error:
-        raise ConfigurationError(f"{what}: {error}") from error
+        raise ConfigurationError(f"{setting}: {error}") from error

@@ -1,4 +1,7 @@
-"""Runs a pipeline on this machine: TFX's LocalDagRunner, which tells what it does as it does it."""
+"""Runs a pipeline on this machine.
+
+It uses TFX's LocalDagRunner, and reports when each node starts and ends.
+"""
 
 import contextlib
 import os
@@ -27,7 +30,7 @@ from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.runners.local import results, temporary
-from tfx_distribute.pipelines.runners.local.paths import RunPaths
+from tfx_distribute.pipelines.runners.local.paths import RunPaths, local_settings
 from tfx_distribute.pipelines.spec import beam, user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.training_job import UserModule
@@ -37,7 +40,7 @@ from tfx_distribute.trainer_module.user_code import user_exit
 
 @dataclass(frozen=True)
 class NodeStarted:
-    """A node of the pipeline begins.
+    """A node of the pipeline starts.
 
     Attributes:
       node: The node's id.
@@ -48,12 +51,12 @@ class NodeStarted:
 
 @dataclass(frozen=True)
 class NodeEnded:
-    """A node of the pipeline is done.
+    """A node of the pipeline has ended.
 
     Attributes:
       node: The node's id.
-      seconds: How long it took.
-      cached: Whether its outputs are those of an earlier run.
+      seconds: Duration in seconds.
+      cached: True if its outputs are those of an earlier run.
     """
 
     node: str
@@ -62,7 +65,7 @@ class NodeEnded:
 
 
 class NodeError(Exception):
-    """A node of the pipeline failed; `__cause__` is what it raised.
+    """A node of the pipeline failed; `__cause__` is the exception that it raised.
 
     Attributes:
       node: The node's id.
@@ -77,10 +80,11 @@ NodeListener = Callable[[NodeStarted | NodeEnded], None]
 
 
 class LocalRunner(local_dag_runner.LocalDagRunner):
-    """LocalDagRunner with a listener, and an error that tells which node failed.
+    """A LocalDagRunner with a listener, whose errors name the node that failed.
 
     Args:
-      parameters: Values of the pipeline's runtime parameters; others take their defaults.
+      parameters: Values of the pipeline's runtime parameters; others take their
+        defaults.
       listener: Called before and after each node.
     """
 
@@ -93,7 +97,7 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         self.executions: dict[str, int] = {}  # node -> id of its execution in ML Metadata
 
     def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
-        """Runs the nodes one after the other, in the order of the pipeline.
+        """Runs the nodes one after another, in the order of the pipeline.
 
         Args:
           pipeline: The compiled pipeline.
@@ -116,24 +120,29 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         for node in (node.pipeline_node for node in pipeline.nodes):
             name = node.node_info.id
             self._listener(NodeStarted(name))
-            began = time.monotonic()
+            start = time.monotonic()
             try:
                 with _without_watchers():
                     execution, cached = _launch(node, pipeline, deployment, connection)
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # sys.exit(0) in user code too: the node has not done its work
+            # sys.exit(0) in user code is a failure too: the node has not done its work.
+            except BaseException as error:
                 logging.exception("%s failed", name)
                 raise NodeError(name) from error
             if execution is not None:
                 self.executions[name] = execution
-            self._listener(NodeEnded(name, time.monotonic() - began, cached))
+            self._listener(NodeEnded(name, time.monotonic() - start, cached))
 
 
 def _launch(
     node: pipeline_pb2.PipelineNode, pipeline: pipeline_pb2.Pipeline, deployment: Any, connection: metadata.Metadata
 ) -> tuple[int | None, bool]:
-    """Runs a node. Returns the id of its execution, and True if its outputs are those of an earlier one."""
+    """Runs a node.
+
+    Returns:
+      The id of its execution, and True if its outputs are those of an earlier one.
+    """
     name = node.node_info.id
     execution = launcher.Launcher(
         pipeline_node=node,
@@ -153,7 +162,7 @@ def _launch(
 def run(
     spec: PipelineSpec,
     module: user_module.Module,
-    places: RunPaths,
+    paths: RunPaths,
     server: ForkServer | None = None,
     enable_cache: bool = True,
     on_node: NodeListener = lambda event: None,
@@ -162,34 +171,36 @@ def run(
     """Runs a pipeline on this machine.
 
     Args:
-      spec: What the pipeline is, with the values of its parameters.
+      spec: The pipeline, with the values of its parameters.
       module: The user's module.
-      places: Where the run keeps its things.
-      server: A fork server that is started already.
-      enable_cache: Whether nodes whose inputs have not changed take their outputs from an earlier run.
+      paths: Where the run keeps its files.
+      server: A running fork server; None to start one for each training.
+      enable_cache: True if nodes whose inputs have not changed take their outputs from
+        an earlier run.
       on_node: Called before and after each node.
       on_training: Called with each report of each training process.
 
     Returns:
-      What came of it.
+      The results of the run: how the model was trained, its metrics, where it is.
 
     Raises:
-      ConfigurationError: The pipeline cannot be built, or another run is using its folder.
+      ConfigurationError: The pipeline cannot be built, or another run is using its
+        folder.
       NodeError: A node failed.
     """
     beam.check_local(spec.beam)
-    places.create()
-    logging.set_verbosity(logging.INFO)  # what TFX has to say is wanted in the log
-    connection = tfx_pipeline.make_sqlite_config(str(places.metadata))
+    paths.create()
+    logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
+    connection = tfx_pipeline.make_sqlite_config(str(paths.metadata))
     settings = local_launcher.LocalSettings(
-        log_dir=places.logs,
-        base_port=spec.targets.local.base_port,
+        log_dir=paths.logs,
+        base_port=local_settings(spec).base_port,
         on_progress=on_training,
         server=server,
         gpus=tuple(launcher_gpus.list_visible()),
     )
     with (
-        locks.exclusive(str(places.root), "the run folder", "wait until it ends, or write another --root"),
+        locks.exclusive(str(paths.root), "the run folder", "wait until it ends, or write another --root"),
         temporary.run_folder(),
         terminable(),
         _arguments_hidden(),
@@ -199,18 +210,22 @@ def run(
         _gpus_hidden(),
         direct_runner.as_default(),
     ):
-        # A module that does not import fails here, before the first node, and not in the middle of the pipeline.
+        # A module that cannot be imported fails here, before the first node, and not in
+        # the middle of the pipeline.
         module_lib.load(UserModule(module.function_path(module.train)))
         runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node)
-        runner.run(_build(spec, module, places, connection, enable_cache))
+        runner.run(_build(spec, module, paths, connection, enable_cache))
         return results.read(connection, runner.executions, spec)
 
 
 @contextlib.contextmanager
 def _arguments_hidden() -> Iterator[None]:
-    """Keeps this process's arguments from TFX and absl, which would read them as flags of theirs: `-v` is absl's too."""
+    """Hides this process's arguments from TFX and absl.
+
+    They would parse them as their own flags: absl has a `-v`, too.
+    """
     before = sys.argv
-    sys.argv = before[:1] or ["tfx-distribute"]  # absl takes the first word for the program's name
+    sys.argv = before[:1] or ["tfx-distribute"]  # absl expects the program's name
     try:
         yield
     finally:
@@ -218,10 +233,11 @@ def _arguments_hidden() -> Iterator[None]:
 
 
 class _NoWatcher:
-    """Stands in for the server by which a remote executor would update the metadata of its execution.
+    """Replaces the server that lets remote executors update their execution's metadata.
 
-    TFX starts one for each node, on a port that it finds by listening on every interface. It is of no use to executors in
-    this process, and any user of the machine could call it.
+    TFX starts one for each node, on a port that it finds by listening on every
+    interface. Executors in this process do not need it, and any user of the machine
+    could call it.
     """
 
     address = ""
@@ -247,7 +263,10 @@ def _without_watchers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _gpus_hidden() -> Iterator[None]:
-    """Keeps GPUs from this process: TensorFlow would take their memory for Transform, and leave none for training."""
+    """Hides the GPUs from this process.
+
+    TensorFlow would take their memory for Transform, and leave none for training.
+    """
     name = "CUDA_VISIBLE_DEVICES"
     before = os.environ.get(name)
     os.environ[name] = "-1"
@@ -261,15 +280,15 @@ def _gpus_hidden() -> Iterator[None]:
 
 
 def _build(
-    spec: PipelineSpec, module: user_module.Module, places: RunPaths, connection: Any, enable_cache: bool
+    spec: PipelineSpec, module: user_module.Module, paths: RunPaths, connection: Any, enable_cache: bool
 ) -> pipeline.Pipeline:
     return tfx_pipeline.build(
         spec,
         module,
         tfx_pipeline.PipelinePaths(
-            pipeline_root=str(places.artifacts),
+            pipeline_root=str(paths.artifacts),
             metadata=connection,
-            push_directory=str(places.serving),
+            push_directory=str(paths.serving),
         ),
         enable_cache,
     )

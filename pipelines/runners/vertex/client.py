@@ -19,7 +19,7 @@ from google.cloud import aiplatform
 from google.cloud.aiplatform_v1.types import PipelineTaskDetail
 
 from tfx_distribute.components.launchers.custom_job import service_errors
-from tfx_distribute.pipelines.spec.targets import VertexTarget
+from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 POLL_SECONDS = 10.0
@@ -98,7 +98,7 @@ class Pipelines:
       ConfigurationError: The region does not exist.
     """
 
-    def __init__(self, target: VertexTarget):
+    def __init__(self, target: VertexSettings):
         self._target = target
         self._where = f"{target.region} of project {target.project}"
         try:

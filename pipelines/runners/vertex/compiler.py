@@ -1,4 +1,7 @@
-"""Compiles a pipeline for Vertex AI: TFX's own KubeflowV2DagRunner, whose PipelineJob it takes, and what that leaves out."""
+"""Compiles a pipeline for Vertex AI.
+
+TFX's own KubeflowV2DagRunner makes the PipelineJob; this adds what it leaves out.
+"""
 
 import json
 from collections.abc import Mapping
@@ -15,11 +18,9 @@ from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners import compiler as runners_compiler
 from tfx_distribute.pipelines.runners import pipeline_ir
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
-from tfx_distribute.pipelines.runners.vertex import target as vertex_target
-from tfx_distribute.pipelines.spec import user_module
+from tfx_distribute.pipelines.runners.vertex import trainer_settings
+from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, TRAINER, MachineSpec
-from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
-from tfx_distribute.pipelines.spec.targets import VertexTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
@@ -30,105 +31,94 @@ class Package:
     """A compiled pipeline.
 
     Attributes:
-      job: Vertex AI's PipelineJob, JSON, with KFP's PipelineSpec of schema 2.0.0 in it.
+      job: Vertex AI's PipelineJob, JSON, which contains KFP's PipelineSpec of schema
+        2.0.0.
     """
 
     job: Mapping[str, Any]
 
     @property
     def num_steps(self) -> int:
-        """Steps of the pipeline."""
+        """Number of the pipeline's steps."""
         return len(self.job["pipelineSpec"]["root"]["dag"]["tasks"])
 
     def to_text(self) -> str:
-        """The document, as the SDK reads it; the same pipeline gives the same text."""
+        """Returns the JSON for the SDK; the same pipeline gives the same text."""
         return json.dumps(self.job, indent=2, sort_keys=True) + "\n"
-
-
-def compile_spec(spec: PipelineSpec, module: user_module.Module, enable_cache: bool = True) -> Package:
-    """Compiles a pipeline file.
-
-    Args:
-      spec: What the pipeline is; the values of its parameters become their defaults.
-      module: The user's module, which the image holds.
-      enable_cache: Whether steps whose inputs have not changed take their outputs from an earlier run.
-
-    Raises:
-      ConfigurationError: It cannot run there.
-    """
-    target = vertex_target.validate_target(spec)
-    with runners_compiler.built_pipeline(spec, module, target.pipeline_root, target.image, enable_cache) as (
-        pipeline,
-        defaults,
-    ):
-        return compile_pipeline(pipeline, target, spec.resources, defaults)
 
 
 def compile_pipeline(
     pipeline: tfx_pipeline.Pipeline,
-    target: VertexTarget,
+    settings: VertexSettings,
     resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None = None,
 ) -> Package:
-    """Compiles a TFX pipeline, of a pipeline file or written by hand.
+    """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
-    Its Trainers are told of the target where training runs, and keep their states there, unless they have been told.
+    Its Trainers get the target's launcher and checkpoint folder, unless they have their
+    own.
 
     Args:
-      pipeline: The pipeline; its components import from what the image holds.
-      target: Where it runs, with its project and region.
-      resources: Component -> machine; `default` for all that are not there.
-      defaults: Defaults of pipeline parameters; default those of its RuntimeParameters.
+      pipeline: The pipeline; its components must be importable in the image.
+      settings: Settings of Vertex AI, with project and region.
+      resources: Component -> machine; `default` is that of all other components.
+      defaults: Defaults of pipeline parameters; by default those of its
+        RuntimeParameters.
 
     Raises:
-      ConfigurationError: It cannot run there.
+      ConfigurationError: The pipeline cannot run there.
     """
     by_name = {component.id: component for component in pipeline.components}
     runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER)
     if defaults is None:
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
-    launcher = vertex_target.launcher(name, resources, target)
+    launcher = trainer_settings.launcher(name, resources, settings)
     with runners_compiler.configured_trainers(
-        pipeline, launcher, vertex_target.checkpoint_dir(name, target), defaults
+        pipeline, launcher, trainer_settings.checkpoint_dir(name, settings), defaults
     ) as in_step:
-        job = runners_compiler.compile_with_tfx(pipeline, target.image, schema_2_1=False)
-    # Nobody looks whether what these read has changed.
+        job = runners_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=False)
+    # Nothing checks whether the inputs of these have changed.
     queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
     spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.without_cache(job["pipelineSpec"], queries))
-    of_steps = {
+    step_resources = {
         name: _resources(component, resources, name in in_step)
         for name, component in by_name.items()
         if isinstance(component, base_component.BaseComponent)
     }
-    spec = pipeline_ir.with_resources(spec, {name: given for name, given in of_steps.items() if given})
+    spec = pipeline_ir.with_resources(spec, {name: value for name, value in step_resources.items() if value})
     job["pipelineSpec"] = pipeline_ir.with_retries(
         spec, runners_compiler.launcher_only_trainers(by_name, in_step), runners_compiler.SMALL_RETRIES
     )
-    job["labels"] = {**job["labels"], **target.labels}
-    job["runtimeConfig"] = {"gcsOutputDirectory": target.pipeline_root, "parameters": _values(job["pipelineSpec"], defaults)}
+    job["labels"] = {**job["labels"], **settings.labels}
+    parameters = _values(job["pipelineSpec"], defaults)
+    job["runtimeConfig"] = {"gcsOutputDirectory": settings.pipeline_root, "parameters": parameters}
     return Package(job)
 
 
 def _resources(
-    component: base_component.BaseComponent, resources: Mapping[str, MachineSpec], trains_here: bool
+    component: base_component.BaseComponent, resources: Mapping[str, MachineSpec], trains_in_step: bool
 ) -> dict[str, Any]:
-    """The ResourceSpec of a component's step; empty for none."""
-    given = SMALL if isinstance(component, Trainer) and not trains_here else resources.get(component.id)
-    if given is None and component.platform_config:  # TFX's own way, which it forgets for an ExampleGen of files
+    """Returns the ResourceSpec of a component's step; empty for none."""
+    own_spec = SMALL if isinstance(component, Trainer) and not trains_in_step else resources.get(component.id)
+    # TFX itself ignores the platform_config of file-based ExampleGens.
+    if own_spec is None and component.platform_config:
         return dict(json_format.MessageToDict(component.platform_config))
-    node = given or resources.get(DEFAULT) or MachineSpec()
-    if reason := vertex_target.unsupported_in_step(node):
+    machine = own_spec or resources.get(DEFAULT) or MachineSpec()
+    if reason := trainer_settings.unsupported_in_step(machine):
         raise ConfigurationError(
-            f"resources.{component.id if given else DEFAULT}: a step has no {reason}; only training has: write it under "
+            f"resources.{component.id if own_spec else DEFAULT}: a step has no {reason}; only training has: write it under "
             f"resources.{TRAINER} or resources.{PARAMETER_SERVER}"
         )
-    accelerators.check(node.accelerator, node.accelerator_count, node.topology, "vertex")
-    return vertex_machines.make_resource_spec(node)
+    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
+    return vertex_machines.make_resource_spec(machine)
 
 
 def _values(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults of pipeline parameters, which TFX loses, as values of the job: its schema has no defaults."""
+    """Returns the defaults of pipeline parameters as values of the job.
+
+    TFX drops them, since the schema 2.0.0 has no defaults.
+    """
     declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
     return {
         name: {_VALUES[parameter["type"]]: defaults[name]}

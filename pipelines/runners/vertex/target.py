@@ -1,134 +1,148 @@
-"""What a pipeline file says of Vertex AI, checked as a whole, and what follows. Imports neither TFX nor TensorFlow."""
+"""Defines the target `vertex`: Vertex AI Pipelines."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
-from tfx_distribute.pipelines.machines import trainer_checks
-from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
-from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
-from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
-from tfx_distribute.pipelines.spec.targets import VertexTarget
-from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
+import click
 
-_DISK = ("boot_disk_type", "boot_disk_size_gb")
-_OF_CUSTOM_JOBS = ("reservation", "tensorboard", "timeout", *_DISK)
+from tfx_distribute.pipelines.runners.target import Package, RemoteTarget
 
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
+    from tfx_distribute.pipelines.spec.user_module import Module
 
-def validate_target(spec: PipelineSpec) -> VertexTarget:
-    """The target, which goes with the rest of the pipeline.
-
-    Raises:
-      ConfigurationError: It does not; the message says what to write instead.
-    """
-    target = spec.targets.vertex
-    if target is None:
-        raise ConfigurationError("targets.vertex: is missing; write at least its image and pipeline_root")
-    for setting in ("project", "region"):
-        if getattr(target, setting) is None:
-            raise ConfigurationError(f"targets.vertex.{setting}: is missing; write it, or give --{setting} with the command")
-    if target.tensorboard and not target.service_account:
-        raise ConfigurationError(
-            "targets.vertex.service_account: is missing, and only with one can training write to a TensorBoard instance; "
-            "write one with the roles roles/storage.admin and roles/aiplatform.user"
-        )
-    name, source = spec.data.source
-    addresses = {f"data.{name}": source if name != "example_gen" else None, "data.schema_file": spec.data.schema_file}
-    addresses["push.directory"] = spec.push.directory if spec.push else None
-    for setting, path in addresses.items():
-        if path is not None and not path.startswith("gs://"):
-            raise ConfigurationError(
-                f"{setting}: {path} cannot be reached by a step; for Vertex AI write an address such as gs://bucket/folder"
-            )
-    for setting in ("tensorboard", "encryption_spec_key_name"):
-        name = getattr(target, setting)
-        if name and f"/locations/{target.region}/" not in name:
-            raise ConfigurationError(
-                f"targets.vertex.{setting}: {name} is not in {target.region}, where the pipeline runs; write one of there"
-            )
-    distribution, _ = strategy_table.resolve(spec.trainer.parameters.distribution)
-    worker = machine_of(spec.resources, TRAINER)
-    trainer_checks.check(worker, distribution, "vertex")
-    if distribution.all_reduce == strategy_table.REDUCTION_SERVER and not worker.accelerator:
-        raise ConfigurationError(
-            "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of GPU, "
-            "such as nvidia-l4, or all_reduce: auto"
-        )
-    if worker.spot and target.reservation:
-        raise ConfigurationError(
-            "targets.vertex.reservation: spot machines come from no reservation; leave it out, or resources.Trainer.spot"
-        )
-    if target.training == "step":
-        if reason := unsupported_in_step(worker, target):
-            raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
-        strategy_table.check_all_reduce(distribution, "a step")
-    launcher(spec.name, spec.resources, target)
-    return target
+_SCHEDULE = ("start_time", "end_time", "max_run_count", "max_concurrent_run_count")
 
 
-def unsupported_in_step(worker: MachineSpec, target: VertexTarget | None = None) -> str:
-    """What a machine has that the machine of a step cannot have; empty where it can be one.
+class VertexTarget(RemoteTarget["VertexSettings"]):
+    """Vertex AI. The compiled file is the JSON of a PipelineJob."""
 
-    Args:
-      worker: The machine.
-      target: What all training machines have beside.
-    """
-    if trainer_checks.is_tpu(worker):
-        return f"TPU ({worker.accelerator})"
-    if worker.machine_type:
-        return f"machine type ({worker.machine_type})"
-    if worker.spot:
-        return "spot machine"
-    for setting in _OF_CUSTOM_JOBS if target else ():
-        if getattr(target, setting):
-            return setting
-    return ""
-
-
-def launcher(name: str, resources: Mapping[str, MachineSpec], target: VertexTarget) -> CustomJobSettings:
-    """What the Trainer is told of the worker pools that it may have to create.
-
-    Args:
-      name: Name of the pipeline.
-      resources: Its machines.
-      target: Where it runs.
-
-    Raises:
-      ConfigurationError: Vertex AI has no such machine.
-    """
-    worker = machine_of(resources, TRAINER)
-    training = target.training
-    if training == "auto" and unsupported_in_step(worker, target):
-        training = "custom_job"
-    return CustomJobSettings(
-        name=name,
-        project=target.project or "",
-        location=target.region or "",
-        image=target.image,
-        worker=vertex_machines.make_machine_spec(worker, target.reservation),
-        parameter_server=vertex_machines.make_machine_spec(machine_of(resources, PARAMETER_SERVER)),
-        reduction_server={"machine_type": target.reduction_server_machine_type},
-        reduction_server_replica_count=target.reduction_server_replica_count,
-        training=training,
-        disk_spec={name: value for name in _DISK if (value := getattr(target, name)) is not None},
-        scheduling=_scheduling(worker, target),
-        service_account=target.service_account,
-        network=target.network,
-        tensorboard=target.tensorboard,
-        encryption_spec={"kms_key_name": target.encryption_spec_key_name} if target.encryption_spec_key_name else {},
-        labels=target.labels,
+    name = "vertex"
+    title = "Vertex AI"
+    suffix = ".json"
+    setting_options = (
+        "project",
+        "region",
+        "network",
+        "encryption_spec_key_name",
+        "service_account",
+        "pipeline_root",
+    )
+    compile_options = (
+        click.Option(["--project"], help="Vertex AI: Google Cloud project; default targets.vertex.project."),
+        click.Option(["--region"], help="Vertex AI: Google Cloud region; default targets.vertex.region."),
+    )
+    submit_options = (
+        click.Option(["--network"], help="Vertex AI: network to peer with, projects/NUMBER/global/networks/NAME."),
+        click.Option(["--encryption-spec-key-name"], help="Vertex AI: Cloud KMS key that encrypts everything stored."),
+        click.Option(["--job-id"], help="Vertex AI: id of the job; default the pipeline's name and the time."),
+        click.Option(
+            ["--labels"], multiple=True, metavar="KEY=VALUE", help="Vertex AI: a label of the run. May be repeated."
+        ),
+        click.Option(["--cron"], help="Vertex AI: run repeatedly, e.g. 'TZ=Europe/Zurich 0 3 * * 1-5'."),
+        click.Option(["--start-time"], help="Vertex AI: first time of --cron, RFC 3339."),
+        click.Option(["--end-time"], help="Vertex AI: last time of --cron, RFC 3339."),
+        click.Option(["--max-run-count"], type=click.IntRange(1), help="Vertex AI: total number of runs of --cron."),
+        click.Option(
+            ["--max-concurrent-run-count"],
+            type=click.IntRange(1),
+            help="Vertex AI: runs of --cron at a time; default 1.",
+        ),
     )
 
+    @classmethod
+    def settings_class(cls) -> "type[VertexSettings]":
+        """Returns `VertexSettings`."""
+        from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 
-def _scheduling(worker: MachineSpec, target: VertexTarget) -> dict[str, str | bool]:
-    given: dict[str, str | bool] = {"strategy": "SPOT"} if worker.spot else {}
-    if target.timeout:
-        given["timeout"] = f"{target.timeout}s"
-    if target.restart_job_on_worker_restart:
-        given["restart_job_on_worker_restart"] = True
-    return given
+        return VertexSettings
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Checks that options of one run and those of a schedule are not mixed."""
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        if options.get("cron") is not None:
+            for name in ("wait", "experiment", "job_id"):
+                if options.get(name):
+                    raise ConfigurationError(
+                        f"{_flag(name)}: is for one run, and --cron makes a schedule; leave one of them out"
+                    )
+        else:
+            for name in _SCHEDULE:
+                if options.get(name) is not None:
+                    raise ConfigurationError(f"{_flag(name)}: belongs to a schedule; write --cron too")
+
+    def validate(self) -> "VertexSettings":
+        """Checks the settings, the machines, and that steps can reach the data."""
+        from tfx_distribute.pipelines.runners.vertex import checks
+
+        return checks.validate(self.spec)
+
+    def launches(self) -> dict[str, Any] | None:
+        """Returns the request for a CustomJob, or None if training runs in the step."""
+        from tfx_distribute.components.launchers.custom_job.spec import make_spec
+        from tfx_distribute.components.launchers.settings import runs_remotely
+        from tfx_distribute.pipelines.runners.vertex import trainer_settings
+        from tfx_distribute.trainer_module.job.training_job import keras_environment
+
+        parameters = self.spec.trainer.parameters
+        distribution = parameters.distribution
+        launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
+        if not runs_remotely(launcher, distribution):
+            return None
+        name = f"{self.spec.name}-0123456789"
+        address = f"{self.settings.pipeline_root}/{name}/job.json"
+        return make_spec(name, address, distribution, keras_environment(parameters.keras_version), launcher)
+
+    def compile(self, module: "Module", enable_cache: bool = True) -> Package:
+        """Compiles the pipeline with TFX, and adds what TFX leaves out."""
+        from tfx_distribute.pipelines.runners import compiler as runners_compiler
+        from tfx_distribute.pipelines.runners.vertex import compiler
+
+        settings = self.settings
+        with runners_compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as (
+            pipeline,
+            defaults,
+        ):
+            return compiler.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
+
+    def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
+        """Runs the pipeline once, or with the option `cron` on a schedule."""
+        from tfx_distribute.pipelines.runners.vertex import client
+
+        run = client.Run(
+            name=self.spec.name,
+            document=package.to_text(),
+            arguments=arguments,
+            display_name=self.options["run_name"],
+            job_id=self.options["job_id"],
+            experiment=self.options["experiment"],
+            labels=_parse_labels(self.options["labels"]),
+        )
+        pipelines = client.Pipelines(self.settings)
+        if self.options["cron"]:
+            limits = {name: self.options[name] for name in _SCHEDULE if self.options[name] is not None}
+            schedule = pipelines.schedule(run, client.Schedule(self.options["cron"], **limits))
+            report(f"schedule {schedule.address}")
+            return True
+        submitted = pipelines.submit(run)
+        report(f"run      {submitted.address}")
+        if not wait:
+            return True
+        state = pipelines.wait(submitted.id, report)
+        report(f"ended    {state}")
+        return state in client.SUCCESS_STATES
 
 
-def checkpoint_dir(name: str, target: VertexTarget) -> str:
-    """Where states of a pipeline's trainings are, so that a later run finds them: its steps have other addresses."""
-    return f"{target.pipeline_root.rstrip('/')}/{name}/checkpoints"
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    for label in labels:
+        if "=" not in label:
+            raise ConfigurationError(f"--labels: {label!r} is not a label; write KEY=VALUE")
+    return dict(label.split("=", 1) for label in labels)

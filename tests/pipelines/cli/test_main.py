@@ -1,4 +1,4 @@
-"""The command line: each option of each command, in all of its forms."""
+"""Tests each option of each command, in all of its forms."""
 
 import click
 import pytest
@@ -7,7 +7,7 @@ from tfx_distribute.pipelines.cli.main import main
 
 
 def option_rows() -> list[tuple[str, tuple[str, ...], str, object]]:
-    """Every option of every command in each of its forms: command, words, the name and the value that they stand for."""
+    """Lists all options of all commands: command, words, name, and expected value."""
     rows: list[tuple[str, tuple[str, ...], str, object]] = []
     for command, option in ((name, option) for name in main.commands for option in main.commands[name].params):
         if not isinstance(option, click.Option):
@@ -27,7 +27,7 @@ def option_rows() -> list[tuple[str, tuple[str, ...], str, object]]:
 @pytest.mark.parametrize(("name", "words", "option", "value"), option_rows(), ids=str)
 def test_each_option_goes_before_and_after_the_pipeline(name, words, option, value):
     command = main.commands[name]
-    required = ["--target", "vertex"] if name in ("compile", "submit") and option != "target" else []
+    required = ["--target", "vertex"] if name in ("compile", "submit") and option != "target_name" else []
     pipeline = ["pipeline.yaml"] if any(isinstance(param, click.Argument) for param in command.params) else []
     before = command.make_context(name, [*required, *words, *pipeline]).params
     assert before == command.make_context(name, [*pipeline, *words, *required]).params

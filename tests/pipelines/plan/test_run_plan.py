@@ -1,4 +1,4 @@
-"""What a run would be, told without TensorFlow; and a run is what was told."""
+"""Tests plans, and that a run does what its plan says."""
 
 import json
 import re
@@ -127,7 +127,7 @@ def test_the_whole_plan_of_two_workers(make):
 )
 def test_warnings(make, arguments, warning):
     plan = make(**arguments)
-    assert any(re.search(warning, found) for found in plan.warnings), plan.warnings
+    assert any(re.search(warning, line) for line in plan.warnings), plan.warnings
     assert f"warning: {plan.warnings[0]}" in as_text(plan)
 
 
@@ -209,9 +209,9 @@ def test_for_people_and_for_programs(request):
     assert "data       about 10001 examples" in text.output
     assert "shards     16, 8 per process of its own" in text.output
     program = CliRunner().invoke(main, [*arguments, "--output", "json"])
-    made = json.loads(program.output)
-    assert (made["num_replicas"], made["global_batch_size"], made["data"]["num_examples"]) == (2, 128, 10001)
-    assert [process["task"] for process in made["processes"]] == ["chief", "worker 0"]
+    document = json.loads(program.output)
+    assert (document["num_replicas"], document["global_batch_size"], document["data"]["num_examples"]) == (2, 128, 10001)
+    assert [process["task"] for process in document["processes"]] == ["chief", "worker 0"]
 
 
 @pytest.mark.parametrize("target", ["kubeflow", "vertex"])

@@ -9,7 +9,8 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTo
 
 @pytest.mark.parametrize("strategy", strategy_table.NAMES)
 def test_each_built_strategy_runs_with_its_defaults(strategy):
-    strategy_table.check(Distribution(strategy=strategy), TrainingOptions(), InputOptions(), FaultTolerance())
+    distribution = strategy_table.resolve(Distribution(strategy=strategy))
+    strategy_table.check(distribution, TrainingOptions(), InputOptions(), FaultTolerance())
 
 
 @pytest.mark.parametrize(
@@ -27,14 +28,17 @@ def test_each_built_strategy_runs_with_its_defaults(strategy):
     ],
 )
 def test_auto_is_chosen_from_workers_and_devices(asked, chosen):
-    resolved, reason = strategy_table.resolve(asked)
+    resolved = strategy_table.resolve(asked)
     assert resolved == replace(asked, strategy=chosen)
+    name, reason = strategy_table.choose(asked)
+    assert name == chosen
     assert reason
-    strategy_table.check(asked, TrainingOptions(), InputOptions(), FaultTolerance())
+    assert strategy_table.choose(resolved) == (name, reason)
+    strategy_table.check(resolved, TrainingOptions(), InputOptions(), FaultTolerance())
 
 
 def test_a_named_strategy_is_left_alone():
-    assert strategy_table.resolve(Distribution("mirrored")) == (Distribution("mirrored"), "")
+    assert strategy_table.resolve(Distribution("mirrored")) == Distribution("mirrored")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +50,7 @@ def test_a_named_strategy_is_left_alone():
         ({"num_parameter_servers": 1}, "num_parameter_servers: strategy 'default' has no parameter servers"),
         ({"accelerator_type": "gpus"}, "accelerator_type: 'gpus' is not known; choose one of auto, cpu, gpu"),
         ({"accelerator_count": 2}, "accelerator_count: strategy 'default' trains on one device.*strategy=mirrored"),
-        ({"strategy": "mirrored", "all_reduce": "ring"}, "all_reduce: strategy 'mirrored' does not know 'ring'"),
+        ({"strategy": "mirrored", "all_reduce": "ring"}, "all_reduce: strategy 'mirrored' does not support 'ring'"),
         (
             {"strategy": "mirrored", "all_reduce": "nccl", "accelerator_type": "cpu"},
             "all_reduce: nccl moves data between GPUs",
@@ -99,8 +103,8 @@ def test_a_named_strategy_is_left_alone():
             "keras_version: strategy 'parameter_server' cannot train Keras 3 models: its optimizers lose steps .*"
             "write keras_version=2, or a strategy of default, one_device, mirrored, multi_worker_mirrored",
         ),
-        ({"keras_version": 3, "strategy": "central_storage"}, "keras_version: .* its metrics are wrong there"),
-        ({"keras_version": 3, "strategy": "model_parallel"}, "keras_version: .* Keras 3 knows no DTensor"),
+        ({"keras_version": 3, "strategy": "central_storage"}, "keras_version: .* its metrics are silently wrong there"),
+        ({"keras_version": 3, "strategy": "model_parallel"}, "keras_version: .* Keras 3 does not support DTensor"),
         ({"global_clipnorm": -1.0}, "global_clipnorm: -1.0 is too small"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: 0 is too small; write 1 or more"),
         (
@@ -110,12 +114,12 @@ def test_a_named_strategy_is_left_alone():
         ({"jit_compile": True, "strategy": "parameter_server"}, "jit_compile: .* XLA cannot read variables of another"),
         (
             {"precision": "mixed_float16", "strategy": "model_parallel"},
-            "precision: .* cannot train in mixed_float16: Keras scales no losses there",
+            "precision: .* cannot train in mixed_float16: Keras does not scale losses there",
         ),
         ({"steps_per_execution": -1}, "steps_per_execution: -1 is too small"),
-        ({"profile_steps": "5"}, "profile_steps: '5' is no window of training steps"),
-        ({"profile_steps": "5,3"}, "profile_steps: '5,3' is no window of training steps"),
-        ({"profile_steps": "5,30", "train_steps": 20}, "profile_steps: '5,30' lies behind the last of 20 training steps"),
+        ({"profile_steps": "5"}, "profile_steps: '5' is not a window of training steps"),
+        ({"profile_steps": "5,3"}, "profile_steps: '5,3' is not a window of training steps"),
+        ({"profile_steps": "5,30", "train_steps": 20}, "profile_steps: '5,30' is after the last of 20 training steps"),
         ({"precision": "mixed_float16", "accelerator_type": "cpu"}, "precision: mixed_float16 needs a GPU"),
     ],
 )

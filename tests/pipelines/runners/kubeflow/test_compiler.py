@@ -1,4 +1,4 @@
-"""What compiles for Kubeflow Pipelines, read as its backend reads it."""
+"""Reads compiled pipelines as the backend of Kubeflow Pipelines does."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners.kubeflow.target import KubeflowTarget
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec import machines as spec_machines
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -30,7 +31,7 @@ TARGET = {
     "labels": {"team": "a"},
     "queue": "team-a",
 }
-NODES = {
+RESOURCES = {
     "default": {"cpu": "500m", "memory": "2Gi"},
     "CsvExampleGen": {"cpu": 2, "memory": "8Gi"},
     "Trainer": {"cpu": 8, "memory": "32Gi", "accelerator": "nvidia-l4", "accelerator_count": 2, "spot": True},
@@ -38,24 +39,22 @@ NODES = {
 
 
 def project(folder: Path, example: str, **changes: object) -> Path:
-    """An example with a target on Kubeflow; returns its pipeline file."""
+    """Copies an example, with Kubeflow as a target; returns its pipeline file."""
     shutil.copytree(REPOSITORY / "examples" / example, folder, dirs_exist_ok=True)
     file = folder / "pipeline.yaml"
     document = yaml.safe_load(file.read_text())
-    document |= {"targets": {"kubeflow": TARGET}, "resources": NODES, "push": {"directory": "/shared/serving"}}
+    document |= {"targets": {"kubeflow": TARGET}, "resources": RESOURCES, "push": {"directory": "/shared/serving"}}
     if example == "taxi":
         document["data"]["csv"] = "/shared/data"
     else:
-        document["resources"] = {name: node for name, node in NODES.items() if name != "CsvExampleGen"}
+        document["resources"] = {name: node for name, node in RESOURCES.items() if name != "CsvExampleGen"}
     file.write_text(yaml.safe_dump(document | changes))
     return file
 
 
 def compiled(file: Path, *words: str):
-    from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-
     spec = loader.override(loader.load(file), loader.parse_parameters(words))
-    return runner.compile_spec(spec, user_module.find(spec))
+    return KubeflowTarget(spec).compile(user_module.find(spec))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +81,7 @@ def package(request):
 
 def dags(pipeline):
     yield pipeline["root"], pipeline["root"]["dag"]
-    yield from ((found, found["dag"]) for found in pipeline["components"].values() if "dag" in found)
+    yield from ((component, component["dag"]) for component in pipeline["components"].values() if "dag" in component)
 
 
 def executors(pipeline):
@@ -101,8 +100,8 @@ def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
     from kfp.client import client
 
     (tmp_path / "p.yaml").write_text(package.to_text())
-    found = client._extract_pipeline_yaml(str(tmp_path / "p.yaml"))
-    assert found.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
+    document = client._extract_pipeline_yaml(str(tmp_path / "p.yaml"))
+    assert document.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
 
 
 def test_names_are_legal_and_the_same_everywhere(package):
@@ -121,24 +120,24 @@ def test_names_are_legal_and_the_same_everywhere(package):
 def test_every_input_is_given_by_somebody(package):
     pipeline = package.pipeline
     for outer, dag in dags(pipeline):
-        own = set(outer.get("inputDefinitions", {}).get("parameters", {}))
+        outer_parameters = set(outer.get("inputDefinitions", {}).get("parameters", {}))
         for task in dag["tasks"].values():
             component = pipeline["components"][task["componentRef"]["name"]]
-            wanted = component.get("inputDefinitions", {})
-            given = task.get("inputs", {})
+            declared = component.get("inputDefinitions", {})
+            inputs = task.get("inputs", {})
             for kind in ("artifacts", "parameters"):
-                assert set(wanted.get(kind, {})) == set(given.get(kind, {}))
-            sources = [*given.get("artifacts", {}).values(), *given.get("parameters", {}).values()]
+                assert set(declared.get(kind, {})) == set(inputs.get(kind, {}))
+            sources = [*inputs.get("artifacts", {}).values(), *inputs.get("parameters", {}).values()]
             for source in sources:
                 if "componentInputParameter" in source:
-                    assert source["componentInputParameter"] in own
+                    assert source["componentInputParameter"] in outer_parameters
                 for output in (source.get("taskOutputArtifact"), source.get("taskOutputParameter")):
                     if output:
-                        maker = dag["tasks"][output["producerTask"]]["componentRef"]["name"]
-                        made = pipeline["components"][maker]["outputDefinitions"]
+                        producer = dag["tasks"][output["producerTask"]]["componentRef"]["name"]
+                        outputs = pipeline["components"][producer]["outputDefinitions"]
                         kind = "artifacts" if "outputArtifactKey" in output else "parameters"
                         key = output.get("outputArtifactKey") or output.get("outputParameterKey")
-                        assert key in made[kind]
+                        assert key in outputs[kind]
 
 
 def test_nothing_is_left_that_the_backend_does_not_do(package):
@@ -166,8 +165,8 @@ def test_changed_files_are_another_key_of_the_cache(taxi):
     tasks = taxi.pipeline["root"]["dag"]["tasks"]
     assert "cachingOptions" not in tasks["CsvExampleGen-input"]
     assert tasks["CsvExampleGen"]["cachingOptions"] == {"enableCache": True}
-    told = {"producerTask": "CsvExampleGen-input", "outputParameterKey": "resolved_input"}
-    assert tasks["CsvExampleGen"]["inputs"]["parameters"]["resolved_input"] == {"taskOutputParameter": told}
+    resolved = {"producerTask": "CsvExampleGen-input", "outputParameterKey": "resolved_input"}
+    assert tasks["CsvExampleGen"]["inputs"]["parameters"]["resolved_input"] == {"taskOutputParameter": resolved}
 
 
 def test_what_reads_without_files_runs_each_time(digits):
@@ -201,8 +200,8 @@ def test_a_step_that_only_waits_is_small(digits):
     assert "accelerator" not in trainer["resources"]
     config = digits.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["Trainer_executor"]
     assert not {"nodeSelector", "tolerations", "emptyDirMounts"} & set(config)
-    told = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
-    launcher = json.loads(told["runtimeValue"]["constant"])
+    parameter = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
+    launcher = json.loads(parameter["runtimeValue"]["constant"])
     assert launcher["training"] == "tfjob", "whatever a run asks for: this step has no accelerator"
     worker = launcher["worker"]["spec"]
     assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
@@ -236,18 +235,18 @@ def test_what_is_not_a_file_is_written_to_and_never_replaced(taxi, taxi_file, tm
 
 
 def test_a_pipeline_of_tfx_written_by_hand():
-    """Function components have underscores in their names; what is legal already keeps its own."""
+    """Underscores of function components are replaced; legal names are kept."""
     from by_hand import make_model
     from tfx.orchestration import data_types, pipeline
 
     from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+    from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 
     size = data_types.RuntimeParameter("size", int, default=0)
     steps = [make_model(size=size), make_model(size=1).with_id("make-model"), make_model(size=1).with_id("make.model")]
-    made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=steps)
-    target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-    package = runner.compile_pipeline(made, target, {"make_model": spec_machines.MachineSpec(memory="4Gi")})
+    handwritten = pipeline.Pipeline("by-hand", "gs://bucket/root", components=steps)
+    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    package = runner.compile_pipeline(handwritten, kubeflow, {"make_model": spec_machines.MachineSpec(memory="4Gi")})
     tasks = package.pipeline["root"]["dag"]["tasks"]
     assert sorted(tasks) == ["make-model", "make-model-2", "make-model-3"]
     assert package.pipeline["root"]["inputDefinitions"]["parameters"]["size"]["defaultValue"] == 0
@@ -264,35 +263,35 @@ def test_names_that_the_backend_has_itself():
     assert sorted(tasks) == ["executor-2", "reader", "reader-driver-2"]
 
 
-def test_a_trainer_written_by_hand_is_told_of_the_target_too():
+def test_a_trainer_written_by_hand_gets_the_settings_of_the_target():
     from by_hand import trained
 
     from tfx_distribute.components.launchers import settings
     from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+    from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 
-    made = trained("minio://mlpipeline/root")
-    before = {component.id: dict(component.exec_properties) for component in made.components}
-    target = KubeflowTarget(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
-    pipeline = runner.compile_pipeline(made, target, {"Trainer": spec_machines.MachineSpec(cpu="8")}).pipeline
-    told = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
-    launcher = settings.from_json(told["launcher"]["runtimeValue"]["constant"])
+    handwritten = trained("minio://mlpipeline/root")
+    before = {component.id: dict(component.exec_properties) for component in handwritten.components}
+    kubeflow = KubeflowSettings(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
+    pipeline = runner.compile_pipeline(handwritten, kubeflow, {"Trainer": spec_machines.MachineSpec(cpu="8")}).pipeline
+    inputs = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
+    launcher = settings.from_json(inputs["launcher"]["runtimeValue"]["constant"])
     assert (launcher.training, launcher.training_dir) == ("tfjob", "/shared/training"), "two workers"
-    assert told["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
+    assert inputs["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
     assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "1", "its step waits"
     assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "8"
-    assert {component.id: dict(component.exec_properties) for component in made.components} == before
+    assert {component.id: dict(component.exec_properties) for component in handwritten.components} == before
 
 
 def by_hand(*steps):
     from tfx.orchestration import pipeline
 
     from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-    from tfx_distribute.pipelines.spec.targets import KubeflowTarget
+    from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 
-    made = pipeline.Pipeline("by-hand", "gs://bucket/root", components=list(steps))
-    target = KubeflowTarget(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-    return runner.compile_pipeline(made, target, {})
+    handwritten = pipeline.Pipeline("by-hand", "gs://bucket/root", components=list(steps))
+    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    return runner.compile_pipeline(handwritten, kubeflow, {})
 
 
 def test_resources_as_tfx_takes_them_are_kept():
@@ -353,7 +352,7 @@ def test_what_kubeflow_would_not_do_is_refused():
             {"resources": {"Trainer": {"accelerator": "nvidia-l5"}}},
             "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
         ),
-        ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is on no volume"),
+        ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is not on a volume"),
     ],
 )
 def test_mistakes(tmp_path, changes, message):

@@ -1,11 +1,11 @@
 import pytest
 
 from tfx_distribute.pipelines.runners.kubeflow import pods
+from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings, Secret, Volume
 from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration, number
-from tfx_distribute.pipelines.spec.targets import KubeflowTarget, Secret, Volume
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-TARGET = KubeflowTarget(
+TARGET = KubeflowSettings(
     image="registry.example.com/digits:1",
     pipeline_root="s3://bucket/root",
     service_account="trainer",
@@ -44,7 +44,7 @@ def test_a_machine_in_all_documents(name, expected):
 def test_a_machine_of_which_nothing_is_said():
     machine = pods.make_machine(MachineSpec(), "kubernetes")
     assert pods.make_resource_spec(machine) == {}
-    plain = KubeflowTarget(image="i", pipeline_root="gs://b/r")
+    plain = KubeflowSettings(image="i", pipeline_root="gs://b/r")
     assert pods.make_executor_config(machine, plain, {}) == {}
 
 
@@ -72,5 +72,5 @@ def test_quantities(quantity, value):
 
 @pytest.mark.parametrize("quantity", ["4 cores", "16GB", "-1", ""])
 def test_what_is_no_quantity(quantity):
-    with pytest.raises(ValueError, match="is no quantity of Kubernetes"):
+    with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
         MachineSpec(memory=quantity)

@@ -1,4 +1,4 @@
-"""The folders of a local run, and who may read them."""
+"""Tests the folders of a local run, and who may read them."""
 
 import os
 import stat

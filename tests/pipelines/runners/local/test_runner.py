@@ -1,4 +1,4 @@
-"""LocalRunner: a node has succeeded only if it has done its work."""
+"""Tests that a node has succeeded only if it has done its work."""
 
 import shutil
 import sys
@@ -44,7 +44,7 @@ def Model(model: OutputArtifact[standard_artifacts.Model]) -> None:  # noqa: N80
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a pipeline of some components; returns each one that has ended, and whether it came from cache."""
+    """Runs a pipeline; returns each node that ended, and True if it came from cache."""
     ended = {}
 
     def listen(event):
@@ -53,14 +53,14 @@ def run(tmp_path):
 
     def run(*nodes):
         ended.clear()
-        made = pipeline.Pipeline(
+        one_run = pipeline.Pipeline(
             pipeline_name="mine",
             pipeline_root=str(tmp_path / "root"),
             components=list(nodes),
             enable_cache=True,
             metadata_connection_config=tfx_pipeline.make_sqlite_config(str(tmp_path / "metadata.sqlite")),
         )
-        local_runner.LocalRunner(listener=listen).run(made)
+        local_runner.LocalRunner(listener=listen).run(one_run)
         return dict(ended)
 
     run.ended = ended

@@ -1,4 +1,4 @@
-"""A run's temporary files are in a folder of its own, and go with it."""
+"""Tests that a run's temporary files have their own folder, removed at its end."""
 
 import os
 import signal

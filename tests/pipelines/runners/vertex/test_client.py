@@ -16,12 +16,12 @@ from vertex_api import Task, VertexApi
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners.vertex import client as vertex_client
-from tfx_distribute.pipelines.spec.targets import VertexTarget
+from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "vertex.yaml"
 KEY = "projects/project/locations/us-central1/keyRings/r/cryptoKeys/k"
-TARGET = VertexTarget(
+TARGET = VertexSettings(
     image="image",
     pipeline_root="gs://bucket/root",
     project="project",

@@ -1,4 +1,4 @@
-"""What compiles for Vertex AI, read as its SDK and Kubeflow Pipelines' own types read it."""
+"""Reads compiled pipelines with the types of Vertex AI's SDK and Kubeflow Pipelines."""
 
 import shutil
 import subprocess
@@ -16,6 +16,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx_distribute.components.launchers import settings
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -27,7 +28,7 @@ TARGET = {
     "region": "europe-west4",
     "labels": {"team": "a"},
 }
-NODES = {
+RESOURCES = {
     "default": {"cpu": "500m", "memory": "2G"},
     "Transform": {"cpu": 4, "memory": "16G"},
     "Trainer": {"cpu": 4, "memory": "16G", "accelerator": "nvidia-tesla-t4", "accelerator_count": 2},
@@ -35,11 +36,11 @@ NODES = {
 
 
 def project(folder: Path, example: str, **changes: object) -> Path:
-    """An example with a target on Vertex AI; returns its pipeline file."""
+    """Copies an example, with Vertex AI as a target; returns its pipeline file."""
     shutil.copytree(REPOSITORY / "examples" / example, folder, dirs_exist_ok=True)
     file = folder / "pipeline.yaml"
     document = yaml.safe_load(file.read_text())
-    document |= {"targets": {"vertex": TARGET}, "resources": NODES, "push": {"directory": "gs://bucket/serving"}}
+    document |= {"targets": {"vertex": TARGET}, "resources": RESOURCES, "push": {"directory": "gs://bucket/serving"}}
     if example == "taxi":
         document["data"]["csv"] = "gs://bucket/data"
     file.write_text(yaml.safe_dump(document | changes))
@@ -47,10 +48,8 @@ def project(folder: Path, example: str, **changes: object) -> Path:
 
 
 def compiled(file: Path, *words: str):
-    from tfx_distribute.pipelines.runners.vertex import compiler as runner
-
     spec = loader.override(loader.load(file), loader.parse_parameters(words))
-    return runner.compile_spec(spec, user_module.find(spec))
+    return VertexTarget(spec).compile(user_module.find(spec))
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +115,9 @@ def test_the_sdk_takes_it_with_its_defaults(package, tmp_path):
 def test_each_pipeline_parameter_has_its_value(taxi, taxi_file):
     spec = loader.load(taxi_file)
     declared = taxi.job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
-    given = {name: next(iter(value.values())) for name, value in taxi.job["runtimeConfig"]["parameters"].items()}
-    assert given == tfx_pipeline.get_parameter_values(spec)
-    assert set(given) == set(declared)
+    values = {name: next(iter(value.values())) for name, value in taxi.job["runtimeConfig"]["parameters"].items()}
+    assert values == tfx_pipeline.get_parameter_values(spec)
+    assert set(values) == set(declared)
 
 
 def test_machines_of_steps(taxi, digits):
@@ -174,14 +173,14 @@ def test_a_pipeline_written_by_hand_is_told_of_the_target_too():
     from by_hand import trained
 
     from tfx_distribute.pipelines.runners.vertex import compiler as runner
-    from tfx_distribute.pipelines.spec.targets import VertexTarget
+    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 
-    made = trained("gs://bucket/root")
-    before = {component.id: dict(component.exec_properties) for component in made.components}
-    package = runner.compile_pipeline(made, VertexTarget(**TARGET), {})
+    handwritten = trained("gs://bucket/root")
+    before = {component.id: dict(component.exec_properties) for component in handwritten.components}
+    package = runner.compile_pipeline(handwritten, VertexSettings(**TARGET), {})
     assert launcher(package).image == TARGET["image"]
     assert launcher(package).training == "custom_job", "two workers"
-    assert {component.id: dict(component.exec_properties) for component in made.components} == before
+    assert {component.id: dict(component.exec_properties) for component in handwritten.components} == before
 
 
 REFUSED = {
@@ -246,7 +245,7 @@ REFUSED = {
         {"encryption_spec_key_name": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
         {},
         (),
-        "is not in europe-west4, where the pipeline runs; write one of there",
+        "is not in europe-west4, where the pipeline runs; write one of that region",
     ),
     "TPU for all": (
         {},
@@ -278,11 +277,11 @@ def test_refused(case, tmp_path):
     ("words", "message"),
     [
         (("--host", "http://k"), "--host: goes with --target kubeflow, not with --target vertex"),
-        (("--start-time", "2026-01-01T00:00:00Z"), "--start-time: is of a schedule; write --cron too"),
+        (("--start-time", "2026-01-01T00:00:00Z"), "--start-time: belongs to a schedule; write --cron too"),
         (("--region", "Europe"), "--region: 'Europe' is not allowed"),
-        (("--labels", "team"), "--labels: 'team' is no label; write KEY=VALUE"),
+        (("--labels", "team"), "--labels: 'team' is not a label; write KEY=VALUE"),
         (("--region", "europe-west99"), "--region: europe-west99: Unsupported region for Vertex AI"),
-        (("--cron", "0 3 * * *", "--wait"), "--wait: is of one run, and --cron makes a schedule; leave one of them out"),
+        (("--cron", "0 3 * * *", "--wait"), "--wait: is for one run, and --cron makes a schedule; leave one of them out"),
     ],
 )
 def test_options_that_do_not_go_together(words, message, taxi_file):

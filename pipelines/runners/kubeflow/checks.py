@@ -1,0 +1,99 @@
+"""Checks that a pipeline can run on Kubeflow. Imports neither TFX nor TensorFlow."""
+
+from pathlib import Path
+
+from tfx_distribute.components.launchers import settings as launcher_settings
+from tfx_distribute.pipelines.machines import trainer_checks
+from tfx_distribute.pipelines.runners.kubeflow import trainer_settings
+from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
+from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import strategy_table
+
+# Folders that the launcher of a step mounts for itself. Source:
+# backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
+RESERVED_FOLDERS = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
+
+
+def validate(spec: PipelineSpec) -> KubeflowSettings:
+    """Checks that a pipeline can run on Kubeflow.
+
+    Returns:
+      The settings of Kubeflow in the pipeline file.
+
+    Raises:
+      ConfigurationError: It cannot run there; the message says what to write instead.
+    """
+    settings = spec.targets.find(KubeflowSettings)
+    if settings is None:
+        raise ConfigurationError("targets.kubeflow: is missing; write at least its image and pipeline_root")
+    _check_volumes(settings)
+    name, source = spec.data.source
+    for setting, path in ((f"data.{name}", source), ("data.schema_file", spec.data.schema_file)):
+        if setting != "data.example_gen":
+            _check_reachable(setting, path, settings)
+    if spec.push:
+        if spec.push.directory is None and not settings.pipeline_root.startswith("gs://"):
+            raise ConfigurationError(
+                f"push.directory: is missing; a step cannot push to {settings.pipeline_root}: write a gs:// address, or a "
+                "folder below the mount_path of a volume"
+            )
+        _check_reachable("push.directory", spec.push.directory, settings)
+    training_dir = settings.training_dir
+    if training_dir is not None and not training_dir.startswith("gs://") and not _is_mounted(training_dir, settings):
+        raise ConfigurationError(
+            f"targets.kubeflow.training_dir: {training_dir} is not on a volume; write a folder below the mount_path of "
+            f"one{_mounts(settings)}"
+        )
+    if spec.beam.runner != "direct" and not settings.pipeline_root.startswith("gs://"):
+        raise ConfigurationError(
+            f"beam.runner: the machines of {spec.beam.runner} reach nothing at {settings.pipeline_root}; write runner: "
+            "direct, or a gs:// pipeline_root"
+        )
+    distribution = spec.trainer.parameters.distribution
+    strategy_table.check_all_reduce(distribution, "Kubeflow")
+    launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
+    runs_remotely = launcher_settings.runs_remotely(launcher, distribution)
+    if runs_remotely and training_dir is None and not settings.pipeline_root.startswith("gs://"):
+        raise ConfigurationError(
+            "targets.kubeflow.training_dir: is missing; the pods of a training cannot reach "
+            f"{settings.pipeline_root}: write a folder below the mount_path of a volume that all can write to, or a gs:// "
+            "address"
+        )
+    trainer_checks.check(machine_of(spec.resources, TRAINER), distribution, settings.platform)
+    return settings
+
+
+def _check_volumes(settings: KubeflowSettings) -> None:
+    for volume in settings.volumes:
+        if volume.mount_path.rstrip("/") in RESERVED_FOLDERS:
+            raise ConfigurationError(
+                f"targets.kubeflow.volumes: {volume.mount_path} is a folder of Kubeflow's own in every step; write another "
+                "mount_path"
+            )
+    claims = [volume.claim for volume in settings.volumes]
+    paths = [volume.mount_path.rstrip("/") for volume in settings.volumes]
+    for kind, values in (("claim", claims), ("mount_path", paths)):
+        for value in values:
+            if values.count(value) > 1:
+                raise ConfigurationError(f"targets.kubeflow.volumes: {kind} {value} is there more than once; write it once")
+
+
+def _check_reachable(setting: str, path: str | None, settings: KubeflowSettings) -> None:
+    # Kubeflow copies artifacts. A step must read everything else by itself, which it
+    # can only from these places.
+    if path is None or path.startswith("gs://") or _is_mounted(path, settings):
+        return
+    raise ConfigurationError(
+        f"{setting}: {path} cannot be reached by a step; for Kubeflow write an address such as gs://bucket/folder, or a "
+        f"folder below the mount_path of a volume of targets.kubeflow{_mounts(settings)}"
+    )
+
+
+def _is_mounted(path: str, settings: KubeflowSettings) -> bool:
+    return any(Path(path).is_relative_to(volume.mount_path) for volume in settings.volumes)
+
+
+def _mounts(settings: KubeflowSettings) -> str:
+    return f" ({', '.join(volume.mount_path for volume in settings.volumes)})" if settings.volumes else ""

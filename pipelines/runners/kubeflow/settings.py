@@ -1,0 +1,90 @@
+"""Defines the settings of Kubeflow Pipelines: `targets.kubeflow` of a pipeline file."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tfx_distribute.pipelines.spec.base import SpecModel
+
+
+class Volume(SpecModel):
+    """A persistent volume claim that all steps and training processes mount."""
+
+    claim: str
+    """Name of the claim. If training has several pods, its access mode must be
+    ReadWriteMany."""
+    mount_path: str = Field(pattern=r"^/[^/]")
+    """Folder where it is mounted."""
+
+
+class Secret(SpecModel):
+    """A Kubernetes secret that sets environment variables of steps and training."""
+
+    name: str
+    """Name of the secret."""
+    env: dict[str, str] = Field(min_length=1)
+    """Environment variable -> key of the secret."""
+
+
+class GangScheduling(SpecModel):
+    """Starts all pods of a training or none, with Volcano or the scheduler plugins."""
+
+    min_available: int | None = Field(None, ge=1)
+    """Number of pods that must fit at once; default all."""
+    queue: str | None = None
+    """Queue of Volcano."""
+    priority_class: str | None = None
+    """Priority class of the pods."""
+    schedule_timeout_seconds: int | None = Field(None, ge=0)
+    """Seconds to wait for free capacity."""
+
+
+class KubeflowSettings(SpecModel):
+    """Settings of Kubeflow Pipelines.
+
+    ```python
+    settings = KubeflowSettings(
+        image="registry.example.com/team/digits:1", pipeline_root="gs://bucket/root"
+    )
+    ```
+    """
+
+    image: str
+    """Container image of all steps and training processes; it contains this package and
+    the pipeline's module."""
+    pipeline_root: str = Field(pattern=r"^(gs|s3|minio)://.")
+    """Address that artifacts are written under."""
+    host: str | None = None
+    """Address of the Kubeflow Pipelines API; default what `kfp` finds."""
+    namespace: str | None = None
+    """Kubernetes namespace of runs."""
+    experiment: str | None = None
+    """Experiment of runs; default the installation's."""
+    service_account: str | None = None
+    """Kubernetes service account of runs; default the installation's."""
+    platform: Literal["kubernetes", "gke"] = "kubernetes"
+    """Platform that decides how accelerators are named; `gke` is Google Kubernetes
+    Engine."""
+    training: Literal["auto", "step", "tfjob"] = "auto"
+    """Where training runs: `step` is the Trainer's own step, `tfjob` the pods of a
+    TFJob, and `auto` the step if training is one process."""
+    training_dir: str | None = Field(None, pattern=r"^(gs://.|/[^/])")
+    """Folder that all pods of a training can reach, for its inputs, outputs and
+    checkpoints: below the `mount_path` of a volume, or a gs:// address. Default: below
+    a gs:// `pipeline_root`."""
+    volumes: list[Volume] = Field(default_factory=list)
+    """Volumes."""
+    secrets: list[Secret] = Field(default_factory=list)
+    """Secrets."""
+    image_pull_secrets: list[str] = Field(default_factory=list)
+    """Secrets for pulling the image."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels of all pods, and of the TFJob."""
+    queue: str | None = None
+    """Local queue of Kueue that admits training."""
+    gang_scheduling: GangScheduling | None = None
+    """How pods of a TFJob start together; leave it out to start each when it fits."""
+    active_deadline_seconds: int | None = Field(None, ge=1)
+    """Seconds after which a TFJob has failed."""
+    metadata_service: str = Field("metadata-grpc-service.kubeflow:8080", pattern=r"^[^:/]+:\d+$")
+    """`host:port` of Kubeflow Pipelines' metadata store, as pods reach it."""

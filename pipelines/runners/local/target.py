@@ -1,0 +1,40 @@
+"""Defines the target `local`: pipelines run on this machine."""
+
+from typing import TYPE_CHECKING
+
+from tfx_distribute.pipelines.runners.target import Target
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.runners.local.paths import RunPaths
+    from tfx_distribute.pipelines.runners.local.settings import LocalSettings
+
+
+class LocalTarget(Target["LocalSettings"]):
+    """This machine; the option `root` is the folder of all runs of the pipeline.
+
+    Attributes:
+      paths: Where a run keeps its files.
+    """
+
+    name = "local"
+    title = "This machine"
+    runs_here = True
+    paths: "RunPaths"
+
+    @classmethod
+    def settings_class(cls) -> "type[LocalSettings]":
+        """Returns `LocalSettings`."""
+        from tfx_distribute.pipelines.runners.local.settings import LocalSettings
+
+        return LocalSettings
+
+    def validate(self) -> "LocalSettings":
+        """Checks the data, the strategy and the folders."""
+        from tfx_distribute.pipelines.runners.local import paths
+        from tfx_distribute.pipelines.spec import data_checks
+        from tfx_distribute.trainer_module.job import strategy_table
+
+        data_checks.check_data(self.spec)
+        strategy_table.check_all_reduce(self.spec.trainer.parameters.distribution, "this machine")
+        self.paths = paths.run_paths(self.spec, self.options.get("root"))
+        return paths.local_settings(self.spec)

@@ -1,0 +1,185 @@
+"""Defines what a target is, a platform that pipelines run on, and lists all targets.
+
+To add a target, write a folder `runners/NAME/` with a `target.py` and a `settings.py`,
+and add one line to `TARGETS`. The pipeline file's `targets.NAME`, the choices of
+`--target` and the target's own command-line options follow from that.
+
+This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and
+everything else that takes time inside of methods.
+"""
+
+import abc
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.spec.base import SpecModel
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+    from tfx_distribute.pipelines.spec.user_module import Module
+
+# Name -> "module:class". A class is imported when it is asked for.
+TARGETS: dict[str, str] = {
+    "local": "tfx_distribute.pipelines.runners.local.target:LocalTarget",
+    "kubeflow": "tfx_distribute.pipelines.runners.kubeflow.target:KubeflowTarget",
+    "vertex": "tfx_distribute.pipelines.runners.vertex.target:VertexTarget",
+}
+
+SettingsT = TypeVar("SettingsT", bound="SpecModel")
+
+
+class Package(Protocol):
+    """A compiled pipeline."""
+
+    @property
+    def num_steps(self) -> int:
+        """Number of the pipeline's steps."""
+
+    def to_text(self) -> str:
+        """Returns the file as the platform's client reads it."""
+
+
+class Target(abc.ABC, Generic[SettingsT]):
+    """A platform, together with the pipeline that is to run on it.
+
+    Creating a target validates it: the settings of the platform, and whether the
+    pipeline can run there. A pipeline is thus validated once, and only one that has
+    been validated can be planned, compiled or submitted.
+
+    Args:
+      spec: The pipeline, with the values of its parameters.
+      options: Command-line options, by parameter name. Those in `setting_options`
+        replace settings of the pipeline file unless they are None.
+
+    Attributes:
+      name: Name of the target: its key in `TARGETS` and under `targets` in a pipeline
+        file.
+      title: Name of the platform, for people.
+      runs_here: True if steps run on this machine, and so see its files.
+      setting_options: Command-line options that are settings of the target, too.
+      spec: The pipeline, with the settings that the options have replaced.
+      options: The command-line options.
+      settings: The validated settings of the target.
+
+    Raises:
+      ConfigurationError: The pipeline cannot run there; the message says what to write
+        instead.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    runs_here: ClassVar[bool] = False
+    setting_options: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, spec: "PipelineSpec", options: Mapping[str, Any] | None = None):
+        from tfx_distribute.pipelines.spec import loader
+
+        self.options = dict(options or {})
+        overrides = {name: self.options.get(name) for name in self.setting_options}
+        self.spec = loader.with_target(spec, self.name, overrides)
+        self.settings: SettingsT = self.validate()
+
+    @classmethod
+    @abc.abstractmethod
+    def settings_class(cls) -> "type[SettingsT]":
+        """Returns the model of the target's settings in a pipeline file.
+
+        If all of its fields have defaults, a pipeline file need not mention the target.
+        """
+
+    @abc.abstractmethod
+    def validate(self) -> SettingsT:
+        """Checks that the pipeline can run there, without TFX and TensorFlow.
+
+        Returns:
+          The settings of the target.
+
+        Raises:
+          ConfigurationError: It cannot; the message says what to write instead.
+        """
+
+    def launches(self) -> dict[str, Any] | None:
+        """Returns what the Trainer's step would create to train, or None for nothing.
+
+        The name and the address of the job stand for those of a run.
+        """
+        return None
+
+
+class RemoteTarget(Target[SettingsT]):
+    """A target that pipelines are compiled for and submitted to.
+
+    Attributes:
+      suffix: Suffix of compiled files, such as `.yaml`.
+      compile_options: The target's own options of the commands `compile` and `submit`.
+      submit_options: The target's own options of the command `submit` alone.
+    """
+
+    suffix: ClassVar[str]
+    compile_options: ClassVar[Sequence[click.Option]] = ()
+    submit_options: ClassVar[Sequence[click.Option]] = ()
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Checks that command-line options go together.
+
+        Args:
+          options: Name -> value, of this target's options and those of all targets.
+
+        Raises:
+          ConfigurationError: They do not.
+        """
+        return
+
+    @abc.abstractmethod
+    def compile(self, module: "Module", enable_cache: bool = True) -> Package:
+        """Compiles the pipeline. Values of its parameters become their defaults.
+
+        Args:
+          module: The user's module, which the container image holds.
+          enable_cache: True if steps whose inputs have not changed take their outputs
+            from an earlier run.
+
+        Raises:
+          ConfigurationError: The pipeline cannot run there.
+        """
+
+    @abc.abstractmethod
+    def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
+        """Uploads a compiled pipeline and runs it.
+
+        Args:
+          package: The compiled pipeline.
+          arguments: Pipeline parameters of the run; others take their defaults.
+          wait: True to follow the run to its end.
+          report: Called with each line for the user.
+
+        Returns:
+          False if the run was followed to its end and failed; else True.
+
+        Raises:
+          ConfigurationError: The platform refuses it.
+        """
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all targets."""
+    return tuple(TARGETS)
+
+
+def get(name: str) -> type[Target[Any]]:
+    """Returns the class of a target.
+
+    Raises:
+      KeyError: There is no target of that name.
+    """
+    module, _, class_name = TARGETS[name].partition(":")
+    target: type[Target[Any]] = getattr(importlib.import_module(module), class_name)
+    return target
+
+
+def remote_targets() -> dict[str, type[RemoteTarget[Any]]]:
+    """Returns the classes of the targets that pipelines are compiled for, by name."""
+    return {name: target for name in TARGETS if issubclass(target := get(name), RemoteTarget)}

@@ -36,7 +36,6 @@ def test_settings_survive_json(settings):
         ("auto", Distribution("multi_worker_mirrored", num_workers=1), False),
         ("auto", Distribution("multi_worker_mirrored", num_workers=2), True),
         ("auto", Distribution("parameter_server"), True),
-        ("auto", Distribution("auto", num_workers=2), True),
         ("always", Distribution(), True),
         ("step", Distribution("multi_worker_mirrored", num_workers=2), False),
     ],

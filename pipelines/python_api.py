@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.pipelines.runners import target as target_lib
-from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.runners.local.target import LocalTarget
-from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec import loader, user_module
-from tfx_distribute.pipelines.spec.base import Scalar
+from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -128,7 +127,7 @@ def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> 
 
 def compile_pipeline(
     pipeline: "Pipeline",
-    target: KubeflowSettings | VertexSettings,
+    target: SpecModel,
     resources: Mapping[str, MachineSpec] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> target_lib.Package:
@@ -147,7 +146,8 @@ def compile_pipeline(
 
     Args:
       pipeline: The TFX pipeline. The image has what its components import.
-      target: Settings of the platform; their class decides for which one to compile.
+      target: Settings of the platform, `KubeflowSettings` or `VertexSettings`; their
+        class decides for which one to compile.
       resources: Id of a component, `ParameterServer` or `default` -> its machine.
       defaults: Defaults of pipeline parameters. Default: those of the
         RuntimeParameters.
@@ -158,10 +158,8 @@ def compile_pipeline(
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    if isinstance(target, KubeflowSettings):
-        from tfx_distribute.pipelines.runners.kubeflow import compiler as kubeflow
-
-        return kubeflow.compile_pipeline(pipeline, target, resources or {}, defaults)
-    from tfx_distribute.pipelines.runners.vertex import compiler as vertex
-
-    return vertex.compile_pipeline(pipeline, target, resources or {}, defaults)
+    targets = {each.settings_class(): each for each in target_lib.remote_targets().values()}
+    if type(target) not in targets:
+        allowed = ", ".join(sorted(settings.__name__ for settings in targets))
+        raise ConfigurationError(f"target: {type(target).__name__} is not one of {allowed}; write one of them")
+    return targets[type(target)].compile_pipeline(pipeline, target, resources or {}, defaults)

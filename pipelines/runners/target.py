@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from tfx.orchestration.pipeline import Pipeline
+
     from tfx_distribute.pipelines.spec.base import SpecModel
+    from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
 
@@ -132,6 +135,28 @@ class RemoteTarget(Target[SettingsT]):
           ConfigurationError: They do not.
         """
         return
+
+    @classmethod
+    @abc.abstractmethod
+    def compile_pipeline(
+        cls,
+        pipeline: "Pipeline",
+        settings: SettingsT,
+        resources: "Mapping[str, MachineSpec]",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Package:
+        """Compiles a TFX pipeline, from a pipeline file or written in Python.
+
+        Args:
+          pipeline: The pipeline; its components must be importable in the image.
+          settings: Settings of the target.
+          resources: Component -> machine.
+          defaults: Defaults of pipeline parameters; None for those of its
+            RuntimeParameters.
+
+        Raises:
+          ConfigurationError: The pipeline cannot run there.
+        """
 
     @abc.abstractmethod
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:

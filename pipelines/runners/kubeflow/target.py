@@ -8,7 +8,10 @@ import click
 from tfx_distribute.pipelines.runners.target import Package, RemoteTarget
 
 if TYPE_CHECKING:
+    from tfx.orchestration.pipeline import Pipeline
+
     from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
+    from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
 
 
@@ -69,17 +72,29 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         environment = keras_environment(parameters.keras_version)
         return make_manifest(name, address, distribution, environment, launcher, owner=None)
 
+    @classmethod
+    def compile_pipeline(
+        cls,
+        pipeline: "Pipeline",
+        settings: "KubeflowSettings",
+        resources: "Mapping[str, MachineSpec]",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Package:
+        """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
+        from tfx_distribute.pipelines.runners.kubeflow import compiler
+
+        return compiler.compile_pipeline(pipeline, settings, resources, defaults)
+
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline with TFX, and adapts it to Kubeflow."""
         from tfx_distribute.pipelines.runners import compiler as runners_compiler
-        from tfx_distribute.pipelines.runners.kubeflow import compiler
 
         settings = self.settings
         with runners_compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as (
             pipeline,
             defaults,
         ):
-            return compiler.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
+            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Uploads the pipeline with `kfp`, and runs it."""

@@ -8,7 +8,10 @@ import click
 from tfx_distribute.pipelines.runners.target import Package, RemoteTarget
 
 if TYPE_CHECKING:
+    from tfx.orchestration.pipeline import Pipeline
+
     from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
+    from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
 
 _SCHEDULE = ("start_time", "end_time", "max_run_count", "max_concurrent_run_count")
@@ -95,17 +98,29 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         address = f"{self.settings.pipeline_root}/{name}/job.json"
         return make_spec(name, address, distribution, keras_environment(parameters.keras_version), launcher)
 
+    @classmethod
+    def compile_pipeline(
+        cls,
+        pipeline: "Pipeline",
+        settings: "VertexSettings",
+        resources: "Mapping[str, MachineSpec]",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Package:
+        """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
+        from tfx_distribute.pipelines.runners.vertex import compiler
+
+        return compiler.compile_pipeline(pipeline, settings, resources, defaults)
+
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline with TFX, and adds what TFX leaves out."""
         from tfx_distribute.pipelines.runners import compiler as runners_compiler
-        from tfx_distribute.pipelines.runners.vertex import compiler
 
         settings = self.settings
         with runners_compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as (
             pipeline,
             defaults,
         ):
-            return compiler.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
+            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Runs the pipeline once, or with the option `cron` on a schedule."""

@@ -54,6 +54,10 @@ class PrinterTarget(RemoteTarget["PrinterSettings"]):
     def launches(self):
         return {"kind": "PaperJob"}
 
+    @classmethod
+    def compile_pipeline(cls, pipeline, settings, resources, defaults=None):
+        return Paper(f"{pipeline} from {settings.tray}")
+
     def compile(self, module, enable_cache=True):
         return Paper(f"{self.spec.name} from {self.settings.tray}")
 
@@ -66,6 +70,15 @@ MAIN = """
 import sys
 from tfx_distribute.pipelines.runners import target
 target.TARGETS["printer"] = "printer.target:PrinterTarget"
+if sys.argv[1] == "compile_pipeline":
+    from printer.settings import PrinterSettings
+    from tfx_distribute.pipelines import ConfigurationError, Toleration, compile_pipeline
+    print(compile_pipeline("mine", PrinterSettings(tray="left")).to_text())
+    try:
+        compile_pipeline("mine", Toleration())
+    except ConfigurationError as error:
+        print(error)
+    sys.exit()
 from tfx_distribute.pipelines.cli.main import main
 main(sys.argv[1:])
 """
@@ -113,6 +126,17 @@ def test_a_fourth_target_is_compiled_for(command, tmp_path):
     code, output = command("compile", "pipeline.yaml", "--target", "printer", "--tray", "bottom")
     assert (code, output) == (0, "validated\nmine.txt: mine, 2 steps\n")
     assert (tmp_path / "mine.txt").read_text() == "mine from bottom"
+
+
+def test_a_fourth_target_compiles_pipelines_written_in_python(command):
+    code, output = command("compile_pipeline")
+    assert (code, output.splitlines()) == (
+        0,
+        [
+            "mine from left",
+            "target: Toleration is not one of KubeflowSettings, PrinterSettings, VertexSettings; write one of them",
+        ],
+    )
 
 
 def test_a_fourth_target_is_submitted_to(command):

@@ -58,7 +58,7 @@ def run(spec: PipelineSpec, root: str | Path | None = None, enable_cache: bool =
       root: Folder for artifacts, metadata, logs and pushed models, which is created
         where needed. Default: `targets.local.root`, or `runs/<name>` in the working
         folder.
-      enable_cache: Whether components whose inputs have not changed take their outputs
+      enable_cache: True if components whose inputs have not changed take their outputs
         from an earlier run.
 
     Returns:
@@ -112,7 +112,7 @@ def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> 
         compiled pipeline.
       target: The platform, `kubeflow` or `vertex`; the spec has its settings in
         `targets`.
-      enable_cache: Whether steps whose inputs have not changed take their outputs from
+      enable_cache: True if steps whose inputs have not changed take their outputs from
         an earlier run.
 
     Returns:
@@ -122,7 +122,7 @@ def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> 
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    return target_lib.remote_targets()[target](spec).compile(user_module.find(spec), enable_cache)
+    return target_lib.get_remote(target)(spec).compile(user_module.find(spec), enable_cache)
 
 
 def compile_pipeline(

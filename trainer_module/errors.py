@@ -24,7 +24,7 @@ class TrainingError(TfxDistributeError, RuntimeError):
 
 
 class PreemptedError(TfxDistributeError, RuntimeError):
-    """This process was told to leave and has saved its state for another try."""
+    """This process was asked to stop and has saved its state for another try."""
 
 
 class PeerLostError(TfxDistributeError, RuntimeError):

@@ -1,7 +1,6 @@
 """Runs one training process, from its job document to its exit code."""
 
 import contextlib
-import logging
 import os
 import traceback
 from collections.abc import Iterator
@@ -37,12 +36,11 @@ from tfx_distribute.trainer_module.lifecycle import (
     watchdog,
 )
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
+from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.strategies import factory
 from tfx_distribute.trainer_module.training import autograph, checkpoint, coordinator_steps, export, loop, sidecar_evaluator
 from tfx_distribute.trainer_module.user_code import run_fn, user_exit
-
-_log = logging.getLogger(__name__)
 
 
 def main(job_file: str) -> int:
@@ -201,10 +199,10 @@ def _report_failure(error: BaseException, final: bool) -> None:
     """
     message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, TfxDistributeError):
-        _log.error(message)
+        LOGGER.error(message)
     else:
         # Without a line before it: launchers show the log's last lines.
-        _log.error("".join(traceback.format_exception(error)).rstrip("\n"))
+        LOGGER.error("".join(traceback.format_exception(error)).rstrip("\n"))
     path = os.environ.get(ERROR_FILE)
     if path:
         with contextlib.suppress(OSError, tf.errors.OpError):  # a full disk: the log has it

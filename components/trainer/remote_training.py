@@ -81,7 +81,7 @@ def train(
         is_done = fileio.exists(job.outputs.result_file)
         environment = {**keras_environment(job.schedule.keras_version), lease.LEASE_FILE: lease_file}
         with saved_state.owned(job.outputs):
-            _launch(settings, name, address, environment, job, anew=not is_done)
+            _launch(settings, name, address, environment, job, rerun=not is_done)
         result = atomic_files.read(job.outputs.result_file)
         if result is None:
             raise TrainingError(f"training {name} succeeded, but its chief did not write {job.outputs.result_file}")
@@ -89,7 +89,7 @@ def train(
 
 
 def _launch(
-    settings: Settings, name: str, address: str, environment: Mapping[str, str], job: TrainingJob, anew: bool
+    settings: Settings, name: str, address: str, environment: Mapping[str, str], job: TrainingJob, rerun: bool
 ) -> None:
     """Runs the training processes to their end.
 
@@ -101,14 +101,14 @@ def _launch(
 
         owner = tfjob_launcher.owner()
         manifest = tfjob_manifest.make_manifest(name, address, job.distribution, environment, settings, owner)
-        tfjob_launcher.launch(manifest, restarts, settings.active_deadline_seconds, rerun=anew)
+        tfjob_launcher.launch(manifest, restarts, settings.active_deadline_seconds, rerun=rerun)
         return
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 
     error_file = os.path.join(os.path.dirname(address), ERROR_FILE)
     environment = {**environment, failure_report.ERROR_FILE: error_file}
     spec = custom_job_spec.make_spec(name, address, job.distribution, environment, settings)
-    custom_job_launcher.launch(spec, settings, restarts, error_file, rerun=anew)
+    custom_job_launcher.launch(spec, settings, restarts, error_file, rerun=rerun)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
 
     Args:
       log: The file.
-      verbose: Whether the user sees the log, too.
+      verbose: True to show the log to the user, too.
 
     Yields:
       A console that writes to the original standard output.

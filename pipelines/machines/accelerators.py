@@ -286,7 +286,7 @@ def check(name: str | None, accelerator_count: int, topology: str, platform: Pla
         machine.
       topology: For a TPU, the arrangement of its chips; otherwise empty.
       platform: Platform of the machine.
-      spot: Whether the machine may be taken away at any time.
+      spot: True if the machine may be taken away at any time.
 
     Raises:
       ConfigurationError: No machine has them. The message begins with the setting's

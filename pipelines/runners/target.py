@@ -198,10 +198,29 @@ def get(name: str) -> type[Target[Any]]:
     """Returns the class of a target.
 
     Raises:
-      KeyError: There is no target of that name.
+      ConfigurationError: There is no target of that name.
     """
+    if name not in TARGETS:
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        raise ConfigurationError(f"target: there is no target {name!r}; choose one of {', '.join(TARGETS)}")
     module, _, class_name = TARGETS[name].partition(":")
     target: type[Target[Any]] = getattr(importlib.import_module(module), class_name)
+    return target
+
+
+def get_remote(name: str) -> type[RemoteTarget[Any]]:
+    """Returns the class of a target that pipelines are compiled for.
+
+    Raises:
+      ConfigurationError: There is no target of that name, or it compiles nothing.
+    """
+    target = get(name)
+    if not issubclass(target, RemoteTarget):
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        choices = ", ".join(remote_targets())
+        raise ConfigurationError(f"target: pipelines are not compiled for {name!r}; choose one of {choices}")
     return target
 
 

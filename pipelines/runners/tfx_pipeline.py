@@ -80,7 +80,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
       spec: The pipeline.
       module: The user's module; importable where the components run.
       paths: Folders, addresses and the image of the pipeline.
-      enable_cache: Whether nodes with unchanged inputs take their outputs from an
+      enable_cache: True if nodes with unchanged inputs take their outputs from an
         earlier run.
 
     Raises:

@@ -112,7 +112,7 @@ def _read_names(file: Path, siblings: bool) -> set[str]:
 
     Args:
       file: The module.
-      siblings: Whether to check that the other modules in its folder can be read, too.
+      siblings: True to check that the other modules in its folder can be read, too.
 
     Raises:
       ConfigurationError: A file cannot be read, or the module is not Python source.

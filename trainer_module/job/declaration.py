@@ -6,7 +6,8 @@ Trainer's arguments and execution properties, and the reference documentation. T
 module is plain Python, since every training process imports it.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 _METADATA_KEY = "tfx_distribute.parameter"
 
 Number = int | float
-Choices = Sequence[str | int] | Callable[[], Sequence[str | int]]
+Choices = Sequence[str | int]
 
 _Value = TypeVar("_Value", bool, int, float, str)
 
@@ -51,6 +52,8 @@ class Declaration:
         Raises:
           ConfigurationError: The value is not allowed.
         """
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigurationError(f"{self.name}: {value} is not a finite number; write one")
         if self.minimum is not None and value < self.minimum:
             raise ConfigurationError(f"{self.name}: {value} is too small; write {self.minimum} or more")
         if self.maximum is not None and value > self.maximum:
@@ -85,8 +88,7 @@ def parameter(
       minimum: Smallest allowed number.
       maximum: Largest allowed number.
       below: Number that a value has to be smaller than.
-      choices: All allowed values, or a function that returns them, for values that are
-        only known after this module was imported.
+      choices: All allowed values.
     """
     metadata = {"help": help, "minimum": minimum, "maximum": maximum, "below": below, "choices": choices}
     return field(default=default, metadata={_METADATA_KEY: metadata})
@@ -102,8 +104,7 @@ def declarations(*groups: type) -> tuple[Declaration, ...]:
     for group in groups:
         for each in fields(group):
             metadata = dict(each.metadata[_METADATA_KEY])
-            choices = metadata.pop("choices")
-            values = tuple(choices() if callable(choices) else choices)
+            values = tuple(metadata.pop("choices"))
             declared.append(
                 Declaration(name=each.name, type=each.type, default=each.default, choices=values, **metadata)  # type: ignore[arg-type]
             )

@@ -8,7 +8,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.declaration import check_values
 from tfx_distribute.trainer_module.job.strategy_info import AUTO, REDUCTION_SERVER, STRATEGIES, StrategyInfo
-from tfx_distribute.trainer_module.job.strategy_info import NAMES as NAMES
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
 
@@ -84,8 +83,6 @@ def check(distribution: Distribution, schedule: TrainingOptions, reading: InputO
         and says why and what to write instead.
     """
     row = distribution.info
-    if schedule.keras_version not in (2, 3):
-        raise ConfigurationError(f"keras_version: there is no Keras {schedule.keras_version} here; choose 2 or 3")
     for group in (distribution, schedule, reading, recovery):
         check_values(group)
     _check_processes(distribution, row)

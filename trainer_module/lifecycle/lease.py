@@ -7,7 +7,6 @@ training.
 
 import contextlib
 import json
-import logging
 import os
 import threading
 import time
@@ -19,6 +18,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, preemption
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
+from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 
 # Environment variable: path or address of the lease; if unset, there is no lease.
 LEASE_FILE = "TFX_DISTRIBUTE_FOLLOWED"
@@ -26,8 +26,6 @@ RENEW_SECONDS = 60.0
 # Longer than a step waits for a cluster that does not answer, and longer than it takes
 # for the step to be started again.
 ABANDONED_SECONDS = 1800.0
-
-_log = logging.getLogger(__name__)
 
 
 def renew(path: str) -> None:
@@ -59,7 +57,7 @@ def watch() -> None:
     """Starts a thread that ends this process when its lease expires, if it has one."""
     path = os.environ.get(LEASE_FILE)
     if path:
-        threading.Thread(target=_watch, args=(path, _leave), daemon=True, name="follower").start()
+        threading.Thread(target=_watch, args=(path, _leave), daemon=True, name="lease-monitor").start()
 
 
 def _watch(path: str, leave: Callable[[], None]) -> None:
@@ -81,7 +79,7 @@ def _watch(path: str, leave: Callable[[], None]) -> None:
 
 def _leave() -> None:
     reason = f"nobody has followed this training for {ABANDONED_SECONDS:g} s, so it ends"
-    _log.info(reason)
+    LOGGER.info(reason)
     path = os.environ.get(ERROR_FILE)
     if path:  # otherwise Vertex AI would start this process again
         with contextlib.suppress(OSError, tf.errors.OpError):

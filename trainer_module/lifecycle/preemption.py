@@ -8,7 +8,6 @@ same for other reasons, with another exit code.
 
 import contextlib
 import functools
-import logging
 import os
 import signal
 import threading
@@ -16,10 +15,10 @@ from collections.abc import Iterator
 from types import FrameType
 
 from tfx_distribute.trainer_module.lifecycle import exit_codes
+from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 
 LEAVE_SECONDS = 22.0  # for saving; Kubernetes and Vertex AI kill the process after 30
 
-_log = logging.getLogger(__name__)
 _requested = threading.Event()
 _can_save = threading.Event()
 _exit_code = exit_codes.PREEMPTED
@@ -90,7 +89,7 @@ def leave(exit_code: int) -> None:
 
 
 def exit_code() -> int:
-    """Returns the exit code for a process that has been told to leave."""
+    """Returns the exit code for a process that has been asked to stop."""
     return _exit_code
 
 
@@ -119,5 +118,5 @@ def _listen(reader: int) -> None:
     _requested.set()
     if _can_save.is_set():
         threading.Event().wait(LEAVE_SECONDS)
-        _log.error("told to leave, and not done with saving within %g s", LEAVE_SECONDS)
+        LOGGER.error("asked to stop, and not done with saving within %g s", LEAVE_SECONDS)
     os._exit(_exit_code)

@@ -8,7 +8,6 @@ no progress.
 
 import contextlib
 import faulthandler
-import logging
 import os
 import sys
 import threading
@@ -19,6 +18,7 @@ from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
+from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 
 SIGN_SECONDS = 1.0
@@ -29,8 +29,6 @@ GIVE_UP_SECONDS = 20.0  # for writing the reason before the process ends
 WAITING_FACTOR = 1.25
 
 _TENSORFLOW = ("tensorflow", "tf_keras", "keras")
-
-_log = logging.getLogger(__name__)
 
 
 def start(reporter: Reporter, task: ClusterTask, timeout: float) -> None:
@@ -106,7 +104,7 @@ def _give_up(message: str) -> None:
 
 def _write_reason(message: str) -> None:
     with contextlib.suppress(OSError, ValueError):
-        _log.error(message)
+        LOGGER.error(message)
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
     path = os.environ.get(ERROR_FILE)
     if path:

@@ -15,7 +15,7 @@ from tfx_distribute.trainer_module.training.model_adapters import as_floats
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
-# Aim for the duration of one TensorFlow call of many steps, so that progress can be
+# Target duration of one TensorFlow call of many steps, so that progress can be
 # shown about as often.
 CALL_SECONDS = 0.5
 
@@ -115,7 +115,7 @@ class EpochRunner:
         if preempted:
             message = remark or f"saved after training step {position.step}"
             self._counter.report(message=message)
-            raise PreemptedError(f"told to leave; {message}")
+            raise PreemptedError(f"asked to stop; {message}")
         if remark:
             self._counter.report(message=remark)
 

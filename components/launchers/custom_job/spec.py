@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job import strategy_info
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     EVALUATOR,
@@ -142,7 +142,7 @@ def worker_pools(
     for role, count in replicas_of_roles(distribution).items():
         machine = settings.worker if uses_accelerators(distribution, ClusterTask(role, 0)) else settings.parameter_server
         pools[role] = pool(machine, count, training_container())
-    if distribution.all_reduce == strategy_table.REDUCTION_SERVER:
+    if distribution.all_reduce == strategy_info.REDUCTION_SERVER:
         container = {"image_uri": REDUCTION_SERVER_IMAGE}
         pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, container)
     last = max(POOLS.index(role) for role in pools)

@@ -103,10 +103,10 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         login = client.Login(
             self.settings.host,
             self.settings.namespace,
-            self.options["iap_client_id"],
-            self.options["other_client_id"],
-            self.options["other_client_secret"],
-            self.options["existing_token"],
+            self.options.get("iap_client_id"),
+            self.options.get("other_client_id"),
+            self.options.get("other_client_secret"),
+            self.options.get("existing_token"),
         )
         installation = client.Pipelines(login)
         run = client.Run(
@@ -114,7 +114,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             document=package.to_text(),
             pipeline_root=self.settings.pipeline_root,
             arguments=arguments,
-            display_name=self.options["run_name"],
+            display_name=self.options.get("run_name"),
             experiment=self.settings.experiment,
             service_account=self.settings.service_account,
         )

@@ -51,7 +51,7 @@ class RunResult:
         global_batch_size, train_steps, precision, and `training_<metric>` values.
       model: Folder of the trained SavedModel.
       metrics: Metrics that Evaluator computed.
-      blessed: Whether all thresholds are met; None if there are no thresholds.
+      blessed: True if all thresholds are met; None if there are no thresholds.
       unusable_baseline: Metrics of the latest blessed model that are not finite, such
         as `Loss` or `Loss on hour=3`, so that changes against it are ignored; empty if
         all are finite or there is no such model.

@@ -6,7 +6,7 @@ from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job import strategy_info, strategy_table
 
 
 def validate(spec: PipelineSpec) -> VertexSettings:
@@ -47,7 +47,7 @@ def validate(spec: PipelineSpec) -> VertexSettings:
     distribution = spec.trainer.parameters.distribution
     worker = machine_of(spec.resources, TRAINER)
     trainer_checks.check(worker, distribution, "vertex")
-    if distribution.all_reduce == strategy_table.REDUCTION_SERVER and not worker.accelerator:
+    if distribution.all_reduce == strategy_info.REDUCTION_SERVER and not worker.accelerator:
         raise ConfigurationError(
             "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of GPU, "
             "such as nvidia-l4, or all_reduce: auto"

@@ -130,15 +130,15 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             name=self.spec.name,
             document=package.to_text(),
             arguments=arguments,
-            display_name=self.options["run_name"],
-            job_id=self.options["job_id"],
-            experiment=self.options["experiment"],
-            labels=_parse_labels(self.options["labels"]),
+            display_name=self.options.get("run_name"),
+            job_id=self.options.get("job_id"),
+            experiment=self.options.get("experiment"),
+            labels=_parse_labels(self.options.get("labels") or ()),
         )
         pipelines = client.Pipelines(self.settings)
-        if self.options["cron"]:
-            limits = {name: self.options[name] for name in _SCHEDULE if self.options[name] is not None}
-            schedule = pipelines.schedule(run, client.Schedule(self.options["cron"], **limits))
+        if cron := self.options.get("cron"):
+            limits = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
+            schedule = pipelines.schedule(run, client.Schedule(cron, **limits))
             report(f"schedule {schedule.address}")
             return True
         submitted = pipelines.submit(run)

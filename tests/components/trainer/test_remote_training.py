@@ -58,8 +58,8 @@ def trained(monkeypatch, settings, artifacts):
     def train(launch):
         launches = []
 
-        def launched(settings, name, address, environment, job, anew):
-            launches.append((name, address, environment, anew))
+        def launched(settings, name, address, environment, job, rerun):
+            launches.append((name, address, environment, rerun))
             launch(job)
 
         monkeypatch.setattr(remote_training, "_launch", launched)
@@ -77,15 +77,15 @@ def succeed(job):
 
 
 def test_result_is_kept_for_a_retry(trained, tmp_path):
-    name, address, environment, anew = trained(succeed)
+    name, address, environment, rerun = trained(succeed)
     folder = tmp_path / "shared" / name
-    assert (address, anew) == (f"{folder}/job.json", True)
+    assert (address, rerun) == (f"{folder}/job.json", True)
     assert environment[lease.LEASE_FILE] == f"{folder}/followed.json"
     assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", "result.json"], "no copies of inputs"
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
     # The step failed after the training; its retry does not train again.
-    name_again, _, _, anew = trained(lambda job: None)
-    assert (name_again, anew) == (name, False)
+    name_again, _, _, rerun = trained(lambda job: None)
+    assert (name_again, rerun) == (name, False)
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
 
 

@@ -12,7 +12,7 @@ class Options:
     rate: float = parameter(0.5, "A rate.", minimum=0, maximum=1)
     seed: int = parameter(0, "A seed.", below=8)
     color: str = parameter("red", "A color.", choices=("red", "green"))
-    size: int = parameter(2, "A size.", choices=lambda: (2, 3))
+    size: int = parameter(2, "A size.", choices=(2, 3))
     flag: bool = parameter(False, "A flag.")
 
 
@@ -86,9 +86,9 @@ def test_help_names_the_strategies_that_a_parameter_does_not_go_with(name, reaso
 
 
 def test_choices_of_strategy_are_those_of_the_table():
-    from tfx_distribute.trainer_module.job import strategy_table
+    from tfx_distribute.trainer_module.job import strategy_info, strategy_table
 
-    assert declarations(Distribution)[0].choices == strategy_table.NAMES
+    assert declarations(Distribution)[0].choices == strategy_info.NAMES
     all_reduce = next(declared for declared in declarations(Distribution) if declared.name == "all_reduce")
     assert {name for row in strategy_table.STRATEGIES.values() for name in row.all_reduce} | {"auto"} == set(
         all_reduce.choices

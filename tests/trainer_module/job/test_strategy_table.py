@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job import strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
 
-@pytest.mark.parametrize("strategy", strategy_table.NAMES)
+@pytest.mark.parametrize("strategy", strategy_info.NAMES)
 def test_each_built_strategy_runs_with_its_defaults(strategy):
     distribution = strategy_table.resolve(Distribution(strategy=strategy))
     strategy_table.check(distribution, TrainingOptions(), InputOptions(), FaultTolerance())
@@ -97,7 +97,7 @@ def test_a_named_strategy_is_left_alone():
         ({"strategy": "tpu", "accelerator_type": "gpu"}, "accelerator_type: strategy 'tpu' does not train on 'gpu'"),
         ({"strategy": "tpu", "accelerator_count": 4}, "accelerator_count: a TPU is used whole"),
         ({"tpu": "my-tpu"}, "tpu: strategy 'default' uses no TPU; write strategy=tpu"),
-        ({"keras_version": 4}, "keras_version: there is no Keras 4 here; choose 2 or 3"),
+        ({"keras_version": 4}, "keras_version: 4 is not known; choose one of 2, 3"),
         (
             {"keras_version": 3, "strategy": "parameter_server"},
             "keras_version: strategy 'parameter_server' cannot train Keras 3 models: its optimizers lose steps .*"

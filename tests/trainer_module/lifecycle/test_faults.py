@@ -1,4 +1,4 @@
-"""Tests faults of real clusters, whose processes die, hang or are told to leave.
+"""Tests faults of real clusters, whose processes die, hang or are asked to stop.
 
 No fault loses more than a save interval, or leaves anything behind.
 """
@@ -95,11 +95,11 @@ def test_killed_in_a_save_the_one_before_counts(faulty, strategy, task):
 
 @pytest.mark.parametrize(("strategy", "task"), [("mirrored", "chief-0"), ("multi_worker_mirrored", "worker-0")])
 def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
-    """One process is told to leave, and all leave without losing a step."""
+    """One process is asked to stop, and all stop without losing a step."""
     undisturbed(faulty, strategy)
     result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "terminate", task, fault_step=37))
     assert continued(faulty) == [37]
-    assert any("told to leave; saved after training step 37; restart 1 of 3" in message for message in messages(faulty))
+    assert any("asked to stop; saved after training step 37; restart 1 of 3" in message for message in messages(faulty))
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
 

@@ -2,14 +2,17 @@
 
 `trainer_module/job/parameters.py` declares the pipeline parameters. From there come
 their reference in `docs/parameters.md`, and the stubs that show editors and type
-checkers what is only known when the code runs. `docs/pipeline.schema.json` is what
+checkers what is only known when the code runs. `docs/pipeline-file.md` is made
+from the classes of the pipeline file, and `docs/pipeline.schema.json` is what
 `tfx-distribute schema` prints.
 """
 
 import inspect
+import json
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -23,6 +26,7 @@ Groups = Sequence[type]
 
 _WIDTH = 88
 _NOTICE = "Generated from trainer_module/job/parameters.py by `make generated`; do not edit."
+_FILE_NOTICE = "Generated from the classes of the pipeline file by `make generated`; do not edit."
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -75,6 +79,87 @@ def arguments_stub(groups: Groups) -> str:
     return "\n".join(lines) + "\n"
 
 
+def pipeline_file(_: Groups) -> str:
+    """Returns the reference of all keys of a pipeline file in Markdown."""
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+
+    document = PipelineSpec.model_json_schema()
+    parts = [
+        f"<!-- {_FILE_NOTICE} -->",
+        "# Pipeline file",
+        _wrap(
+            "All keys of a pipeline file, and of the classes in `tfx_distribute.pipelines` that have their names. Paths "
+            "of inputs are relative to the file, paths of outputs to the working folder. Editors complete and check keys "
+            "with [pipeline.schema.json](pipeline.schema.json)."
+        ),
+        "## Top level",
+        *_keys(document),
+    ]
+    for name in _in_order(document):
+        if name == "Parameters":
+            continue
+        section = document["$defs"][name]
+        description = [_wrap(text) for text in section.get("description", "").split("\n\n") if "```" not in text]
+        parts += [f"## {name}", *description, *_keys(section)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _in_order(document: dict[str, Any]) -> list[str]:
+    """Returns the names of all classes, in the order of the first reference."""
+    names: list[str] = []
+
+    def visit(part: dict[str, Any]) -> None:
+        for name in _references(part.get("properties", {})):
+            if name not in names:
+                names.append(name)
+                visit(document["$defs"][name])
+
+    visit(document)
+    return names
+
+
+def _references(part: Any) -> list[str]:
+    if isinstance(part, dict):
+        own = [part["$ref"].rpartition("/")[2]] if "$ref" in part else []
+        return own + [name for value in part.values() for name in _references(value)]
+    return [name for value in part for name in _references(value)] if isinstance(part, list) else []
+
+
+def _keys(section: dict[str, Any]) -> list[str]:
+    """Returns an item for each key of a class: its type, default and description."""
+    items = []
+    for key, value in section.get("properties", {}).items():
+        facts = [_type_of(value)]
+        if key in section.get("required", ()):
+            facts.append("required")
+        elif value.get("default") not in (None, "", {}, []) and not _references(value):
+            facts.append(f"default `{json.dumps(value['default'])}`")
+        text = f"* `{key}` ({', '.join(facts)}): {' '.join(value.get('description', '').split())}"
+        if "Parameters" in _references(value):
+            text += " See [parameters.md](parameters.md)."
+        items.append(_wrap(text, subsequent_indent="  "))
+    return ["\n".join(items)] if items else []
+
+
+def _type_of(value: dict[str, Any]) -> str:
+    if "$ref" in value:
+        name = value["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})" if name != "Parameters" else name
+    if "enum" in value:
+        return "one of " + ", ".join(f"`{json.dumps(choice)}`" for choice in value["enum"])
+    if "const" in value:
+        return f"`{json.dumps(value['const'])}`"
+    if "anyOf" in value:
+        kinds = [_type_of(kind) for kind in value["anyOf"] if kind.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    if value.get("type") == "array":
+        return f"list of {_type_of(value['items'])}"
+    if value.get("type") == "object":
+        inner = value.get("additionalProperties")
+        return f"map to {_type_of(inner)}" if isinstance(inner, dict) else "map"
+    return str(value.get("type", "any value"))
+
+
 def schema(_: Groups) -> str:
     """Returns the JSON Schema of the pipeline file."""
     return CliRunner().invoke(command_line, ["schema"], catch_exceptions=False).output
@@ -82,6 +167,7 @@ def schema(_: Groups) -> str:
 
 FILES: dict[str, Callable[[Groups], str]] = {
     "docs/parameters.md": reference,
+    "docs/pipeline-file.md": pipeline_file,
     "docs/pipeline.schema.json": schema,
     "pipelines/spec/parameters.pyi": model_stub,
     "components/trainer/arguments.pyi": arguments_stub,
@@ -121,8 +207,9 @@ def _attribute_docstring(text: str) -> list[str]:
     return [f"    {line}" for line in (*lines[:-1], f'{lines[-1]}"""')]
 
 
-def _wrap(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))
+def _wrap(text: str, subsequent_indent: str = "") -> str:
+    lines = textwrap.wrap(text, _WIDTH, subsequent_indent=subsequent_indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

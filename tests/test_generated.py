@@ -26,6 +26,7 @@ def generate(request):
     "name",
     [
         "docs/parameters.md",
+        "docs/pipeline-file.md",
         "docs/pipeline.schema.json",
         "pipelines/spec/parameters.pyi",
         "components/trainer/arguments.pyi",

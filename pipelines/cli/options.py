@@ -28,7 +28,7 @@ PARAMETER = click.option(
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Value of a pipeline parameter or hyperparameter. May be repeated; the last value of a name counts.",
+    help="A pipeline parameter or hyperparameter, e.g. strategy=mirrored. May be repeated; the last value of a name counts.",
 )
 
 

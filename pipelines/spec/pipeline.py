@@ -179,8 +179,8 @@ class Metric(SpecModel):
     upper_bound: FiniteFloat | None = None
     """Largest allowed value."""
     change: Change | None = None
-    """Allowed change since the latest blessed model. The first model always meets
-    it."""
+    """Allowed change since the latest blessed model. The first model meets it if the
+    metric is finite."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the metric's class."""
 
@@ -247,8 +247,8 @@ class PipelineSpec(SpecModel):
     trainer: Trainer
     """Settings of the Trainer."""
     evaluate: Evaluate | None = None
-    """Settings of Evaluator. Without this key, no model is evaluated and each is
-    pushed."""
+    """Settings of Evaluator. Without this key, no model is evaluated; with `push`,
+    every model is pushed."""
     push: Push | None = None
     """Settings of Pusher. Without this key, no model is pushed."""
     beam: Beam = Beam()

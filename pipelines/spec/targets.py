@@ -36,7 +36,7 @@ else:
     Targets = create_model(
         "Targets",
         __base__=_Targets,
-        __doc__="What is specific to each place that a pipeline runs in.",
+        __doc__="Settings of each platform that a pipeline runs on.",
         __module__=__name__,
         **{name: _field(target_lib.get(name)) for name in target_lib.names()},
     )

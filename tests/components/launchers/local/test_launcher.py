@@ -191,7 +191,9 @@ def test_processes_of_a_module_end_with_training(cluster, tmp_path):
     def look(task, progress):
         if progress.step:
             seen.extend(sleeping(mark))
-            zombies.extend(ended_children(cluster.server.pid))
+            if ended := ended_children(cluster.server.pid):
+                time.sleep(2)  # one that has just ended is about to be waited for
+                zombies.extend(ended & ended_children(cluster.server.pid))
 
     cluster.train(
         schedule=TrainingOptions(64, epochs=1),
@@ -207,8 +209,9 @@ def test_processes_of_a_module_end_with_training(cluster, tmp_path):
 
 def ended_children(pid):
     """Returns the children that have ended and that their parent has not waited for."""
-    out = subprocess.run(["ps", "-o", "stat=,comm=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout  # noqa: S607
-    return [row for row in out.splitlines() if row.startswith("Z")]
+    command = ["ps", "-o", "stat=,pid=,comm=", "--ppid", str(pid)]
+    out = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return {row for row in out.splitlines() if row.startswith("Z")}
 
 
 def sleeping(mark):

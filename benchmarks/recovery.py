@@ -134,7 +134,7 @@ def print_recovery_times(pairs: int) -> None:
                 run_folder.mkdir()
                 cluster = can_be_struck(digits_cluster(run_folder, digits, None))
                 options, fault_tolerance = TrainingOptions(32, train_steps=4000), FaultTolerance(0, 200)
-                cluster.job = replace(cluster.job, schedule=options, recovery=fault_tolerance)
+                cluster.job = replace(cluster.job, training_options=options, fault_tolerance=fault_tolerance)
                 cold = seconds_until_first_step(cluster, strategy, None)
                 shutil.rmtree(cluster.job.outputs.checkpoint_dir)
                 with ForkServer(run_folder / "log") as cluster.server:

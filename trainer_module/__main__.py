@@ -23,7 +23,7 @@ def main() -> int:
     # read an address. A launcher that passes an address sets the version itself.
     if "://" not in arguments.job and Path(arguments.job).exists():
         job = TrainingJob.from_json(Path(arguments.job).read_bytes())
-        os.environ.update(keras_environment(job.schedule.keras_version))
+        os.environ.update(keras_environment(job.training_options.keras_version))
     from tfx_distribute.trainer_module import process
 
     return process.main(arguments.job)

@@ -116,7 +116,7 @@ def run(job: TrainingJob) -> None:
     else:
         os.environ[TF_CONFIG] = tf_config
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
-    watchdog.start(reporter, task, job.recovery.progress_timeout_secs)
+    watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
     reporter.report(Progress("start"))
     if is_server(job.distribution, task):
         reporter.report(Progress("serve"))
@@ -129,7 +129,7 @@ def run(job: TrainingJob) -> None:
         assert job.data is not None, "a run_fn has no evaluator"
         sidecar_evaluator.run(job, job.data, task, reporter)
         return
-    strategy = factory.create(job.distribution, peer_loss.heartbeat_timeout(job.recovery, os.environ))
+    strategy = factory.create(job.distribution, peer_loss.heartbeat_timeout(job.fault_tolerance, os.environ))
     with _output_folders(job, is_chief) as job:
         if job.run_fn is not None:
             reporter.enter("run_fn", limited=False)  # a run_fn does not report progress

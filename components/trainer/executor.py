@@ -75,14 +75,14 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     model.set_int_custom_property("num_replicas", result.num_replicas)
     if job.run_fn is not None:
         return  # a run_fn ignores the other settings
-    model.set_int_custom_property("per_replica_batch_size", job.schedule.per_replica_batch_size)
+    model.set_int_custom_property("per_replica_batch_size", job.training_options.per_replica_batch_size)
     model.set_int_custom_property("global_batch_size", result.global_batch_size)
     model.set_int_custom_property("train_steps", result.train_steps)
-    model.set_int_custom_property("gradient_accumulation_steps", job.schedule.gradient_accumulation_steps)
+    model.set_int_custom_property("gradient_accumulation_steps", job.training_options.gradient_accumulation_steps)
     model.set_int_custom_property("num_corrupt_records", job.data.num_corrupt_records if job.data else 0)
-    model.set_int_custom_property("keras_version", job.schedule.keras_version)
-    model.set_string_custom_property("precision", job.schedule.precision)
-    model.set_string_custom_property("learning_rate_scaling", job.schedule.learning_rate_scaling)
+    model.set_int_custom_property("keras_version", job.training_options.keras_version)
+    model.set_string_custom_property("precision", job.training_options.precision)
+    model.set_string_custom_property("learning_rate_scaling", job.training_options.learning_rate_scaling)
     for name, value in result.metrics.items():
         if math.isfinite(value):  # ML Metadata cannot store other values
             model.set_float_custom_property(f"training_{name}", value)

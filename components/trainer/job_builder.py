@@ -131,14 +131,14 @@ def build_job(
         module=module,
         data=None,
         distribution=distribution,
-        schedule=training_options,
+        training_options=training_options,
         outputs=Outputs(
             serving_model_dir=path_utils.serving_model_dir(model_dir),
             model_run_dir=artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_RUN_KEY]),
             result_file=os.path.join(work_dir, RESULT_FILE),
         ),
-        reading=input_options,
-        recovery=fault_tolerance,
+        input_options=input_options,
+        fault_tolerance=fault_tolerance,
         hparams={**json.loads(exec_properties.get("hparams") or "{}"), **(hyperparameters or {}).get("values", {})},
     )
     if kind == "build_model":

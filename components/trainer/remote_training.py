@@ -79,7 +79,7 @@ def train(
         if "://" not in address:
             os.chmod(address, 0o600)
         is_done = fileio.exists(job.outputs.result_file)
-        environment = {**keras_environment(job.schedule.keras_version), lease.LEASE_FILE: lease_file}
+        environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_FILE: lease_file}
         with saved_state.owned(job.outputs):
             _launch(settings, name, address, environment, job, rerun=not is_done)
         result = atomic_files.read(job.outputs.result_file)
@@ -95,7 +95,7 @@ def _launch(
 
     Imports only the launcher that is needed, since the clients take time to import.
     """
-    restarts = job.recovery.max_restarts
+    restarts = job.fault_tolerance.max_restarts
     if isinstance(settings, tfjob_manifest.TFJobSettings):
         from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
 

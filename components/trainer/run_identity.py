@@ -50,8 +50,8 @@ def fingerprint_inputs(
       Name of the part -> its fingerprint: `module`, `data`, `hparams`, `parameters` and
       `environment`.
     """
-    options = {name: value for name, value in asdict(job.schedule).items() if name not in RESULT_NEUTRAL}
-    order = {"shuffle_buffer_size": job.reading.shuffle_buffer_size, "cycle_length": job.reading.cycle_length}
+    options = {name: value for name, value in asdict(job.training_options).items() if name not in RESULT_NEUTRAL}
+    order = {"shuffle_buffer_size": job.input_options.shuffle_buffer_size, "cycle_length": job.input_options.cycle_length}
     checksums = [_read_checksums(artifact) for artifact in examples]
     data_document = asdict(data)
     for copy, original in (addresses or {}).items():  # a retry has its copies elsewhere

@@ -159,7 +159,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     examples = data.num_examples if data else None
     steps_per_epoch = None
     if examples and replicas:
-        steps_per_epoch = max(1, plan_pass(parameters.schedule, examples, replicas, bool(row.fixed_batches))[0])
+        steps_per_epoch = max(1, plan_pass(parameters.training_options, examples, replicas, bool(row.fixed_batches))[0])
     train_steps = parameters.train_steps or (steps_per_epoch and parameters.epochs * steps_per_epoch)
     return RunPlan(
         pipeline=spec.name,
@@ -252,7 +252,7 @@ def _data(
     process_share = shards_lib.share(num_shards, processes) if num_shards else None
     left_over = None
     if examples and batch and replicas:
-        steps, fixed = plan_pass(spec.trainer.parameters.schedule, examples, replicas, bool(row.fixed_batches))
+        steps, fixed = plan_pass(spec.trainer.parameters.training_options, examples, replicas, bool(row.fixed_batches))
         left_over = max(0, examples - steps * batch) if fixed else 0
     return DataPlan(
         num_examples=examples,

@@ -23,7 +23,7 @@ class ParameterModel(SpecModel):
 
     @model_validator(mode="after")
     def _check_combination(self) -> "ParameterModel":
-        strategy_table.check(self.distribution, self.schedule, self.reading, self.recovery)
+        strategy_table.check(self.distribution, self.training_options, self.input_options, self.fault_tolerance)
         return self
 
     @property
@@ -32,17 +32,17 @@ class ParameterModel(SpecModel):
         return strategy_table.resolve(self._select(Distribution))
 
     @property
-    def schedule(self) -> TrainingOptions:
+    def training_options(self) -> TrainingOptions:
         """Returns the batches, length, precision and learning rate."""
         return self._select(TrainingOptions)
 
     @property
-    def reading(self) -> InputOptions:
+    def input_options(self) -> InputOptions:
         """Returns how training processes read examples."""
         return self._select(InputOptions)
 
     @property
-    def recovery(self) -> FaultTolerance:
+    def fault_tolerance(self) -> FaultTolerance:
         """Returns how training survives the loss of a process."""
         return self._select(FaultTolerance)
 

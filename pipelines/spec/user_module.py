@@ -83,7 +83,9 @@ def find(spec: PipelineSpec) -> Module:
     if train == "run_fn":
         strategy_table.check_run_fn(parameters.distribution)
     arguments = [name for name in ("hparams", "custom_config") if getattr(spec.trainer, name)]
-    ignored = function_settings.find_ignored(train, parameters.schedule, parameters.reading, parameters.recovery, arguments)
+    ignored = function_settings.find_ignored(
+        train, parameters.training_options, parameters.input_options, parameters.fault_tolerance, arguments
+    )
     for name, reason in ignored.items():
         raise ConfigurationError(f"trainer.{'' if name in arguments else 'parameters.'}{name}: {reason}")
     if train == "run_fn" and not parameters.train_steps:

@@ -40,9 +40,9 @@ def can_be_struck(cluster: TrainingCluster) -> TrainingCluster:
     cluster.job = replace(
         cluster.job,
         module=UserModule("faulty.build_model", (str(Path(__file__).parent), str(EXAMPLES / "digits"))),
-        schedule=TrainingOptions(32, epochs=2),
+        training_options=TrainingOptions(32, epochs=2),
         outputs=outputs,
-        recovery=FaultTolerance(save_checkpoints_steps=EVERY, heartbeat_timeout_secs=3),
+        fault_tolerance=FaultTolerance(save_checkpoints_steps=EVERY, heartbeat_timeout_secs=3),
     )
     return cluster
 

@@ -93,7 +93,10 @@ def main(mode: str, folder: Path) -> None:
             mount("-t", "tmpfs", "-o", "size=400k", "tmpfs", str(temporary))
             cluster.folder = temporary  # for the job document, the reports and the logs
         result = cluster.train(
-            distribution, TrainingOptions(32, epochs=20), Spoil(mode, checkpoints, temporary), recovery=fault_tolerance
+            distribution,
+            TrainingOptions(32, epochs=20),
+            Spoil(mode, checkpoints, temporary),
+            fault_tolerance=fault_tolerance,
         )
         free = shutil.disk_usage(temporary).free
         if mode == "temporary":

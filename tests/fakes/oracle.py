@@ -149,7 +149,7 @@ class Cells:
             self.distribution,
             TrainingOptions(batch, epochs=EPOCHS, keras_version=self.keras, seed=7, **changes),
             Outputs(str(folder / "model"), "", "", str(folder / "state")),
-            recovery=FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=SAVED_EVERY),
+            fault_tolerance=FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=SAVED_EVERY),
         )
 
     def fit(self, kind: str):
@@ -165,9 +165,11 @@ class Cells:
 
         job = self.job(kinds.REFERENCES.get(kind, kind), BATCH, "fit")
         features = Features(self.data)
-        plan = make_plan(job.schedule, self.data.train.num_examples, 1)
+        plan = make_plan(job.training_options, self.data.train.num_examples, 1)
         model = model_builder.build(job, model_builder.make_context(job, features, plan, True)).model
-        input_pipeline = InputPipeline(self.data, features, job.schedule, job.reading, plan, readers=1, batches=1)
+        input_pipeline = InputPipeline(
+            self.data, features, job.training_options, job.input_options, plan, readers=1, batches=1
+        )
         names = features.inputs().keys() if isinstance(model, kinds._Table) else input_names(model, set(features.inputs()))
         select_inputs = lambda x, *rest: ({name: x[name] for name in names}, *rest)  # noqa: E731
         evaluation = input_pipeline.evaluation(tf.distribute.InputContext(), 1).take(input_pipeline.eval_steps(1))

@@ -81,7 +81,7 @@ class TrainingCluster:
     def train(
         self,
         distribution: Distribution | None = None,
-        schedule: TrainingOptions | None = None,
+        training_options: TrainingOptions | None = None,
         on_progress: Callable[[ClusterTask, Progress], None] | None = None,
         base_port: int = 0,
         **changes: object,
@@ -90,7 +90,7 @@ class TrainingCluster:
 
         Args:
           distribution: Replaces that of the job.
-          schedule: Replaces that of the job.
+          training_options: Replaces that of the job.
           on_progress: Called with each report.
           base_port: First port of the cluster; 0 to choose free ports.
           **changes: Other fields of the job to replace.
@@ -101,7 +101,7 @@ class TrainingCluster:
         job = replace(
             self.job,
             distribution=distribution or self.job.distribution,
-            schedule=schedule or self.job.schedule,
+            training_options=training_options or self.job.training_options,
             **changes,  # type: ignore[arg-type]
         )
 
@@ -134,7 +134,7 @@ def digits_cluster(folder: Path, digits: TrainingData, server: object) -> Traini
         module=UserModule("model.build_model", (str(EXAMPLES / "digits"),)),
         data=digits,
         distribution=Distribution(accelerator_type="cpu"),
-        schedule=TrainingOptions(per_replica_batch_size=64, epochs=2),
+        training_options=TrainingOptions(per_replica_batch_size=64, epochs=2),
         outputs=Outputs(str(folder / "model"), str(folder / "run"), str(folder / "result.json")),
         hparams={"hidden_units": 64, "learning_rate": 0.002},
     )

@@ -37,7 +37,7 @@ def test_two_processes_that_no_launcher_of_ours_started(cluster):
     job = write_job(
         cluster,
         distribution=Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
-        schedule=TrainingOptions(32, train_steps=20),
+        training_options=TrainingOptions(32, train_steps=20),
     )
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, two)]
@@ -77,7 +77,7 @@ def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, tmp_pat
 
 
 def test_failure_is_an_exit_code_and_a_message(cluster):
-    process = start(write_job(cluster, schedule=TrainingOptions(5000, epochs=1)))
+    process = start(write_job(cluster, training_options=TrainingOptions(5000, epochs=1)))
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     assert errors.strip().splitlines()[-1].startswith("per_replica_batch_size: 5000 on 1 replicas")

@@ -69,26 +69,31 @@ def device_names(distribution: Distribution) -> tuple[str, ...]:
     return tuple(name.strip().upper() for name in distribution.devices.split(",") if name.strip())
 
 
-def check(distribution: Distribution, schedule: TrainingOptions, reading: InputOptions, recovery: FaultTolerance) -> None:
+def check(
+    distribution: Distribution,
+    training_options: TrainingOptions,
+    input_options: InputOptions,
+    fault_tolerance: FaultTolerance,
+) -> None:
     """Checks that the parameters of a training go together.
 
     Args:
       distribution: How the work is spread, with the name of a strategy.
-      schedule: How long and how training runs.
-      reading: How examples are read.
-      recovery: How lost processes are handled.
+      training_options: How long and how training runs.
+      input_options: How examples are read.
+      fault_tolerance: How lost processes are handled.
 
     Raises:
       ConfigurationError: They cannot train. The message begins with a parameter's name,
         and says why and what to write instead.
     """
     row = distribution.info
-    for group in (distribution, schedule, reading, recovery):
+    for group in (distribution, training_options, input_options, fault_tolerance):
         check_values(group)
     _check_processes(distribution, row)
     _check_devices(distribution, row)
     _check_mesh(distribution, row)
-    _check_schedule(distribution, row, schedule)
+    _check_training_options(distribution, row, training_options)
 
 
 def check_run_fn(distribution: Distribution) -> None:
@@ -234,58 +239,57 @@ def _check_mesh(distribution: Distribution, row: StrategyInfo) -> None:
             )
 
 
-def _check_schedule(distribution: Distribution, row: StrategyInfo, schedule: TrainingOptions) -> None:
-    if schedule.precision == "mixed_float16" and distribution.accelerator_type == "cpu":
+def _check_training_options(distribution: Distribution, row: StrategyInfo, options: TrainingOptions) -> None:
+    if options.precision == "mixed_float16" and distribution.accelerator_type == "cpu":
         raise ConfigurationError(
             "precision: mixed_float16 needs a GPU, but accelerator_type is 'cpu'; write precision=mixed_bfloat16"
         )
-    if schedule.precision == "mixed_float16" and row.not_float16:
+    if options.precision == "mixed_float16" and row.not_float16:
         raise ConfigurationError(
             f"precision: strategy {row.name!r} cannot train in mixed_float16: {row.not_float16}; write "
             "precision=mixed_bfloat16 or precision=float32"
         )
-    if schedule.train_steps and schedule.epochs:
+    if options.train_steps and options.epochs:
         raise ConfigurationError(
-            f"epochs: train_steps={schedule.train_steps} and epochs={schedule.epochs} both say how long to train; "
+            f"epochs: train_steps={options.train_steps} and epochs={options.epochs} both say how long to train; "
             "write one of them"
         )
-    if schedule.keras_version == 3 and row.not_keras_3:
+    if options.keras_version == 3 and row.not_keras_3:
         able = [name for name, other in STRATEGIES.items() if not other.not_keras_3]
         raise ConfigurationError(
             f"keras_version: strategy {row.name!r} cannot train Keras 3 models: {row.not_keras_3}; write keras_version=2, "
             f"or a strategy of {', '.join(able)}"
         )
-    if schedule.jit_compile and row.not_jit_compile:
+    if options.jit_compile and row.not_jit_compile:
         raise ConfigurationError(
             f"jit_compile: strategy {row.name!r} cannot compile its steps: {row.not_jit_compile}; write jit_compile=false"
         )
-    if schedule.gradient_accumulation_steps > 1 and row.not_accumulated:
+    if options.gradient_accumulation_steps > 1 and row.not_accumulated:
         raise ConfigurationError(
             f"gradient_accumulation_steps: strategy {row.name!r} does not sum gradients of several batches: "
             f"{row.not_accumulated}; write gradient_accumulation_steps=1 and a larger per_replica_batch_size"
         )
-    if schedule.profile_steps:
-        profile_window(schedule)
+    if options.profile_steps:
+        profile_window(options)
 
 
-def profile_window(schedule: TrainingOptions) -> tuple[int, int] | None:
+def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
     """Returns the first and last training step to profile, from 1; None for none.
 
     Raises:
       ConfigurationError: `profile_steps` is not written as two steps.
     """
-    if not schedule.profile_steps:
+    if not options.profile_steps:
         return None
-    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", schedule.profile_steps)
+    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", options.profile_steps)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise ConfigurationError(
-            f"profile_steps: {schedule.profile_steps!r} is not a window of training steps; write first and last, e.g. "
-            "100,120"
+            f"profile_steps: {options.profile_steps!r} is not a window of training steps; write first and last, e.g. 100,120"
         )
     first, last = int(match[1]), int(match[2])
-    if schedule.train_steps and last > schedule.train_steps:
+    if options.train_steps and last > options.train_steps:
         raise ConfigurationError(
-            f"profile_steps: {schedule.profile_steps!r} is after the last of {schedule.train_steps} training steps"
+            f"profile_steps: {options.profile_steps!r} is after the last of {options.train_steps} training steps"
         )
     return first, last
 

@@ -119,22 +119,22 @@ class TrainingJob:
       module: The user's code.
       data: Examples to train on; None for a `run_fn`, which reads its own.
       distribution: Strategy, processes and devices.
-      schedule: Batches, length, precision and learning rate.
+      training_options: Batches, length, precision and learning rate.
       outputs: Where the results go.
       hparams: The user's hyperparameters.
-      reading: How examples are read.
-      recovery: How training survives the loss of a process.
+      input_options: How examples are read.
+      fault_tolerance: How training survives the loss of a process.
       run_fn: Arguments of a `run_fn`; None for `build_model`.
     """
 
     module: UserModule
     data: TrainingData | None
     distribution: Distribution
-    schedule: TrainingOptions
+    training_options: TrainingOptions
     outputs: Outputs
     hparams: Mapping[str, Any] = field(default_factory=dict)
-    reading: InputOptions = field(default_factory=InputOptions)
-    recovery: FaultTolerance = field(default_factory=FaultTolerance)
+    input_options: InputOptions = field(default_factory=InputOptions)
+    fault_tolerance: FaultTolerance = field(default_factory=FaultTolerance)
     run_fn: RunFn | None = None
 
     def to_json(self) -> str:

@@ -58,7 +58,7 @@ def train(
       ConfigurationError: `build_model` returned something that cannot be trained, or
         the data has fewer examples than the batch or the workers need.
     """
-    options, run_dir = job.schedule, job.outputs.model_run_dir
+    options, run_dir = job.training_options, job.outputs.model_run_dir
     strategy_info = job.distribution.info
     plan = make_plan(options, data.train.num_examples, strategy.num_replicas_in_sync, bool(strategy_info.fixed_batches))
     readers = strategy_table.readers(job.distribution)
@@ -104,7 +104,7 @@ def train(
         reporter.enter("restoring the saved state")
         checkpoints = Checkpoints(
             job.outputs.checkpoint_dir,
-            job.recovery,
+            job.fault_tolerance,
             _describe_state_settings(job, plan),
             is_chief,
             model_adapter,
@@ -177,11 +177,13 @@ def _make_input_pipeline(
     return InputPipeline(
         data,
         features.select(model_adapter.required_features(set(features.inputs()))),
-        job.schedule,
-        job.reading,
+        job.training_options,
+        job.input_options,
         plan,
         readers,
-        batches=0 if uses_parameter_servers else plan.num_replicas * job.schedule.gradient_accumulation_steps // readers,
+        batches=0
+        if uses_parameter_servers
+        else plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
     )
 
 

@@ -37,8 +37,8 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> model_adapte
       ConfigurationError: The module has no such function, or the function returned
         neither a compiled model nor a task.
     """
-    if job.schedule.precision != "float32":
-        tf.keras.mixed_precision.set_global_policy(job.schedule.precision)
-    tf.keras.utils.set_random_seed(job.schedule.seed)
+    if job.training_options.precision != "float32":
+        tf.keras.mixed_precision.set_global_policy(job.training_options.precision)
+    tf.keras.utils.set_random_seed(job.training_options.seed)
     build_model = module_loader.load(job.module)
     return model_adapters.make(build_model(context), job.module.function)

@@ -134,7 +134,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     features = Features(data)
     chief_monitor = ChiefMonitor(task)
     folder = _exchange_folder(job.outputs.model_run_dir)
-    options = job.schedule
+    options = job.training_options
     strategy_info = job.distribution.info
     reporter.enter("waiting for the chief", limited=False)  # `ChiefMonitor` has a time limit itself
     num_replicas = wait_for_replicas(folder, chief_monitor, task)
@@ -142,7 +142,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     reporter.enter("build_model")
     model_adapter = model_builder.build(job, model_builder.make_context(job, features, plan, is_chief=False))
     required = features.select(model_adapter.required_features(set(features.inputs())))
-    input_pipeline = InputPipeline(data, required, options, job.reading, plan, readers=1, batches=1)
+    input_pipeline = InputPipeline(data, required, options, job.input_options, plan, readers=1, batches=1)
     model_adapter.prepare(input_pipeline.zeros())
     checkpoint = tf.train.Checkpoint(model=model_adapter.model)
     summary_writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")

@@ -95,7 +95,7 @@ def settings(new: LocalSettings) -> Iterator[None]:
 def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     """Trains in processes of this machine, and returns when they have succeeded.
 
-    If processes die, training starts again from the last save, as `job.recovery`
+    If processes die, training starts again from the last save, as `job.fault_tolerance`
     allows.
 
     Args:
@@ -118,14 +118,14 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     _write_private(job_file, job.to_json())
     with contextlib.ExitStack() as stack:
         server = _settings.server
-        if server is None or server.keras_version != job.schedule.keras_version:
-            server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.schedule.keras_version))
+        if server is None or server.keras_version != job.training_options.keras_version:
+            server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.training_options.keras_version))
         exposure = server.wait_ready()
         if sum(replicas_of_roles(job.distribution).values()) > 1:  # a single process has no server
             _warn_if(loopback.describe(exposure, server.log))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
-        restarts = RestartPolicy(job.recovery.max_restarts, _settings.on_progress)
+        restarts = RestartPolicy(job.fault_tolerance.max_restarts, _settings.on_progress)
         while True:
             try:
                 _run_attempt(job, job_file, log_dir, temporary, server, restarts)
@@ -212,8 +212,10 @@ def _run_attempt(
         )
         for task in cluster.tasks
     ]
-    heartbeat = job.recovery.heartbeat_timeout_secs
-    silence = SilenceMonitor(MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat, job.recovery.progress_timeout_secs)
+    heartbeat = job.fault_tolerance.heartbeat_timeout_secs
+    silence = SilenceMonitor(
+        MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat, job.fault_tolerance.progress_timeout_secs
+    )
     processes = Processes(server, cluster_processes, restarts.listen, silence)
     try:
         processes.start()

@@ -60,8 +60,8 @@ def test_each_parameter_takes_a_runtime_parameter():
 def test_flag_is_an_int_execution_property():
     trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", epochs=1, jit_compile=True)
     assert trainer.spec.exec_properties["jit_compile"] == 1
-    _, schedule, *_ = job_builder.training_parameters(trainer.spec.exec_properties)
-    assert schedule.jit_compile is True
+    _, training_options, *_ = job_builder.training_parameters(trainer.spec.exec_properties)
+    assert training_options.jit_compile is True
 
 
 def test_values_reach_the_executor():

@@ -19,7 +19,7 @@ JOB = TrainingJob(
     module=UserModule("model.build_model"),
     data=None,
     distribution=Distribution("parameter_server", num_workers=3, num_evaluators=1),
-    schedule=TrainingOptions(16, epochs=2, gradient_accumulation_steps=1, precision="mixed_bfloat16"),
+    training_options=TrainingOptions(16, epochs=2, gradient_accumulation_steps=1, precision="mixed_bfloat16"),
     outputs=Outputs("model", "run", "result.json"),
 )
 RESULT = TrainingResult(1, 16, 40, 2.5, {"loss": 0.5, "val_loss": float("nan")})

@@ -78,7 +78,7 @@ def test_the_whole_document(inputs, outputs, tmp_path):
             schema=f"{tmp_path}/schema/schema.pbtxt",
         ),
         distribution=Distribution("mirrored"),
-        schedule=TrainingOptions(epochs=2),
+        training_options=TrainingOptions(epochs=2),
         outputs=Outputs(f"{tmp_path}/model/Format-Serving", f"{tmp_path}/model_run", "/work/training_result.json", state),
         hparams={"units": 3},
     )
@@ -126,12 +126,12 @@ def test_steps_of_train_args_are_defaults(inputs, outputs):
     }
     base = {**PROPERTIES, **args}
 
-    def schedule(**changes):
-        return job_builder.build_job(inputs, outputs, {**base, **changes}, "/work").schedule
+    def training_options(**changes):
+        return job_builder.build_job(inputs, outputs, {**base, **changes}, "/work").training_options
 
-    assert schedule(epochs=None) == TrainingOptions(train_steps=7, eval_steps=3)
-    assert schedule(epochs=None, train_steps=9) == TrainingOptions(train_steps=9, eval_steps=3)
-    assert schedule() == TrainingOptions(epochs=2, eval_steps=3)
+    assert training_options(epochs=None) == TrainingOptions(train_steps=7, eval_steps=3)
+    assert training_options(epochs=None, train_steps=9) == TrainingOptions(train_steps=9, eval_steps=3)
+    assert training_options() == TrainingOptions(epochs=2, eval_steps=3)
 
 
 def test_run_fn_gets_what_tfx_would_give(inputs, outputs):

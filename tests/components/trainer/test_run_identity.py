@@ -31,7 +31,7 @@ def job(tmp_path):
         module=UserModule("model.build_model", (str(tmp_path / "code"),)),
         data=data,
         distribution=Distribution(),
-        schedule=TrainingOptions(32, epochs=1),
+        training_options=TrainingOptions(32, epochs=1),
         outputs=Outputs("m", "r", "f"),
         hparams={"units": 3},
     )
@@ -54,9 +54,9 @@ def changed(one, other):
 def test_changed_parts_are_named(job, tmp_path):
     parts = run_identity.fingerprint_inputs(job, job.data, [])
     assert changed(parts, run_identity.fingerprint_inputs(replace(job, hparams={"units": 4}), job.data, [])) == ["hparams"]
-    longer = replace(job, schedule=TrainingOptions(32, epochs=2))
+    longer = replace(job, training_options=TrainingOptions(32, epochs=2))
     assert changed(parts, run_identity.fingerprint_inputs(longer, job.data, [])) == ["parameters"]
-    mixed = replace(job, reading=InputOptions(shuffle_buffer_size=5))
+    mixed = replace(job, input_options=InputOptions(shuffle_buffer_size=5))
     assert changed(parts, run_identity.fingerprint_inputs(mixed, job.data, [])) == ["parameters"]
     other = replace(job.data, train=Split((f"{tmp_path}/b",), 10))
     assert changed(parts, run_identity.fingerprint_inputs(job, other, [])) == ["data"]
@@ -80,7 +80,7 @@ def test_machines_and_speed_do_not_matter(job):
     parts = run_identity.fingerprint_inputs(job, job.data, [])
     elsewhere = replace(job, distribution=Distribution("multi_worker_mirrored", num_workers=8))
     assert run_identity.fingerprint_inputs(elsewhere, job.data, []) == parts
-    quicker = replace(job, schedule=replace(job.schedule, steps_per_execution=10, jit_compile=True))
+    quicker = replace(job, training_options=replace(job.training_options, steps_per_execution=10, jit_compile=True))
     assert run_identity.fingerprint_inputs(quicker, job.data, []) == parts
 
 

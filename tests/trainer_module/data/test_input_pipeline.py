@@ -44,11 +44,13 @@ def reader(index: int, of: int) -> tf.distribute.InputContext:
 
 
 def feed(
-    data: TrainingData, schedule: TrainingOptions, readers: int = 1, replicas: int = 0, **reading
+    data: TrainingData, training_options: TrainingOptions, readers: int = 1, replicas: int = 0, **input_options
 ) -> data_lib.InputPipeline:
-    plan = make_plan(schedule, data.train.num_examples, replicas or readers)
-    batches = (replicas or readers) * schedule.gradient_accumulation_steps // readers
-    return data_lib.InputPipeline(data, Features(data), schedule, InputOptions(**reading), plan, readers, batches)
+    plan = make_plan(training_options, data.train.num_examples, replicas or readers)
+    batches = (replicas or readers) * training_options.gradient_accumulation_steps // readers
+    return data_lib.InputPipeline(
+        data, Features(data), training_options, InputOptions(**input_options), plan, readers, batches
+    )
 
 
 def values(batches) -> list[list[int]]:
@@ -59,9 +61,11 @@ def trained(batches) -> list[list[int]]:
     return values(batch for batch, _ in batches)
 
 
-def trained_on(data: TrainingData, schedule: TrainingOptions, readers: int, passes: int, **reading) -> list[list[list[int]]]:
+def trained_on(
+    data: TrainingData, training_options: TrainingOptions, readers: int, passes: int, **input_options
+) -> list[list[list[int]]]:
     """Returns the batches of each of `readers` processes in `passes` passes."""
-    fed = feed(data, schedule, readers, **reading)
+    fed = feed(data, training_options, readers, **input_options)
     count = passes * fed.plan.steps_per_pass * fed.batches
     return [trained(fed.train(reader(index, readers)).take(count)) for index in range(readers)]
 
@@ -160,8 +164,8 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
 @pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
 def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, first_step):
     """Batches and shares are the same as without the stop, also after some passes."""
-    schedule = TrainingOptions(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
-    fed = feed(numbers(101, shards), schedule, readers, shuffle_buffer_size=16, cycle_length=5, cache=cache)
+    training_options = TrainingOptions(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
+    fed = feed(numbers(101, shards), training_options, readers, shuffle_buffer_size=16, cycle_length=5, cache=cache)
     for index in range(readers):
         whole = list(fed.train(reader(index, readers)).take((first_step + 20) * fed.batches))
         rest = list(fed.train(reader(index, readers), first_step).take(20 * fed.batches))

@@ -51,13 +51,13 @@ def test_example_that_does_not_match_the_schema(cluster, digits, shards):
         for record in [*records[:5], short.SerializeToString(), *records[6:]]:
             writer.write(record)
     with pytest.raises(TrainingError, match=rf"examples: {path}, record 5 does not match the schema: feature pixels"):
-        cluster.train(schedule=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
+        cluster.train(training_options=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
 
 
 def test_shard_that_went_missing(cluster, digits, shards):
     Path(shards.files[3]).unlink()
     with pytest.raises(TrainingError, match=rf"examples: {shards.files[3]} is missing; make the examples again"):
-        cluster.train(schedule=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
+        cluster.train(training_options=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
 
 
 def test_evaluator_names_the_record_too(cluster, digits, shards):

@@ -6,7 +6,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 
 
 @pytest.mark.parametrize(
-    ("schedule", "examples", "replicas", "plan"),
+    ("training_options", "examples", "replicas", "plan"),
     [
         (TrainingOptions(64, epochs=20), 1414, 1, Plan(1, 64, 23, False, 23, 20)),
         (TrainingOptions(32, epochs=20), 1414, 2, Plan(2, 64, 23, False, 23, 20)),
@@ -17,8 +17,8 @@ from tfx_distribute.trainer_module.job.training_job import TrainingOptions
         (TrainingOptions(1, epochs=2), 9, 2, Plan(2, 2, 4, True, 4, 2)),
     ],
 )
-def test_how_many_steps_a_schedule_is(schedule, examples, replicas, plan):
-    assert make_plan(schedule, examples, replicas) == plan
+def test_how_many_steps_a_schedule_is(training_options, examples, replicas, plan):
+    assert make_plan(training_options, examples, replicas) == plan
 
 
 def test_strategy_may_need_batches_of_one_size():

@@ -20,7 +20,7 @@ JOB = TrainingJob(
     module=UserModule("model.build_model", ("/code",)),
     data=TrainingData(Split(("/a/*", "/b/*"), 10), Split(("/c/*",), 3), "label", "/graph", None),
     distribution=Distribution("multi_worker_mirrored", 2, all_reduce="ring"),
-    schedule=TrainingOptions(16, epochs=3, precision="mixed_bfloat16"),
+    training_options=TrainingOptions(16, epochs=3, precision="mixed_bfloat16"),
     outputs=Outputs("/model", "/run", "/result"),
     hparams={"units": 3, "rate": 0.5, "kind": "wide", "deep": True},
     run_fn=RunFn("{}", {"train_args": "{}"}, {"values": {"units": 3}}),

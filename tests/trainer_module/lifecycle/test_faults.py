@@ -29,8 +29,8 @@ pytestmark = pytest.mark.e2e
 
 _undisturbed = {}
 LONG = {
-    "schedule": TrainingOptions(32, epochs=20),
-    "recovery": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=3),
+    "training_options": TrainingOptions(32, epochs=20),
+    "fault_tolerance": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=3),
 }
 
 
@@ -151,7 +151,7 @@ class Suspend:
 def test_processes_that_were_suspended_together_go_on(faulty):
     """With heartbeats every two seconds, a hanging process is given up after six."""
     suspend = Suspend(faulty, 10, steps=(100, 250))
-    changes = {**LONG, "recovery": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
+    changes = {**LONG, "fault_tolerance": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
     result = faulty.train(STRATEGIES["multi_worker_mirrored"], **changes, on_progress=suspend)
     assert suspend.times == 2
     assert messages(faulty) == []
@@ -169,9 +169,9 @@ def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_i
     """The process gives signs of life all the time, and its peers wait for it."""
     module = UserModule("stuck.build_model", faulty.job.module.search_path)
     hparams = {**faulty.job.hparams, "stuck_task": task, "stuck_in": stuck_in}
-    recovery = FaultTolerance(progress_timeout_secs=6, max_restarts=0)
+    fault_tolerance = FaultTolerance(progress_timeout_secs=6, max_restarts=0)
     with pytest.raises(TrainingError, match=f"{where}; if it needs more time, write a larger progress_timeout_secs"):
-        faulty.train(STRATEGIES[strategy], module=module, hparams=hparams, recovery=recovery)
+        faulty.train(STRATEGIES[strategy], module=module, hparams=hparams, fault_tolerance=fault_tolerance)
     (waiting, *_) = messages(faulty)
     assert re.search(f"waiting for {where} for [345] s", waiting)
 
@@ -208,7 +208,7 @@ def test_all_processes_killed(faulty):
 def test_restarts_are_limited(faulty):
     hparams = fault(faulty, "kill", fault_step=37, fault_always=1)
     with pytest.raises(TrainingError, match=r"(?s)killed by SIGKILL.*All 2 restarts \(max_restarts\) are used up"):
-        faulty.train(hparams=hparams, recovery=replace(faulty.job.recovery, max_restarts=2))
+        faulty.train(hparams=hparams, fault_tolerance=replace(faulty.job.fault_tolerance, max_restarts=2))
     assert continued(faulty) == [30, 30]
     assert not faulty.model.exists()
 

@@ -60,7 +60,7 @@ def test_a_file_that_never_comes_is_no_sign_of_life(quick, tmp_path):
 def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
     job = replace(
         cluster.job,
-        schedule=TrainingOptions(32, train_steps=1_000_000, steps_per_execution=20),
+        training_options=TrainingOptions(32, train_steps=1_000_000, steps_per_execution=20),
         outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
     )
     (tmp_path / "job.json").write_text(job.to_json())

@@ -418,7 +418,7 @@ def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch)
 
     with ForkServer(cluster.folder / "log") as server:
         cluster.server = server
-        assert cluster.train(schedule=TrainingOptions(64, train_steps=2)).train_steps == 2
+        assert cluster.train(training_options=TrainingOptions(64, train_steps=2)).train_steps == 2
     assert cluster.model.is_dir()
 
 
@@ -469,10 +469,10 @@ def test_anything_but_a_compiled_model_or_task_is_refused(cluster, tmp_path, bod
 
 def test_examples_that_are_fewer_than_a_batch(cluster, digits):
     with pytest.raises(TrainingError, match="per_replica_batch_size: 2000 .* write at most 1400"):
-        cluster.train(schedule=TrainingOptions(2000, epochs=1))
+        cluster.train(training_options=TrainingOptions(2000, epochs=1))
     assert not Path(cluster.job.outputs.result_file).exists()
 
 
 def test_eval_split_may_be_missing(cluster, digits):
-    result = cluster.train(schedule=TrainingOptions(64, train_steps=5), data=replace(digits, eval=None))
+    result = cluster.train(training_options=TrainingOptions(64, train_steps=5), data=replace(digits, eval=None))
     assert set(result.metrics) == {"loss", "accuracy"}

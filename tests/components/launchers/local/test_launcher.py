@@ -49,7 +49,7 @@ def test_killed_worker_is_named_and_no_process_remains(cluster):
 
     began = time.monotonic()
     with pytest.raises(TrainingError, match=r"training process worker 0 failed \(killed by SIGKILL\)"):
-        cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker, recovery=FaultTolerance(max_restarts=0))
+        cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker, fault_tolerance=FaultTolerance(max_restarts=0))
     assert time.monotonic() - began < 60
     assert children(cluster.server.pid) == []
     assert not cluster.model.exists()
@@ -105,7 +105,7 @@ def test_no_process_survives_a_launcher_that_is_killed(cluster, tmp_path):
             "from tfx_distribute.components.launchers.local import launcher as local_launcher\n"
             "from tfx_distribute.trainer_module.job.training_job import *\n"
             "job = TrainingJob.from_json(Path(sys.argv[1], 'job.json').read_bytes())\n"
-            "job = replace(job, schedule=TrainingOptions(32, train_steps=1_000_000),\n"
+            "job = replace(job, training_options=TrainingOptions(32, train_steps=1_000_000),\n"
             "    distribution=Distribution('multi_worker_mirrored', num_workers=2, accelerator_type='cpu'))\n"
             "local_launcher.launch(job, sys.argv[1])\n",
             str(tmp_path),
@@ -139,7 +139,7 @@ def test_interrupt_ends_all_processes(cluster):
 
 @pytest.mark.e2e
 def test_job_document_is_readable_by_its_owner_only(cluster):
-    cluster.train(schedule=TrainingOptions(64, train_steps=2))
+    cluster.train(training_options=TrainingOptions(64, train_steps=2))
     assert (cluster.folder / "job.json").stat().st_mode & 0o077 == 0
 
 
@@ -196,7 +196,7 @@ def test_processes_of_a_module_end_with_training(cluster, tmp_path):
                 zombies.extend(ended & ended_children(cluster.server.pid))
 
     cluster.train(
-        schedule=TrainingOptions(64, epochs=1),
+        training_options=TrainingOptions(64, epochs=1),
         module=module,
         hparams={**cluster.job.hparams, "mark": mark},
         on_progress=look,
@@ -279,7 +279,7 @@ def test_fork_server_that_is_stopped_is_killed(tmp_path, cluster, monkeypatch):
 
         began = time.monotonic()
         with pytest.raises(TrainingError, match=rf"training processes \(pid {server.pid}\) did not answer for 5 s"):
-            cluster.train(schedule=LONG, on_progress=stop_server)
+            cluster.train(training_options=LONG, on_progress=stop_server)
         assert time.monotonic() - began < 60
         wait_until(lambda: not any(map(is_running, training)))
 
@@ -294,4 +294,4 @@ def test_fork_server_that_dies_is_reported(tmp_path, cluster):
             os.kill(server.pid, signal.SIGKILL)
 
         with pytest.raises(TrainingError, match="the process that starts training processes ended"):
-            cluster.train(schedule=LONG, on_progress=kill_server)
+            cluster.train(training_options=LONG, on_progress=kill_server)

@@ -56,7 +56,7 @@ class Cloud:
         # Of the documents.
         shown = yaml.safe_load((EXAMPLES / "digits" / "vertex.yaml").read_text())
         document = yaml.safe_load((self.image / "pipeline.yaml").read_text())
-        document |= {name: shown[name] for name in ("push", "nodes", "targets")}
+        document |= {name: shown[name] for name in ("push", "resources", "targets")}
         self.file.write_text(yaml.safe_dump(document | changes))
         words = [word for parameter in parameters for word in ("-p", parameter)]
         output = self.folder / f"{example}.json"

@@ -19,6 +19,7 @@ from pathlib import Path
 import isolated as isolated_lib
 import numpy as np
 import pytest
+import stuck
 from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, messages, struck, weights
 from running import children
 
@@ -158,10 +159,14 @@ def test_processes_that_were_suspended_together_go_on(faulty):
     assert result.train_steps == 20 * 22
 
 
+SLEEP = "        time.sleep(10**6)"
+HANGS = Path(stuck.__file__).read_text().splitlines().index(SLEEP) + 1
+
+
 @pytest.mark.parametrize(
     ("strategy", "task", "stuck_in", "where"),
     [
-        ("multi_worker_mirrored", "worker-0", "build_model", r"worker 0\b.* in build_model \(stuck.py, line 18\)"),
+        ("multi_worker_mirrored", "worker-0", "build_model", rf"worker 0\b.* in build_model \(stuck.py, line {HANGS}\)"),
         ("default", "chief-0", "step", r"chief\b.* in training step 1\b"),
     ],
 )

@@ -60,9 +60,22 @@ class TrainerArguments(TypedDict, total=False):
     epochs: int | RuntimeParameter | None
     """Number of times that each example is seen; 0 lets `train_steps` decide.
     `build_model` needs exactly one of the two. Default: 0."""
+    steps_per_epoch: int | RuntimeParameter | None
+    """Number of training steps in one Keras epoch, for `train_steps`: after each
+    epoch, the model is evaluated and the epoch hooks of callbacks are called. 0
+    makes all of `train_steps` one epoch. With `epochs`, an epoch is always one
+    pass over the examples. Default: 0."""
+    validation_freq: int | RuntimeParameter | None
+    """Number of epochs from one evaluation during training to the next, as in
+    Keras's `fit`. Default: 1."""
     eval_steps: int | RuntimeParameter | None
     """Number of batches in each evaluation during training; 0 evaluates on the whole
     split. Default: 0."""
+    class_weight: str | RuntimeParameter | None
+    """Weights of the classes in the training loss, such as `0: 1, 1: 2.5`, as in
+    Keras's `fit`: each training example is weighted by the class that its label
+    names. Classes that are not listed have weight 1; empty weights none. Default:
+    ""."""
     precision: str | RuntimeParameter | None
     """Keras precision policy. `mixed_float16` needs a GPU, and is not available
     under `parameter_server`, `central_storage`, `tpu` and `model_parallel`.
@@ -127,6 +140,11 @@ class TrainerArguments(TypedDict, total=False):
     save_checkpoints_steps: int | RuntimeParameter | None
     """Number of training steps between two saves of the training state; 0 saves by
     `save_checkpoints_secs` alone. Default: 0."""
+    async_checkpointing: bool | RuntimeParameter | None
+    """Writes the training state while training continues, with Keras 2 under the
+    strategies `default`, `one_device`, `mirrored` and `central_storage`. This
+    takes as much memory of the host as the state is large. With false, and in all
+    other cases, training waits. Default: True."""
     heartbeat_timeout_secs: int | RuntimeParameter | None
     """Seconds without a heartbeat after which a training process counts as lost.
     Default: 10."""

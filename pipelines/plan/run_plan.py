@@ -161,6 +161,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     if examples and replicas:
         steps_per_epoch = max(1, plan_pass(parameters.training_options, examples, replicas, bool(row.fixed_batches))[0])
     train_steps = parameters.train_steps or (steps_per_epoch and parameters.epochs * steps_per_epoch)
+    steps_per_epoch = parameters.steps_per_epoch or steps_per_epoch
     return RunPlan(
         pipeline=spec.name,
         strategy=distribution.strategy,

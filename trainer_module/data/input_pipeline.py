@@ -5,8 +5,9 @@ runs out of examples before the others.
 """
 
 import contextlib
+import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data import read_errors, record_stream
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import class_weights
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
 
@@ -81,10 +83,10 @@ class InputPipeline:
 
         Returns:
           A dataset of pairs, each for one replica. The first element is a batch:
-          features (name -> tensor, first dimension the batch), label, and if there are
-          weights, a vector with each example's weight. The second is the batch's share
-          of its step's examples, a float32 scalar. Batches of one step may differ by an
-          example, yet every example counts the same.
+          features (name -> tensor, first dimension the batch), label, and if examples
+          or classes have weights, a vector with each example's weight. The second is
+          the batch's share of its step's examples, a float32 scalar. Batches of one
+          step may differ by an example, yet every example counts the same.
         """
         split, reader, readers = self.data.train, context.input_pipeline_id, context.num_input_pipelines
         batch = self.options.per_replica_batch_size
@@ -146,7 +148,8 @@ class InputPipeline:
           num_replicas: Replicas that evaluate, over all processes.
 
         Returns:
-          A dataset of batches for one replica each, as in `train`, without the shares.
+          A dataset of batches for one replica each, as in `train`, without the shares
+          and the weights of classes.
         """
         split, reader, readers = self.data.eval, context.input_pipeline_id, context.num_input_pipelines
         assert split is not None
@@ -208,15 +211,20 @@ class InputPipeline:
         Args:
           batches: Vectors of serialized examples.
           share: Computes a batch's share of its step from the batch's number and size.
-            With it the dataset is endless and has (batch, share) pairs.
+            With it the dataset is for training: endless, with (batch, share) pairs and
+            the weights of classes.
         """
+        weights_of_classes = class_weights.parse(self.options.class_weight) if share else {}
 
         def parse(serialized: tf.Tensor) -> tuple[Any, ...]:
             example = tf.io.parse_example(serialized, self.features.examples)
             label = example.pop(self.features.label)
-            if self.features.example_weight is None:
-                return example, label
-            return example, label, tf.reshape(tf.cast(example.pop(self.features.example_weight), tf.float32), [-1])
+            weights = []
+            if self.features.example_weight is not None:
+                weights.append(tf.reshape(tf.cast(example.pop(self.features.example_weight), tf.float32), [-1]))
+            if weights_of_classes:
+                weights.append(_weights_by_class(label, weights_of_classes))
+            return (example, label, functools.reduce(tf.multiply, weights)) if weights else (example, label)
 
         calls = self.input_options.num_parallel_calls or tf.data.AUTOTUNE
         if share is None:
@@ -229,6 +237,32 @@ class InputPipeline:
             # before each batch if there is one.
             parsed = parsed.apply(tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY))
         return parsed.prefetch(self.input_options.prefetch_buffer_size or tf.data.AUTOTUNE)
+
+
+def _weights_by_class(label: tf.Tensor, weights: Mapping[int, float]) -> tf.Tensor:
+    """Returns the weight of each example's class, as Keras's `fit` finds it.
+
+    Args:
+      label: The number of each example's class, of shape [batch] or [batch, 1]; or a
+        value for each class, of shape [batch, classes], of which the largest counts.
+      weights: Class -> weight. Other classes have weight 1.
+
+    Returns:
+      A float32 vector.
+
+    Raises:
+      ConfigurationError: The label does not name classes.
+    """
+    if label.dtype == tf.string or len(label.shape) > 2:
+        raise ConfigurationError(
+            f"class_weight: the label is {label.dtype.name} of shape {list(label.shape[1:])} for each example, which names "
+            "no class; make it the number of the class in preprocessing_fn, or leave class_weight out"
+        )
+    one_hot = len(label.shape) == 2 and label.shape[1] > 1
+    classes = tf.argmax(label, 1) if one_hot else tf.cast(tf.reshape(label, [-1]), tf.int64)
+    table = tf.constant([weights.get(number, 1.0) for number in range(max(weights) + 1)], tf.float32)
+    known = (classes >= 0) & (classes <= max(weights))
+    return tf.where(known, tf.gather(table, tf.where(known, classes, 0)), 1.0)
 
 
 def eval_steps(split: Split, num_replicas: int, per_replica_batch_size: int) -> int:

@@ -132,10 +132,27 @@ class TrainingOptions:
         "two.",
         minimum=0,
     )
+    steps_per_epoch: int = parameter(
+        0,
+        "Number of training steps in one Keras epoch, for `train_steps`: after each epoch, the model is evaluated and the "
+        "epoch hooks of callbacks are called. 0 makes all of `train_steps` one epoch. With `epochs`, an epoch is always one "
+        "pass over the examples.",
+        minimum=0,
+    )
+    validation_freq: int = parameter(
+        1,
+        "Number of epochs from one evaluation during training to the next, as in Keras's `fit`.",
+        minimum=1,
+    )
     eval_steps: int = parameter(
         0,
         "Number of batches in each evaluation during training; 0 evaluates on the whole split.",
         minimum=0,
+    )
+    class_weight: str = parameter(
+        "",
+        "Weights of the classes in the training loss, such as `0: 1, 1: 2.5`, as in Keras's `fit`: each training example is "
+        "weighted by the class that its label names. Classes that are not listed have weight 1; empty weights none.",
     )
     precision: str = parameter(
         "float32",
@@ -262,6 +279,12 @@ class FaultTolerance:
         0,
         "Number of training steps between two saves of the training state; 0 saves by `save_checkpoints_secs` alone.",
         minimum=0,
+    )
+    async_checkpointing: bool = parameter(
+        True,
+        "Writes the training state while training continues, with Keras 2 under the strategies `default`, `one_device`, "
+        "`mirrored` and `central_storage`. This takes as much memory of the host as the state is large. With false, and in "
+        "all other cases, training waits.",
     )
     heartbeat_timeout_secs: int = parameter(
         10,

@@ -21,8 +21,8 @@ class Plan:
         are fixed.
       fixed_batches: True if all batches have the same size, so that a pass over the
         examples may end in the middle of one.
-      steps_per_epoch: Training steps of one Keras epoch.
-      epochs: Number of Keras epochs.
+      steps_per_epoch: Training steps of one Keras epoch; the last one may have fewer.
+      train_steps: Total number of training steps.
     """
 
     num_replicas: int
@@ -30,12 +30,20 @@ class Plan:
     steps_per_pass: int
     fixed_batches: bool
     steps_per_epoch: int
-    epochs: int
+    train_steps: int
 
     @property
-    def train_steps(self) -> int:
-        """Total number of training steps."""
-        return self.steps_per_epoch * self.epochs
+    def epochs(self) -> int:
+        """Number of Keras epochs."""
+        return math.ceil(self.train_steps / self.steps_per_epoch)
+
+    def steps_of_epoch(self, epoch: int) -> int:
+        """Returns the number of training steps of an epoch.
+
+        Args:
+          epoch: Number of the epoch, from 0.
+        """
+        return min(self.steps_per_epoch, self.train_steps - epoch * self.steps_per_epoch)
 
 
 def make_plan(options: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool = False) -> Plan:
@@ -44,7 +52,7 @@ def make_plan(options: TrainingOptions, num_examples: int, num_replicas: int, fi
     With `epochs`, an epoch is one pass over the examples, in as few steps as possible.
     Their batches may be slightly smaller than the global batch, so that no step is left
     with only a few examples. With `train_steps`, all steps are one Keras epoch, as in
-    TFX's own examples.
+    TFX's own examples, unless `steps_per_epoch` divides them.
 
     ```python
     make_plan(TrainingOptions(32, epochs=2), num_examples=100,
@@ -73,8 +81,9 @@ def make_plan(options: TrainingOptions, num_examples: int, num_replicas: int, fi
         )
     steps, fixed = plan_pass(options, num_examples, num_replicas, fixed_batches)
     if options.epochs:
-        return Plan(num_replicas, batch, steps, fixed, steps, options.epochs)
-    return Plan(num_replicas, batch, steps, fixed, options.train_steps, 1)
+        return Plan(num_replicas, batch, steps, fixed, steps, steps * options.epochs)
+    steps_per_epoch = min(options.steps_per_epoch or options.train_steps, options.train_steps)
+    return Plan(num_replicas, batch, steps, fixed, steps_per_epoch, options.train_steps)
 
 
 def plan_pass(options: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool) -> tuple[int, bool]:

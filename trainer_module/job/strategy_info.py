@@ -36,6 +36,8 @@ class StrategyInfo:
       not_float16: Why it cannot train in `mixed_float16`; empty if it can.
       fixed_batches: Why all its batches must have the same size; empty if not.
       run_fn: True if a module with its own `run_fn` can use it.
+      async_checkpointing: True if its state can be written while training continues:
+        one process has all variables, each of them whole.
     """
 
     name: str
@@ -52,6 +54,7 @@ class StrategyInfo:
     not_float16: str = ""
     fixed_batches: str = ""
     run_fn: bool = True
+    async_checkpointing: bool = False
 
 
 # NCCL with Vertex AI's machines that do nothing but sum.
@@ -60,18 +63,20 @@ REDUCTION_SERVER = "reduction_server"
 STRATEGIES: dict[str, StrategyInfo] = {
     row.name: row
     for row in (
-        StrategyInfo("default", "no distribution: one process, one device", all_devices=False),
+        StrategyInfo("default", "no distribution: one process, one device", all_devices=False, async_checkpointing=True),
         StrategyInfo(
             "one_device",
             "tf.distribute.OneDeviceStrategy: one process, one device",
             all_devices=False,
             named_devices=True,
+            async_checkpointing=True,
         ),
         StrategyInfo(
             "mirrored",
             "tf.distribute.MirroredStrategy: one process, a replica on each of its devices",
             named_devices=True,
             all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
+            async_checkpointing=True,
         ),
         StrategyInfo(
             "multi_worker_mirrored",
@@ -97,6 +102,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             not_keras_3="its metrics are silently wrong there",
             not_jit_compile="XLA cannot read variables of another device",
             not_float16="Keras does not scale losses there",
+            async_checkpointing=True,
         ),
         StrategyInfo(
             "tpu",

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import layout_rules
+from tfx_distribute.trainer_module.job import class_weights, layout_rules
 from tfx_distribute.trainer_module.job.declaration import check_values
 from tfx_distribute.trainer_module.job.strategy_info import AUTO, REDUCTION_SERVER, STRATEGIES, StrategyInfo
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
@@ -254,6 +254,11 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
             f"epochs: train_steps={options.train_steps} and epochs={options.epochs} both say how long to train; "
             "write one of them"
         )
+    if options.steps_per_epoch and options.epochs:
+        raise ConfigurationError(
+            f"steps_per_epoch: with epochs={options.epochs}, an epoch is one pass over the examples; write train_steps "
+            "instead of epochs, or leave steps_per_epoch out"
+        )
     if options.keras_version == 3 and row.not_keras_3:
         able = [name for name, other in STRATEGIES.items() if not other.not_keras_3]
         raise ConfigurationError(
@@ -271,6 +276,7 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
         )
     if options.profile_steps:
         profile_window(options)
+    class_weights.parse(options.class_weight)
 
 
 def profile_window(options: TrainingOptions) -> tuple[int, int] | None:

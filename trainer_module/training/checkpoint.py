@@ -4,11 +4,15 @@ A state consists of a TensorFlow checkpoint, the plain values of the callbacks, 
 JSON document that names both. The document is replaced atomically after everything else
 is written, so a process that is killed in the middle of a save leaves the previous
 state intact.
+
+Where one process has all variables, training only waits until they are copied to the
+memory of the host; TensorFlow's asynchronous checkpoints then write the copies.
 """
 
 import collections
 import contextlib
 import copy
+import functools
 import io
 import json
 import time
@@ -63,6 +67,8 @@ class Checkpoints:
         ...
         if checkpoints.due(step):
             checkpoints.save(Position(epoch, step_of_epoch, step))
+        ...
+        checkpoints.wait()
 
     Args:
       folder: Folder of the state, the same for every try and for all processes. Empty
@@ -73,6 +79,7 @@ class Checkpoints:
       is_chief: True in the chief.
       model_adapter: The model whose state is saved.
       callbacks: Callbacks whose attributes are saved.
+      in_background: True to write the files while training continues.
 
     Attributes:
       remark: A message for the user about the state that was found, or about the last
@@ -87,6 +94,7 @@ class Checkpoints:
         is_chief: bool,
         model_adapter: ModelAdapter,
         callbacks: Sequence[tf.keras.callbacks.Callback],
+        in_background: bool = False,
     ):
         self._folder = folder
         self._model_adapter = model_adapter
@@ -97,7 +105,9 @@ class Checkpoints:
         self._fault_tolerance = fault_tolerance
         self._made_with = dict(made_with)
         self._is_chief = is_chief
+        self._in_background = in_background
         self._saved_step, self._saved_at = 0, time.monotonic()
+        self._saving_seconds = 0.0  # for which training waited for the last save
         seconds = fault_tolerance.save_checkpoints_secs
         self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
         self._last_complete_prefix = ""  # the files of the last complete state begin with this
@@ -166,8 +176,23 @@ class Checkpoints:
         every = self._fault_tolerance.save_checkpoints_steps
         seconds = self._interval
         return bool(
-            (every and step - self._saved_step >= every) or (seconds and time.monotonic() - self._saved_at >= seconds)
+            (every and step // every > self._saved_step // every)
+            or (seconds and time.monotonic() - self._saved_at >= seconds)
         )
+
+    def due_at_epoch_end(self, step: int) -> bool:
+        """Returns True if it is worth saving between two epochs.
+
+        A training that resumes from such a state does not repeat the evaluation. If
+        epochs are short, only some of them end with a save.
+
+        Args:
+          step: Training steps that are done.
+        """
+        if step == self._saved_step or not self._folder:
+            return False
+        shortest_interval = max(FIRST_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
+        return time.monotonic() - self._saved_at >= shortest_interval
 
     def steps_until_due(self, step: int) -> int:
         """Returns the number of training steps until the next save.
@@ -175,19 +200,22 @@ class Checkpoints:
         At least 1. Very large if saves do not depend on steps.
         """
         every = self._fault_tolerance.save_checkpoints_steps
-        return max(1, self._saved_step + every - step) if every else 1 << 62
+        return every - step % every if every else 1 << 62
 
-    def save(self, position: Position) -> None:
+    def save(self, position: Position, wait: bool = False) -> None:
         """Saves the state; the previous one is kept until this one is complete.
 
-        Does not raise if the files cannot be written; `remark` says why.
+        Does not raise if the files cannot be written; `remark` says why. If they are
+        written in the background, it says so after the next save.
 
         Args:
           position: How far training is.
+          wait: True to return only when the state is complete.
         """
         if not self._folder:
             return
         started = time.monotonic()
+        self.wait()
         self.remark = self._find_write_problem() if self._is_chief else ""
         if not self._is_chief or self.remark:
             # A save in step needs every process. One that cannot write, or whose files
@@ -195,14 +223,18 @@ class Checkpoints:
             save_and_discard(lambda folder: self._checkpoint().write(f"{folder}/state"))
         else:
             try:
-                self._save(position)
+                self._save(position, self._in_background and not wait)
             except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
                 self.remark = _save_problem(error)
-            with contextlib.suppress(tf.errors.OpError, OSError):
                 self._remove_other_states()
         self._saved_step, self._saved_at = position.step, time.monotonic()
-        shortest_interval = (self._saved_at - started) / MAX_SAVING_SHARE
+        self._saving_seconds = self._saved_at - started
+        shortest_interval = self._saving_seconds / MAX_SAVING_SHARE
         self._interval = min(max(2 * self._interval, shortest_interval), self._fault_tolerance.save_checkpoints_secs)
+
+    def wait(self) -> None:
+        """Waits until no save is going on in the background."""
+        self._writer.sync()
 
     def _find_write_problem(self) -> str:
         """Returns a message if the folder cannot be written to, or an empty string."""
@@ -215,10 +247,8 @@ class Checkpoints:
             return _save_problem(error)
         return ""
 
-    def _save(self, position: Position) -> None:
+    def _save(self, position: Position, in_background: bool) -> None:
         name = f"{PREFIX}{position.step}"
-        folder = self._folder
-        self._checkpoint().write(f"{folder}/{name}")
         values: dict[str, dict[str, Any]] = {}
         arrays: dict[str, np.ndarray] = {}
         for key, callback in self._callbacks.items():
@@ -233,24 +263,53 @@ class Checkpoints:
             values[key] = _separate_arrays(changed, arrays, key)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
-        with tf.io.gfile.GFile(f"{folder}/{name}.npz", "wb") as file:
-            file.write(stream.getvalue())
         document = {
             "checkpoint": name,
             "position": asdict(position),
             "made_with": self._made_with,
             "callbacks": values,
         }
-        atomic_files.write(f"{folder}/{STATE_FILE}", json.dumps(document, indent=1))
+        complete = functools.partial(self._complete, name, stream.getvalue(), json.dumps(document, indent=1))
+        options = tf.train.CheckpointOptions(
+            experimental_write_callbacks=[complete], experimental_enable_async_checkpoint=in_background
+        )
+        path = f"{self._folder}/{name}"
+        try:
+            self._writer.write(path, options)
+        except (tf.errors.OpError, OSError) as error:
+            if not in_background:
+                raise
+            # TensorFlow raises the error of the previous save here, and does not begin
+            # this one.
+            self.remark = _save_problem(error)
+            self._writer.write(path, options)
+
+    def _complete(self, name: str, arrays: bytes, document: str) -> None:
+        """Completes a state whose variables have been written.
+
+        TensorFlow calls it, in the thread that wrote them.
+        """
+        with tf.io.gfile.GFile(f"{self._folder}/{name}.npz", "wb") as file:
+            file.write(arrays)
+        atomic_files.write(f"{self._folder}/{STATE_FILE}", document)
         self._last_complete_prefix = f"{name}."
+        self._remove_other_states()
 
     def _remove_other_states(self) -> None:
-        """Removes the files of all states but the last complete one."""
-        for name in tf.io.gfile.listdir(self._folder):
-            if name.startswith(PREFIX) and not (self._last_complete_prefix and name.startswith(self._last_complete_prefix)):
-                path = f"{self._folder}/{name}"
-                # TensorFlow leaves a folder behind if it dies in the middle of writing.
-                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+        """Removes the files of all states but the last complete one, if it can."""
+        with contextlib.suppress(tf.errors.OpError, OSError):
+            for name in tf.io.gfile.listdir(self._folder):
+                if name.startswith(PREFIX) and not (
+                    self._last_complete_prefix and name.startswith(self._last_complete_prefix)
+                ):
+                    path = f"{self._folder}/{name}"
+                    # TensorFlow leaves a folder behind if it dies while it writes.
+                    (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+
+    @functools.cached_property
+    def _writer(self) -> tf.train.Checkpoint:
+        """The checkpoint of all saves: it keeps the copies that it writes from."""
+        return self._checkpoint()
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())

@@ -94,6 +94,29 @@ class EpochRunner:
             self._counter.enter_step()
             stretch = min_steps if calls_hooks else max(min_steps, int(agreed_stretch))
 
+    def ends_training(self, epoch: int, is_last: bool) -> bool:
+        """Returns True if training ends after an epoch; if not, saves the state if due.
+
+        Call this after the `on_epoch_end` of callbacks.
+
+        Args:
+          epoch: Number of the epoch that has ended, from 0.
+          is_last: True if no epoch is left.
+
+        Raises:
+          PreemptedError: A process was asked to stop.
+        """
+        stop_training, save_due, preempted = self._step_runner.agree(
+            self._callbacks.model.stop_training,
+            self._checkpoints.due_at_epoch_end(self._counter.step),
+            preemption.preemption_requested(),
+        )
+        if stop_training or is_last:
+            return True
+        if save_due or preempted:
+            self._save(Position(epoch + 1, 0, self._counter.step), bool(preempted))
+        return False
+
     def evaluate(self) -> dict[str, float]:
         """Evaluates on the eval split and returns the metrics, as `fit` does."""
         calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "test"))[0] > 0
@@ -110,7 +133,7 @@ class EpochRunner:
           PreemptedError: `preempted` is true.
         """
         self._counter.enter("saving the training state")
-        self._checkpoints.save(position)
+        self._checkpoints.save(position, wait=preempted)
         remark = self._checkpoints.remark
         if preempted:
             message = remark or f"saved after training step {position.step}"

@@ -6,6 +6,7 @@ callback has batch hooks; and datasets are iterated on from epoch to epoch inste
 being reopened.
 """
 
+import contextlib
 import os
 import time
 from typing import Any
@@ -90,6 +91,7 @@ def train(
         counter.reporting_step_on_error(),
         input_pipeline.explaining_read_errors(),
         preemption.deferring_exit(),
+        contextlib.ExitStack() as at_end,
     ):
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
@@ -109,40 +111,50 @@ def train(
             is_chief,
             model_adapter,
             user_callbacks,
+            in_background=_can_save_in_background(job),
         )
+        at_end.callback(checkpoints.wait)
         begin = _find_state(checkpoints, step_runner, job.outputs.checkpoint_dir)
         step_runner.open(begin.step)
         counter.begin(begin.step, checkpoints.remark)
         epoch_runner = EpochRunner(step_runner, options.steps_per_execution, callbacks, counter, profiler, checkpoints)
         metrics: dict[str, float] = {}
+        val_metrics: dict[str, float] = {}
         atomic_files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
             first_step = begin.step_of_epoch if epoch == begin.epoch else 0
+            if epoch == begin.epoch and not first_step:
+                checkpoints.restore()  # a state between two epochs, whose on_epoch_begin is still to come
             model_adapter.reset_metrics()
             reporter.enter(f"on_epoch_begin of epoch {epoch + 1}")
             callbacks.on_epoch_begin(epoch)
-            if epoch == begin.epoch:
+            if first_step:
                 checkpoints.restore()
-            epoch_runner.run(epoch, first_step, plan.steps_per_epoch)
+            epoch_runner.run(epoch, first_step, plan.steps_of_epoch(epoch))
             metrics = as_floats(step_runner.metrics())
-            if sidecar_writer:
+            is_evaluated = (epoch + 1) % options.validation_freq == 0
+            if is_evaluated and sidecar_writer:
                 sidecar_writer.save(epoch)
-            elif input_pipeline.has_evaluation:
+            elif is_evaluated and input_pipeline.has_evaluation:
                 atomic_files.choose_temporary_folder()
                 reporter.enter(f"the evaluation after epoch {epoch + 1}")
                 model_adapter.reset_metrics()
-                metrics |= _add_val_prefix(epoch_runner.evaluate())
+                val_metrics = _add_val_prefix(epoch_runner.evaluate())
+                metrics |= val_metrics
             reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
             callbacks.on_epoch_end(epoch, metrics)
             counter.report_if_due(metrics)
-            if step_runner.agree(model_adapter.model.stop_training)[0] > 0:
+            if epoch_runner.ends_training(epoch, is_last=epoch + 1 == plan.epochs):
                 break
+        if sidecar_writer and not is_evaluated:
+            sidecar_writer.save(epoch)  # the evaluator's last metrics are those of the result
         gradients.finalize(model_adapter.optimizer, model_adapter.model.trainable_variables)
         profiler.stop()
         seconds = time.monotonic() - start
         if sidecar_writer:
             reporter.enter("waiting for the evaluator", limited=False)  # `finish` has a time limit itself
-            metrics |= _add_val_prefix(sidecar_writer.finish())
+            val_metrics = _add_val_prefix(sidecar_writer.finish())
+            metrics |= val_metrics
         counter.report(metrics)
         reporter.enter("on_train_end")
         callbacks.on_train_end(metrics)
@@ -151,7 +163,7 @@ def train(
         global_batch_size=plan.global_batch_size,
         train_steps=counter.step,
         seconds=seconds,
-        metrics=metrics,
+        metrics=val_metrics | metrics,
     )
 
 
@@ -200,6 +212,13 @@ def _find_state(checkpoints: Checkpoints, step_runner: StepRunner, folder: str) 
             "that all machines share"
         )
     return position
+
+
+def _can_save_in_background(job: TrainingJob) -> bool:
+    # Keras 3.12 makes new variables each time that TensorFlow copies its own, which
+    # TensorFlow refuses from the second time on.
+    is_possible = job.distribution.info.async_checkpointing and job.training_options.keras_version == 2
+    return is_possible and job.fault_tolerance.async_checkpointing
 
 
 def _describe_state_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:

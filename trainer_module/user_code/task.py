@@ -52,7 +52,7 @@ class Task:
             dimension is the batch.
           label: Values of the label, a tensor whose first dimension is the batch.
           example_weight: Weight of each example, a float32 vector; only passed if the
-            pipeline sets `example_weight`.
+            pipeline sets `example_weight` or `class_weight`.
 
         Returns:
           The mean loss over the batch, a scalar.
@@ -65,7 +65,8 @@ class Task:
         Args:
           features: As in `train_step`.
           label: As in `train_step`.
-          example_weight: As in `train_step`.
+          example_weight: As in `train_step`, without class weights; only passed if the
+            pipeline sets `example_weight`.
 
         Returns:
           The mean loss over the batch, a scalar, reported as `val_loss`; or None.

@@ -16,10 +16,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import faults
 import isolated as isolated_lib
 import numpy as np
 import pytest
-import stuck
 from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, messages, struck, weights
 from running import children
 
@@ -160,7 +160,7 @@ def test_processes_that_were_suspended_together_go_on(faulty):
 
 
 SLEEP = "        time.sleep(10**6)"
-HANGS = Path(stuck.__file__).read_text().splitlines().index(SLEEP) + 1
+HANGS = Path(faults.__file__).with_name("stuck.py").read_text().splitlines().index(SLEEP) + 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -36,8 +37,9 @@ def take_step(adapter):
     adapter.optimizer.minimize(loss, adapter.model.trainable_variables, tape=tape)
 
 
-def make_checkpoints(folder, adapter, callbacks=(), made_with=None, **fault_tolerance):
-    return Checkpoints(str(folder), FaultTolerance(**fault_tolerance), made_with or MADE_WITH, True, adapter, callbacks)
+def make_checkpoints(folder, adapter, callbacks=(), made_with=None, in_background=False, **fault_tolerance):
+    settings = FaultTolerance(**fault_tolerance), made_with or MADE_WITH
+    return Checkpoints(str(folder), *settings, True, adapter, callbacks, in_background)
 
 
 def restore(checkpoints):
@@ -150,9 +152,6 @@ def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monk
     checkpoints = begin(tmp_path, adapter, [])
     checkpoints.save(Position(0, 10, 10))
 
-    def no_room(*_, **__):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
     with monkeypatch.context() as patched:
         patched.setattr(np, "savez", no_room)
         checkpoints.save(Position(0, 20, 20))
@@ -161,6 +160,72 @@ def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monk
     assert restore(begin(tmp_path, adapter, [])) == Position(0, 10, 10)
     checkpoints.save(Position(0, 30, 30))
     assert (checkpoints.remark, restore(make_checkpoints(tmp_path, adapter)).step) == ("", 30)
+
+
+@pytest.fixture
+def background(monkeypatch):
+    """Returns an event that saves in the background wait for before they write."""
+    may_write, write = threading.Event(), tf.train.Checkpoint._write
+
+    def write_later(*arguments, **options):
+        if threading.current_thread() is not threading.main_thread():
+            assert may_write.wait(60)
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(tf.train.Checkpoint, "_write", write_later)
+    return may_write
+
+
+def test_training_continues_while_files_are_written(tmp_path, background):
+    """The state is that of the save; the previous one counts until it is complete."""
+    adapter, mine = make_adapter(), Mine()
+    checkpoints = begin_in_background(tmp_path, adapter, [mine])
+    checkpoints.save(Position(0, 9, 9), wait=True)
+    for step in (10, 20):  # the first save makes the copies, the second one uses them again
+        take_step(adapter)
+        mine.count, saved = step, variables(adapter)
+        background.clear()
+        checkpoints.save(Position(0, step, step))
+        take_step(adapter)
+        mine.count = 99
+        assert restore(make_checkpoints(tmp_path, make_adapter())).step == {10: 9, 20: 10}[step]
+        background.set()
+        checkpoints.wait()
+        after, again = make_adapter(), Mine()
+        assert restore(make_checkpoints(tmp_path, after, [again])) == Position(0, step, step)
+        assert again.count == step
+        for one, other in zip(variables(after), saved, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-20", "state"}
+
+
+def begin_in_background(folder, adapter, callbacks=()):
+    checkpoints = make_checkpoints(folder, adapter, callbacks, in_background=True)
+    restore(checkpoints)
+    return checkpoints
+
+
+def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkeypatch):
+    checkpoints = begin_in_background(tmp_path, make_adapter())
+    checkpoints.save(Position(0, 10, 10))
+    checkpoints.wait()
+    with monkeypatch.context() as patched:
+        patched.setattr("tfx_distribute.trainer_module.lifecycle.atomic_files.write", no_room)
+        checkpoints.save(Position(0, 20, 20))
+        checkpoints.wait()
+    assert checkpoints.remark == ""
+    assert restore(make_checkpoints(tmp_path, make_adapter())).step == 10
+    checkpoints.save(Position(0, 30, 30))
+    checkpoints.wait()
+    assert checkpoints.remark == "cannot save the training state, training continues: No space left on device"
+    assert restore(make_checkpoints(tmp_path, make_adapter())).step == 30
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
+    checkpoints.save(Position(0, 40, 40))
+    assert checkpoints.remark == ""
+
+
+def no_room(*_, **__):
+    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
 
 def test_incomplete_state_is_ignored(tmp_path):
@@ -222,9 +287,9 @@ def test_the_first_saves_come_sooner(tmp_path, monkeypatch):
     checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=60)
     write = tf.train.Checkpoint.write
 
-    def write_slowly(checkpoint, path):
+    def write_slowly(*arguments):
         now[0] += slow[0]
-        return write(checkpoint, path)
+        return write(*arguments)
 
     monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
     for number, (seconds, takes) in enumerate([(5, 0), (10, 0), (20, 5), (50, 0), (60, 0), (60, 0)], 1):
@@ -234,6 +299,39 @@ def test_the_first_saves_come_sooner(tmp_path, monkeypatch):
         assert checkpoints.due(number), number
         slow[0] = takes
         checkpoints.save(Position(0, number, number))
+
+
+def test_steps_of_saves_do_not_depend_on_other_saves(tmp_path):
+    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=0, save_checkpoints_steps=10)
+    checkpoints.save(Position(1, 0, 8))
+    assert [checkpoints.due(step) for step in (8, 9, 10)] == [False, False, True]
+    assert checkpoints.steps_until_due(8) == 2
+
+
+def test_saves_between_epochs(tmp_path, monkeypatch):
+    """After 5 s at least, and only if saving takes a tenth of the time or less."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=0, save_checkpoints_steps=10)
+    now[0] += 4
+    assert not checkpoints.due_at_epoch_end(7)
+    now[0] += 1
+    assert checkpoints.due_at_epoch_end(7)
+    write = tf.train.Checkpoint.write
+
+    def write_slowly(*arguments):
+        now[0] += 2
+        return write(*arguments)
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
+    checkpoints.save(Position(1, 0, 7))
+    now[0] += 30
+    assert not checkpoints.due_at_epoch_end(7), "it is saved already"
+    now[0] -= 11
+    assert not checkpoints.due_at_epoch_end(14)
+    now[0] += 1
+    assert checkpoints.due_at_epoch_end(14)
+    assert not make_without_folder().due_at_epoch_end(14)
 
 
 def make_without_folder():

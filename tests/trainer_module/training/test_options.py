@@ -4,6 +4,7 @@ Clipping, accumulation, XLA, steps per execution, profiles, an evaluator and wei
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,61 @@ def test_batch_hooks_are_called_for_each_execution(cluster):
     cluster.train(ONE, TrainingOptions(64, train_steps=25, steps_per_execution=10), module=module)
     lines = (cluster.logs / "chief-0.log").read_text().splitlines()
     assert [line for line in lines if line.startswith("batch ")] == ["batch 9", "batch 19", "batch 24"], "as in fit"
+
+
+TELL_EPOCHS = """
+import tensorflow as tf
+from model import build_model
+
+class Epochs(tf.keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        print("epoch", epoch, "of", self.params["epochs"], "at", self.model.optimizer.iterations.numpy(), flush=True)
+
+    def on_epoch_end(self, epoch, logs=None):
+        print("logs", epoch, *sorted(logs), flush=True)
+
+def callbacks(context):
+    stops = tf.keras.callbacks.EarlyStopping("val_loss", min_delta=1e9, patience=1)
+    return [Epochs(), *([stops] if context.hparams.get("stops") else [])]
+"""
+DIGITS = {"hidden_units": 16, "learning_rate": 0.01}
+
+
+@pytest.mark.parametrize("distribution", [ONE, WORKERS, SERVERS], ids=lambda d: d.strategy)
+def test_training_steps_in_epochs(cluster, distribution):
+    """Evaluates after every second epoch of four steps; the last epoch has two."""
+    (cluster.folder / "tell_epochs.py").write_text(TELL_EPOCHS)
+    module = UserModule("tell_epochs.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    options = TrainingOptions(16, train_steps=10, steps_per_epoch=4, validation_freq=2)
+    result = cluster.train(distribution, options, module=module, hparams=DIGITS)
+    lines = (cluster.logs / "chief-0.log").read_text().splitlines()
+    assert [line for line in lines if line.startswith(("epoch ", "logs "))] == [
+        "epoch 0 of 3 at 0",
+        "logs 0 accuracy loss",
+        "epoch 1 of 3 at 4",
+        "logs 1 accuracy loss val_accuracy val_loss",
+        "epoch 2 of 3 at 8",
+        "logs 2 accuracy loss",
+    ]
+    assert result.train_steps == 10
+    assert set(result.metrics) == {"accuracy", "loss", "val_accuracy", "val_loss"}
+
+
+def test_early_stopping_acts_on_training_steps(cluster):
+    (cluster.folder / "tell_epochs.py").write_text(TELL_EPOCHS)
+    module = UserModule("tell_epochs.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    options = TrainingOptions(16, train_steps=100, steps_per_epoch=4)
+    assert cluster.train(ONE, options, module=module, hparams={**DIGITS, "stops": True}).train_steps == 8
+
+
+def test_evaluator_evaluates_every_second_epoch_and_the_last(cluster):
+    with_evaluator = Distribution(**{**vars(WORKERS), "num_evaluators": 1})
+    options = TrainingOptions(32, train_steps=10, steps_per_epoch=4, validation_freq=2)
+    result = cluster.train(with_evaluator, options)
+    run = Path(cluster.job.outputs.model_run_dir)
+    assert {path.name for path in run.glob("evaluator/*/metrics-*")} <= {"metrics-1", "metrics-2"}
+    (last,) = run.glob("evaluator/*/metrics-2")
+    assert json.loads(last.read_text())["accuracy"] == result.metrics["val_accuracy"]
 
 
 @pytest.mark.parametrize("distribution", [ONE, WORKERS], ids=lambda d: d.strategy)
@@ -202,17 +258,11 @@ class Weighted(Task):
 """
 
 
-@pytest.mark.parametrize("function", ["build_model", "Weighted"])
-@pytest.mark.parametrize(("distribution", "batch"), [(ONE, 4), (MIRRORED, 2), (MESH, 4)], ids=["one", "mirrored", "mesh"])
-def test_examples_count_by_their_weight(cluster, tmp_path, distribution, batch, function):
-    """Trains on errors of 1, 2, 3 and 4 with weights of 0, 1, 0 and 3.
-
-    The mean square is (4 + 48) / 4 per example. The mean absolute error, which is
-    divided by the weights, is (2 + 12) / 4.
-    """
+def write_weighted_examples(folder):
+    """Writes examples with labels of 1 to 4, and weights of 0, 1, 0 and 3."""
     import tensorflow as tf
 
-    with tf.io.TFRecordWriter(str(tmp_path / "weighted")) as writer:
+    with tf.io.TFRecordWriter(str(folder / "weighted")) as writer:
         for error, weight in zip((1.0, 2.0, 3.0, 4.0), (0.0, 1.0, 0.0, 3.0), strict=True):
             values = {"x": 0.0, "y": error, "w": weight}
             feature = {name: tf.train.Feature(float_list=tf.train.FloatList(value=[v])) for name, v in values.items()}
@@ -221,15 +271,49 @@ def test_examples_count_by_their_weight(cluster, tmp_path, distribution, batch, 
         f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}'
         for name in ("x", "y", "w")
     )
-    (tmp_path / "weighted.pbtxt").write_text(schema)
+    (folder / "weighted.pbtxt").write_text(schema)
+    split = Split((str(folder / "weighted"),), 4)
+    return TrainingData(split, split, "y", None, str(folder / "weighted.pbtxt"))
+
+
+@pytest.mark.parametrize("function", ["build_model", "Weighted"])
+@pytest.mark.parametrize(("distribution", "batch"), [(ONE, 4), (MIRRORED, 2), (MESH, 4)], ids=["one", "mirrored", "mesh"])
+def test_examples_count_by_their_weight(cluster, tmp_path, distribution, batch, function):
+    """Trains on errors of 1, 2, 3 and 4 with weights of 0, 1, 0 and 3.
+
+    The mean square is (4 + 48) / 4 per example. The mean absolute error, which is
+    divided by the weights, is (2 + 12) / 4.
+    """
     (tmp_path / "weighted_model.py").write_text(WEIGHTED)
-    split = Split((str(tmp_path / "weighted"),), 4)
     result = cluster.train(
         Distribution(**{**vars(distribution), "layout_rules": ""}),
         TrainingOptions(batch, epochs=1),
         module=UserModule(f"weighted_model.{function}", (str(tmp_path),)),
-        data=TrainingData(split, split, "y", None, str(tmp_path / "weighted.pbtxt"), example_weight="w"),
+        data=replace(write_weighted_examples(tmp_path), example_weight="w"),
     )
     assert (result.metrics["loss"], result.metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(13.0))
     if function == "build_model":
         assert result.metrics["val_mae"] == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize("function", ["build_model", "Weighted"])
+@pytest.mark.parametrize(("distribution", "batch"), [(ONE, 4), (MIRRORED, 2), (MESH, 4)], ids=["one", "mirrored", "mesh"])
+def test_examples_count_by_the_weight_of_their_class(cluster, tmp_path, distribution, batch, function):
+    """Trains on the same examples. As in `fit`, an evaluation has no class weights."""
+    data = write_weighted_examples(tmp_path)
+    (tmp_path / "weighted_model.py").write_text(
+        WEIGHTED.replace('== {"x"}', '<= {"x", "w"}').replace("label, example_weight)", "label, example_weight=1.0)")
+    )
+
+    def train(class_weight, data):
+        return cluster.train(
+            Distribution(**{**vars(distribution), "layout_rules": ""}),
+            TrainingOptions(batch, epochs=1, class_weight=class_weight),
+            module=UserModule(f"weighted_model.{function}", (str(tmp_path),)),
+            data=data,
+        ).metrics
+
+    metrics = train("1: 0, 3: 0, 4: 3", data)
+    assert (metrics["loss"], metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(7.5))
+    metrics = train("{2: 0}", replace(data, example_weight="w"))
+    assert (metrics["loss"], metrics["val_loss"]) == (pytest.approx(12.0), pytest.approx(13.0))

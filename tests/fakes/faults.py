@@ -62,6 +62,15 @@ def continued(cluster: TrainingCluster) -> list[int]:
     return [int(message.rpartition(" ")[2]) for message in messages(cluster) if message.startswith("continues after")]
 
 
+def saves_before(step: int) -> tuple[int, int]:
+    """Returns the saves that may be the last complete one when a process dies.
+
+    A save in the background may not have been complete; then the one before it counts.
+    """
+    last = step // EVERY * EVERY
+    return last, last - EVERY
+
+
 def struck(cluster: TrainingCluster) -> dict[str, float]:
     """Returns the training step of the fault as `step`, and its time as `at`."""
     return dict(json.loads((cluster.folder / "struck").read_text()))

@@ -59,12 +59,20 @@ class Fault(tf.keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         write, saved_paths = tf.train.Checkpoint.write, []
 
-        def write_and_strike(checkpoint, path):
+        def write_and_strike(checkpoint, path, options=None):
             saved_paths.append(path)
-            result = write(checkpoint, path)
-            if self._hparams.get("fault_save") == len(saved_paths) and self._due():
-                self._strike()
-            return result
+            is_this_save = self._hparams.get("fault_save") == len(saved_paths)
+
+            def strike():
+                if is_this_save and self._due():
+                    self._strike()
+
+            if options is None:
+                write(checkpoint, path)
+                strike()
+            else:  # strikes when the variables have been written in the background
+                options.experimental_write_callbacks.insert(0, strike)
+                write(checkpoint, path, options)
 
         tf.train.Checkpoint.write = write_and_strike
 

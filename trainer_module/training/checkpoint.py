@@ -270,15 +270,17 @@ class Checkpoints:
             "callbacks": values,
         }
         complete = functools.partial(self._complete, name, stream.getvalue(), json.dumps(document, indent=1))
-        options = tf.train.CheckpointOptions(
-            experimental_write_callbacks=[complete], experimental_enable_async_checkpoint=in_background
-        )
         path = f"{self._folder}/{name}"
+        if not in_background:
+            self._writer.write(path)  # without callbacks: under DTensor they come too early
+            complete()
+            return
+        options = tf.train.CheckpointOptions(
+            experimental_write_callbacks=[complete], experimental_enable_async_checkpoint=True
+        )
         try:
             self._writer.write(path, options)
         except (tf.errors.OpError, OSError) as error:
-            if not in_background:
-                raise
             # TensorFlow raises the error of the previous save here, and does not begin
             # this one.
             self.remark = _save_problem(error)
@@ -287,7 +289,7 @@ class Checkpoints:
     def _complete(self, name: str, arrays: bytes, document: str) -> None:
         """Completes a state whose variables have been written.
 
-        TensorFlow calls it, in the thread that wrote them.
+        In the background, TensorFlow calls it in the thread that wrote them.
         """
         with tf.io.gfile.GFile(f"{self._folder}/{name}.npz", "wb") as file:
             file.write(arrays)

@@ -20,7 +20,18 @@ import faults
 import isolated as isolated_lib
 import numpy as np
 import pytest
-from faults import EVERY, STRATEGIES, Strike, can_be_struck, continued, fault, messages, struck, weights
+from faults import (
+    EVERY,
+    STRATEGIES,
+    Strike,
+    can_be_struck,
+    continued,
+    fault,
+    messages,
+    saves_before,
+    struck,
+    weights,
+)
 from running import children
 
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -82,7 +93,8 @@ def test_killed_process_costs_no_more_than_an_interval(faulty, strategy, task):
     undisturbed(faulty, strategy)
     step = 57 if strategy == "default" else 37
     result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "kill", task, fault_step=step))
-    assert continued(faulty) == [step // EVERY * EVERY]
+    (after,) = continued(faulty)
+    assert after in saves_before(step)
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
 
@@ -116,7 +128,8 @@ def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
     undisturbed(faulty, strategy)
     result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "stop", task, fault_step=37))
     assert any(told in message for message in messages(faulty)), messages(faulty)
-    assert continued(faulty) == [30]
+    (after,) = continued(faulty)
+    assert after in saves_before(37)
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
 
@@ -214,7 +227,8 @@ def test_restarts_are_limited(faulty):
     hparams = fault(faulty, "kill", fault_step=37, fault_always=1)
     with pytest.raises(TrainingError, match=r"(?s)killed by SIGKILL.*All 2 restarts \(max_restarts\) are used up"):
         faulty.train(hparams=hparams, fault_tolerance=replace(faulty.job.fault_tolerance, max_restarts=2))
-    assert continued(faulty) == [30, 30]
+    assert len(continued(faulty)) == 2
+    assert set(continued(faulty)) <= set(saves_before(37))
     assert not faulty.model.exists()
 
 
@@ -222,7 +236,8 @@ def test_want_of_memory_at_the_same_step_again_is_final(faulty):
     hparams = fault(faulty, "out of memory", fault_step=37, fault_always=1)
     with pytest.raises(TrainingError, match=r"(?s)It ran out of memory at the same training step again"):
         faulty.train(hparams=hparams)
-    assert continued(faulty) == [30]
+    (after,) = continued(faulty)
+    assert after in saves_before(37)
 
 
 def test_mistake_of_the_users_is_final(faulty):

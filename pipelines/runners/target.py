@@ -11,6 +11,7 @@ everything else that takes time inside of methods.
 import abc
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import click
@@ -18,10 +19,13 @@ import click
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
+    from tfx_distribute.components.launchers.settings import Settings as LauncherSettings
+    from tfx_distribute.pipelines.runners.settings import RemoteSettings
     from tfx_distribute.pipelines.spec.base import SpecModel
     from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.trainer_module.job.training_job import Distribution
 
 # Name -> "module:class". A class is imported when it is asked for.
 TARGETS: dict[str, str] = {
@@ -31,6 +35,8 @@ TARGETS: dict[str, str] = {
 }
 
 SettingsT = TypeVar("SettingsT", bound="SpecModel")
+RemoteSettingsT = TypeVar("RemoteSettingsT", bound="RemoteSettings")
+LauncherSettingsT = TypeVar("LauncherSettingsT", bound="LauncherSettings")
 
 
 class Package(Protocol):
@@ -42,6 +48,19 @@ class Package(Protocol):
 
     def to_text(self) -> str:
         """Returns the file as the platform's client reads it."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A submitted run, or a schedule of runs.
+
+    Attributes:
+      id: Id or resource name on the platform.
+      address: Its page in a browser.
+    """
+
+    id: str
+    address: str
 
 
 class Target(abc.ABC, Generic[SettingsT]):
@@ -111,7 +130,7 @@ class Target(abc.ABC, Generic[SettingsT]):
         return None
 
 
-class RemoteTarget(Target[SettingsT]):
+class RemoteTarget(Target[RemoteSettingsT]):
     """A target that pipelines are compiled for and submitted to.
 
     Attributes:
@@ -141,7 +160,7 @@ class RemoteTarget(Target[SettingsT]):
     def compile_pipeline(
         cls,
         pipeline: "Pipeline",
-        settings: SettingsT,
+        settings: RemoteSettingsT,
         resources: "Mapping[str, MachineSpec]",
         defaults: Mapping[str, Any] | None = None,
     ) -> Package:
@@ -158,7 +177,6 @@ class RemoteTarget(Target[SettingsT]):
           ConfigurationError: The pipeline cannot run there.
         """
 
-    @abc.abstractmethod
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline. Values of its parameters become their defaults.
 
@@ -170,6 +188,12 @@ class RemoteTarget(Target[SettingsT]):
         Raises:
           ConfigurationError: The pipeline cannot run there.
         """
+        from tfx_distribute.pipelines.runners import compiler
+
+        settings = self.settings
+        with compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as built:
+            pipeline, defaults = built
+            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
 
     @abc.abstractmethod
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
@@ -187,6 +211,59 @@ class RemoteTarget(Target[SettingsT]):
         Raises:
           ConfigurationError: The platform refuses it.
         """
+
+    def make_request(
+        self,
+        launcher: LauncherSettingsT,
+        root: str,
+        make: "Callable[[str, str, Distribution, Mapping[str, str], LauncherSettingsT], dict[str, Any]]",
+    ) -> dict[str, Any] | None:
+        """Makes the request for the machines that train, for `launches`.
+
+        Args:
+          launcher: Settings of the launcher, which say where training runs.
+          root: Folder or address that the documents of jobs are written under.
+          make: Makes the request from a name, the address of the job's document, the
+            distribution, environment variables and `launcher`.
+
+        Returns:
+          The request, or None if training runs in the Trainer's own step.
+        """
+        from tfx_distribute.components.launchers.settings import runs_remotely
+        from tfx_distribute.trainer_module.job.training_job import keras_environment
+
+        parameters = self.spec.trainer.parameters
+        distribution = parameters.distribution
+        if not runs_remotely(launcher, distribution):
+            return None
+        name = f"{self.spec.name}-0123456789"
+        return make(name, f"{root}/{name}/job.json", distribution, keras_environment(parameters.keras_version), launcher)
+
+
+def follow(
+    submitted: Submitted,
+    wait_for_end: Callable[[str, Callable[[str], None]], str] | None,
+    success_states: Sequence[str],
+    report: Callable[[str], None],
+) -> bool:
+    """Reports a submitted run, and follows it if that was asked for.
+
+    Args:
+      submitted: The run.
+      wait_for_end: Follows the run with an id and returns its final state, with a
+        function for each line for the user; None not to follow it.
+      success_states: Final states of runs that have succeeded.
+      report: Called with each line for the user.
+
+    Returns:
+      False if the run was followed to its end and failed; else True.
+    """
+    report(f"run      {submitted.address}")
+    if wait_for_end is None:
+        return True
+    state = wait_for_end(submitted.id, report)
+    report(f"ended    {state}")
+    return state in success_states
 
 
 def names() -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def make_manifest(
     distribution: Distribution,
     environment: Mapping[str, str],
     settings: TFJobSettings,
-    owner: Owner | None,
+    owner: Owner | None = None,
 ) -> dict[str, Any]:
     """Makes the manifest of a TFJob.
 

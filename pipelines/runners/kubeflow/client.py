@@ -24,6 +24,7 @@ import yaml
 from google.auth import exceptions as google_errors
 from urllib3.util.ssl_match_hostname import CertificateError
 
+from tfx_distribute.pipelines.runners.target import Submitted
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 with warnings.catch_warnings():
@@ -93,19 +94,6 @@ class Run:
     display_name: str | None = None
     experiment: str | None = None
     service_account: str | None = None
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A submitted run.
-
-    Attributes:
-      id: Id of the run.
-      address: Its page in a browser.
-    """
-
-    id: str
-    address: str
 
 
 class _Client(kfp.Client):

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tfx_distribute.pipelines.runners.settings import RemoteSettings
 from tfx_distribute.pipelines.spec.base import SpecModel
 
 
@@ -39,7 +40,7 @@ class GangScheduling(SpecModel):
     """Seconds to wait for free capacity."""
 
 
-class KubeflowSettings(SpecModel):
+class KubeflowSettings(RemoteSettings):
     """Settings of Kubeflow Pipelines.
 
     ```python
@@ -49,9 +50,6 @@ class KubeflowSettings(SpecModel):
     ```
     """
 
-    image: str
-    """Container image of all steps and training processes; it contains this package and
-    the pipeline's module."""
     pipeline_root: str = Field(pattern=r"^(gs|s3|minio)://.")
     """Address that artifacts are written under."""
     host: str | None = None

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.runners.target import Package, RemoteTarget
+from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follow
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
     from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.user_module import Module
 
 
 class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
@@ -57,20 +56,12 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
     def launches(self) -> dict[str, Any] | None:
         """Returns the manifest of a TFJob, or None if training runs in the step."""
-        from tfx_distribute.components.launchers.settings import runs_remotely
         from tfx_distribute.components.launchers.tfjob.manifest import make_manifest
         from tfx_distribute.pipelines.runners.kubeflow import trainer_settings
-        from tfx_distribute.trainer_module.job.training_job import keras_environment
 
-        parameters = self.spec.trainer.parameters
-        distribution = parameters.distribution
         launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
-        if not runs_remotely(launcher, distribution):
-            return None
-        name = f"{self.spec.name}-0123456789"
-        address = f"{self.settings.training_dir or self.settings.pipeline_root}/{name}/job.json"
-        environment = keras_environment(parameters.keras_version)
-        return make_manifest(name, address, distribution, environment, launcher, owner=None)
+        root = self.settings.training_dir or self.settings.pipeline_root
+        return self.make_request(launcher, root, make_manifest)
 
     @classmethod
     def compile_pipeline(
@@ -84,17 +75,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         from tfx_distribute.pipelines.runners.kubeflow import compiler
 
         return compiler.compile_pipeline(pipeline, settings, resources, defaults)
-
-    def compile(self, module: "Module", enable_cache: bool = True) -> Package:
-        """Compiles the pipeline with TFX, and adapts it to Kubeflow."""
-        from tfx_distribute.pipelines.runners import compiler as runners_compiler
-
-        settings = self.settings
-        with runners_compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as (
-            pipeline,
-            defaults,
-        ):
-            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Uploads the pipeline with `kfp`, and runs it."""
@@ -119,9 +99,4 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             service_account=self.settings.service_account,
         )
         submitted = installation.submit(run)
-        report(f"run      {submitted.address}")
-        if not wait:
-            return True
-        state = installation.wait(submitted.id, report)
-        report(f"ended    {state}")
-        return state in client.SUCCESS_STATES
+        return follow(submitted, installation.wait if wait else None, client.SUCCESS_STATES, report)

@@ -19,6 +19,7 @@ from google.cloud import aiplatform
 from google.cloud.aiplatform_v1.types import PipelineTaskDetail
 
 from tfx_distribute.components.launchers.custom_job import service_errors
+from tfx_distribute.pipelines.runners.target import Submitted
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
@@ -67,19 +68,6 @@ class Schedule:
     end_time: str | None = None
     max_run_count: int | None = None
     max_concurrent_run_count: int = 1
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A submitted run, or a schedule.
-
-    Attributes:
-      id: Resource name of the job or schedule.
-      address: Its page in a browser.
-    """
-
-    id: str
-    address: str
 
 
 class Pipelines:

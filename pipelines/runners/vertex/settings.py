@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.pipelines.runners.settings import RemoteSettings
 
 Label = Annotated[str, Field(pattern=r"^[a-z][-_a-z0-9]{0,62}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[-_a-z0-9]{0,63}$")]
 
 
-class VertexSettings(SpecModel):
+class VertexSettings(RemoteSettings):
     """Settings of Vertex AI. Names are those of the `google-cloud-aiplatform` SDK.
 
     ```python
@@ -23,9 +23,6 @@ class VertexSettings(SpecModel):
     ```
     """
 
-    image: str
-    """Container image of all steps and training processes; it contains this package and
-    the pipeline's module."""
     pipeline_root: str = Field(pattern=r"^gs://.")
     """Address that artifacts are written under."""
     project: str | None = Field(None, pattern=r"^[a-z0-9][-a-z0-9.:]{2,61}[a-z0-9]$")

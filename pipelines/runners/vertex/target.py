@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.runners.target import Package, RemoteTarget
+from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follow
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
     from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.user_module import Module
 
 _SCHEDULE = ("start_time", "end_time", "max_run_count", "max_concurrent_run_count")
 
@@ -85,18 +84,10 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
     def launches(self) -> dict[str, Any] | None:
         """Returns the request for a CustomJob, or None if training runs in the step."""
         from tfx_distribute.components.launchers.custom_job.spec import make_spec
-        from tfx_distribute.components.launchers.settings import runs_remotely
         from tfx_distribute.pipelines.runners.vertex import trainer_settings
-        from tfx_distribute.trainer_module.job.training_job import keras_environment
 
-        parameters = self.spec.trainer.parameters
-        distribution = parameters.distribution
         launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
-        if not runs_remotely(launcher, distribution):
-            return None
-        name = f"{self.spec.name}-0123456789"
-        address = f"{self.settings.pipeline_root}/{name}/job.json"
-        return make_spec(name, address, distribution, keras_environment(parameters.keras_version), launcher)
+        return self.make_request(launcher, self.settings.pipeline_root, make_spec)
 
     @classmethod
     def compile_pipeline(
@@ -110,17 +101,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         from tfx_distribute.pipelines.runners.vertex import compiler
 
         return compiler.compile_pipeline(pipeline, settings, resources, defaults)
-
-    def compile(self, module: "Module", enable_cache: bool = True) -> Package:
-        """Compiles the pipeline with TFX, and adds what TFX leaves out."""
-        from tfx_distribute.pipelines.runners import compiler as runners_compiler
-
-        settings = self.settings
-        with runners_compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as (
-            pipeline,
-            defaults,
-        ):
-            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Runs the pipeline once, or with the option `cron` on a schedule."""
@@ -142,12 +122,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             report(f"schedule {schedule.address}")
             return True
         submitted = pipelines.submit(run)
-        report(f"run      {submitted.address}")
-        if not wait:
-            return True
-        state = pipelines.wait(submitted.id, report)
-        report(f"ended    {state}")
-        return state in client.SUCCESS_STATES
+        return follow(submitted, pipelines.wait if wait else None, client.SUCCESS_STATES, report)
 
 
 def _flag(option: str) -> str:

@@ -1,0 +1,13 @@
+"""Defines the settings that all targets have that pipelines are compiled for."""
+
+from tfx_distribute.pipelines.spec.base import SpecModel
+
+
+class RemoteSettings(SpecModel):
+    """Base of the settings of targets that pipelines are compiled for."""
+
+    image: str
+    """Container image of all steps and training processes; it contains this package and
+    the pipeline's module."""
+    pipeline_root: str
+    """Address that artifacts are written under."""

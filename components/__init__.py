@@ -12,8 +12,9 @@ from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
 docs/python-api.md shows a pipeline that uses them.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tfx_distribute.trainer_module import lazy_names
 
 if TYPE_CHECKING:
     from tfx_distribute.components.evaluator.component import Evaluator as Evaluator
@@ -23,18 +24,6 @@ if TYPE_CHECKING:
     from tfx_distribute.components.pusher.component import Pusher as Pusher
     from tfx_distribute.components.sharder.component import Sharder as Sharder
     from tfx_distribute.components.trainer.component import Trainer as Trainer
-
-# Loaded on first use: Beam's worker processes import modules of this package, and must
-# not load TFX.
-_MODULES = {
-    "CsvExampleGen": "example_gen.component",
-    "Evaluator": "evaluator.component",
-    "ImportExampleGen": "example_gen.component",
-    "ParquetExampleGen": "example_gen.component",
-    "Pusher": "pusher.component",
-    "Sharder": "sharder.component",
-    "Trainer": "trainer.component",
-}
 
 __all__ = [
     "CsvExampleGen",
@@ -46,12 +35,14 @@ __all__ = [
     "Trainer",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# Beam's worker processes import modules of this package, and must not load TFX.
+__getattr__, __dir__ = lazy_names.export(
+    __name__,
+    {
+        ".evaluator.component": ("Evaluator",),
+        ".example_gen.component": ("CsvExampleGen", "ImportExampleGen", "ParquetExampleGen"),
+        ".pusher.component": ("Pusher",),
+        ".sharder.component": ("Sharder",),
+        ".trainer.component": ("Trainer",),
+    },
+)

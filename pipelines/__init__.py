@@ -12,8 +12,9 @@ Importing this package imports neither TFX nor TensorFlow, and neither does desc
 a pipeline with its classes. docs/python-api.md documents the names.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tfx_distribute.trainer_module import lazy_names
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.plan.run_plan import RunPlan
@@ -39,48 +40,6 @@ if TYPE_CHECKING:
     )
     from tfx_distribute.pipelines.spec.targets import Targets
     from tfx_distribute.trainer_module.errors import ConfigurationError
-
-_PACKAGE = __name__.rpartition(".")[0]
-
-# Module -> names. Loaded on first use, so that `tfx-distribute --help` loads none.
-_NAMES = {
-    "pipelines.plan.run_plan": ("RunPlan",),
-    "pipelines.python_api": (
-        "compile_pipeline",
-        "compile_spec",
-        "load",
-        "make_plan",
-        "run",
-    ),
-    "pipelines.runners.local.results": (
-        "MetricResult",
-        "RunResult",
-    ),
-    "pipelines.runners.local.runner": ("NodeError",),
-    "pipelines.spec.beam": ("Beam",),
-    "pipelines.spec.machines": (
-        "MachineSpec",
-        "Toleration",
-    ),
-    "pipelines.spec.pipeline": (
-        "Change",
-        "Data",
-        "Evaluate",
-        "Metric",
-        "Parameters",
-        "PipelineSpec",
-        "Push",
-        "Shards",
-        "Trainer",
-        "Transform",
-    ),
-    "pipelines.runners.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "Volume"),
-    "pipelines.runners.local.settings": ("LocalSettings",),
-    "pipelines.runners.vertex.settings": ("VertexSettings",),
-    "pipelines.spec.targets": ("Targets",),
-    "trainer_module.errors": ("ConfigurationError",),
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Beam",
@@ -115,12 +74,32 @@ __all__ = [
     "run",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{_PACKAGE}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# `tfx-distribute --help` loads none of them.
+__getattr__, __dir__ = lazy_names.export(
+    __name__,
+    {
+        "..trainer_module.errors": ("ConfigurationError",),
+        ".plan.run_plan": ("RunPlan",),
+        ".python_api": ("compile_pipeline", "compile_spec", "load", "make_plan", "run"),
+        ".runners.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "Volume"),
+        ".runners.local.results": ("MetricResult", "RunResult"),
+        ".runners.local.runner": ("NodeError",),
+        ".runners.local.settings": ("LocalSettings",),
+        ".runners.vertex.settings": ("VertexSettings",),
+        ".spec.beam": ("Beam",),
+        ".spec.machines": ("MachineSpec", "Toleration"),
+        ".spec.pipeline": (
+            "Change",
+            "Data",
+            "Evaluate",
+            "Metric",
+            "Parameters",
+            "PipelineSpec",
+            "Push",
+            "Shards",
+            "Trainer",
+            "Transform",
+        ),
+        ".spec.targets": ("Targets",),
+    },
+)

@@ -15,29 +15,23 @@ def run_fn(fn_args):
 ```
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tfx_distribute.trainer_module import lazy_names
 
 if TYPE_CHECKING:
     from tfx_distribute.trainer_module.strategies.factory import get_strategy as get_strategy
     from tfx_distribute.trainer_module.user_code.module_loader import ModelContext as ModelContext
     from tfx_distribute.trainer_module.user_code.task import Task as Task
 
-# Loaded on first use, because `get_strategy` needs TensorFlow.
-_MODULES = {
-    "ModelContext": "user_code.module_loader",
-    "Task": "user_code.task",
-    "get_strategy": "strategies.factory",
-}
-
 __all__ = ["ModelContext", "Task", "get_strategy"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# `get_strategy` needs TensorFlow.
+__getattr__, __dir__ = lazy_names.export(
+    __name__,
+    {
+        ".strategies.factory": ("get_strategy",),
+        ".user_code.module_loader": ("ModelContext",),
+        ".user_code.task": ("Task",),
+    },
+)

@@ -222,7 +222,8 @@ def _check_properties(properties: dict[str, Any], function_kind: str | None, has
     RuntimeParameter.
     """
     known = {name: value for name, value in properties.items() if not isinstance(value, data_types.RuntimeParameter)}
+    parameters = job_builder.training_parameters(known)
     if properties.keys() - known.keys() <= {"custom_config", "hparams"}:
-        strategy_table.check(*job_builder.training_parameters(known))
+        strategy_table.check(*parameters)
     if function_kind:
-        job_builder.check_function(function_kind, known, base_model=has_base_model)
+        job_builder.check_function(function_kind, parameters, known, base_model=has_base_model)

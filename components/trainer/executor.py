@@ -43,12 +43,13 @@ class Executor(base_executor.BaseExecutor):
         self._log_startup(input_dict, output_dict, exec_properties)
         launcher = exec_properties.get("launcher")
         settings = settings_lib.from_json(launcher) if launcher else None
-        if settings and settings_lib.runs_remotely(settings, job_builder.training_parameters(exec_properties)[0]):
-            job, result = remote_training.train(input_dict, output_dict, exec_properties, settings)
+        parameters = job_builder.training_parameters(exec_properties)
+        if settings and settings_lib.runs_remotely(settings, parameters.distribution):
+            job, result = remote_training.train(input_dict, output_dict, exec_properties, parameters, settings)
         else:
             # Only its owner can read the folder, as the job document in it requires.
             with explaining_shortage(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
-                job = job_builder.build_job(input_dict, output_dict, exec_properties, work_dir)
+                job = job_builder.build_job(input_dict, output_dict, exec_properties, parameters, work_dir)
                 with saved_state.owned(job.outputs):
                     result = local_launcher.launch(job, work_dir)
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])

@@ -8,7 +8,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
 from google.protobuf import json_format
@@ -42,7 +42,16 @@ RESULT_FILE = "training_result.json"
 CHECKPOINTS = ".checkpoints"  # folder next to those of the component's outputs
 
 
-def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, TrainingOptions, InputOptions, FaultTolerance]:
+class TrainingParameters(NamedTuple):
+    """The Trainer's parameters, in the groups of a `TrainingJob`; none is `auto`."""
+
+    distribution: Distribution
+    training_options: TrainingOptions
+    input_options: InputOptions
+    fault_tolerance: FaultTolerance
+
+
+def training_parameters(parameters: Mapping[str, Any]) -> TrainingParameters:
     """Groups the Trainer's parameters.
 
     Args:
@@ -54,7 +63,7 @@ def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, Tr
         set_fields = [field for field in fields(dataclass) if parameters.get(field.name) is not None]
         return dataclass(**{field.name: field.type(parameters[field.name]) for field in set_fields})  # type: ignore[operator]
 
-    return (
+    return TrainingParameters(
         strategy_table.resolve(select(Distribution)),
         select(TrainingOptions),
         select(InputOptions),
@@ -62,11 +71,12 @@ def training_parameters(parameters: Mapping[str, Any]) -> tuple[Distribution, Tr
     )
 
 
-def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bool) -> None:
+def check_function(kind: str, parameters: TrainingParameters, exec_properties: Mapping[str, Any], base_model: bool) -> None:
     """Checks that the module's function uses all settings of the Trainer.
 
     Args:
       kind: `build_model` or `run_fn`.
+      parameters: The Trainer's parameters.
       exec_properties: The Trainer's execution properties; missing ones have their
         default values.
       base_model: True if the Trainer has a base model.
@@ -75,14 +85,12 @@ def check_function(kind: str, exec_properties: Mapping[str, Any], base_model: bo
       ConfigurationError: The function would ignore a setting, or it cannot train under
         the strategy.
     """
-    distribution, training_options, input_options, fault_tolerance = training_parameters(exec_properties)
     if kind == "run_fn":
-        strategy_table.check_run_fn(distribution)
+        strategy_table.check_run_fn(parameters.distribution)
     arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
     if base_model:
         arguments.append("base_model")
-    ignored_settings = function_settings.find_ignored(kind, training_options, input_options, fault_tolerance, arguments)
-    for name, reason in ignored_settings.items():
+    for name, reason in function_settings.find_ignored(kind, *parameters[1:], arguments).items():
         raise ConfigurationError(f"{name}: {reason}")
 
 
@@ -90,19 +98,22 @@ def build_job(
     inputs: Artifacts,
     outputs: Artifacts,
     exec_properties: dict[str, Any],
+    parameters: TrainingParameters,
     work_dir: str,
     addresses: Mapping[str, str] | None = None,
 ) -> TrainingJob:
     """Builds the job document of an execution.
 
     ```python
-    job = build_job(input_dict, output_dict, exec_properties, work_dir)
+    parameters = training_parameters(exec_properties)
+    job = build_job(input_dict, output_dict, exec_properties, parameters, work_dir)
     ```
 
     Args:
       inputs: Input artifacts of the execution.
       outputs: Its output artifacts.
       exec_properties: Its execution properties.
+      parameters: Those of them that are training parameters.
       work_dir: A folder that lives as long as the training, for the unpacked user
         module and the result.
       addresses: Folder of an artifact's copy -> folder of the artifact, for inputs that
@@ -112,7 +123,7 @@ def build_job(
       ConfigurationError: The job cannot be trained as configured.
       DataError: An input file is missing or damaged.
     """
-    distribution, training_options, input_options, fault_tolerance = training_parameters(exec_properties)
+    distribution, training_options, input_options, fault_tolerance = parameters
     train_args = _parse_proto(exec_properties, standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs())
     eval_args = _parse_proto(exec_properties, standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs())
     training_options = replace(
@@ -124,7 +135,7 @@ def build_job(
     if exec_properties.get("strategy") == strategy_info.AUTO:
         logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
     module, kind = unpack_user_module(exec_properties, work_dir)
-    check_function(kind, exec_properties, base_model=bool(inputs.get(standard_component_specs.BASE_MODEL_KEY)))
+    check_function(kind, parameters, exec_properties, base_model=bool(inputs.get(standard_component_specs.BASE_MODEL_KEY)))
     hyperparameters = _read_hyperparameters(inputs)
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     job = TrainingJob(

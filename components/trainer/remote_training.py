@@ -35,6 +35,7 @@ def train(
     inputs: dict[str, list[types.Artifact]],
     outputs: dict[str, list[types.Artifact]],
     exec_properties: dict[str, Any],
+    parameters: job_builder.TrainingParameters,
     settings: Settings,
 ) -> tuple[TrainingJob, TrainingResult]:
     """Trains on other machines.
@@ -46,6 +47,7 @@ def train(
       inputs: Input artifacts of the execution.
       outputs: Its output artifacts; the model is written to them.
       exec_properties: Its execution properties.
+      parameters: Those of them that are training parameters.
       settings: Where to train.
 
     Returns:
@@ -73,7 +75,7 @@ def train(
         _renewing_lease(lease_file),
         staging.staged(inputs, outputs, folder, is_shared=shared_root is not None) as staged,
     ):
-        job = job_builder.build_job(staged.inputs, staged.outputs, exec_properties, folder, staged.addresses)
+        job = job_builder.build_job(staged.inputs, staged.outputs, exec_properties, parameters, folder, staged.addresses)
         address = os.path.join(folder, JOB_FILE)
         atomic_files.write(address, job.to_json())
         if "://" not in address:

@@ -94,7 +94,7 @@ def configured_trainers(
             properties = trainer.spec.exec_properties
             values = {name: _value(value, defaults) for name, value in properties.items()}
             launcher = settings_lib.from_json(values["launcher"]) if values.get("launcher") else settings
-            if not settings_lib.runs_remotely(launcher, job_builder.training_parameters(values)[0]):
+            if not settings_lib.runs_remotely(launcher, job_builder.training_parameters(values).distribution):
                 in_step.append(trainer.id)
             if not values.get("launcher"):
                 # A small step never trains, even in a run that asks for one process.

@@ -27,10 +27,14 @@ from tfx_distribute.trainer_module.job.training_job import (
 
 
 def artifact(kind: type, uri: Path):
-    made = kind()
-    made.uri = str(uri)
+    new = kind()
+    new.uri = str(uri)
     uri.mkdir(parents=True, exist_ok=True)
-    return made
+    return new
+
+
+def build_job(inputs: job_builder.Artifacts, outputs: job_builder.Artifacts, properties: dict, work_dir: str) -> TrainingJob:
+    return job_builder.build_job(inputs, outputs, properties, job_builder.training_parameters(properties), work_dir)
 
 
 @pytest.fixture
@@ -65,7 +69,7 @@ PROPERTIES = {
 
 def test_the_whole_document(inputs, outputs, tmp_path):
     train, held_out = (f"{tmp_path}/examples/Split-{split}/part.gz" for split in ("train", "eval"))
-    job = job_builder.build_job(inputs, outputs, PROPERTIES, "/work")
+    job = build_job(inputs, outputs, PROPERTIES, "/work")
     state = job.outputs.checkpoint_dir
     assert os.path.dirname(state) == f"{tmp_path.parent}/.checkpoints", "beside the folders of all executions"
     assert job == TrainingJob(
@@ -85,14 +89,14 @@ def test_the_whole_document(inputs, outputs, tmp_path):
 
 
 def test_functions_may_have_any_name(inputs, outputs):
-    job = job_builder.build_job(inputs, outputs, {**PROPERTIES, "build_model": "my.models.wide_and_deep"}, "/work")
+    job = build_job(inputs, outputs, {**PROPERTIES, "build_model": "my.models.wide_and_deep"}, "/work")
     assert (job.module.function, job.run_fn) == ("my.models.wide_and_deep", None)
     properties = {"run_fn": "my.models.build_model", "train_steps": 5}
-    assert job_builder.build_job(inputs, outputs, properties, "/work").run_fn is not None
+    assert build_job(inputs, outputs, properties, "/work").run_fn is not None
 
 
 def test_auto_strategy_is_resolved(inputs, outputs):
-    job = job_builder.build_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
+    job = build_job(inputs, outputs, {**PROPERTIES, "strategy": "auto", "num_workers": 2}, "/work")
     assert job.distribution == Distribution("multi_worker_mirrored", num_workers=2)
 
 
@@ -106,7 +110,7 @@ def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, 
         loader.load(tmp_path / "pipeline.yaml"), loader.parse_parameters(["b=-.inf", "e=false", "f='007'", "g=1e-3"])
     )
     properties = {**PROPERTIES, "hparams": tfx_pipeline.get_parameter_values(spec)["hparams"]}
-    job = job_builder.build_job(inputs, outputs, properties, "/work")
+    job = build_job(inputs, outputs, properties, "/work")
     arrived = TrainingJob.from_json(job.to_json()).hparams
     expected = {"a": nan, "b": -inf, "c": -0.0, "d": 2**80, "e": False, "f": "007", "g": 0.001, "h": inf}
     assert repr(arrived) == repr(expected)
@@ -115,7 +119,7 @@ def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, 
 def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
     best = artifact(standard_artifacts.HyperParameters, tmp_path / "best")
     (tmp_path / "best" / "best_hyperparameters.txt").write_text(json.dumps({"space": [], "values": {"units": 9}}))
-    job = job_builder.build_job({**inputs, "hyperparameters": [best]}, outputs, PROPERTIES, "/work")
+    job = build_job({**inputs, "hyperparameters": [best]}, outputs, PROPERTIES, "/work")
     assert job.hparams == {"units": 9}
 
 
@@ -127,7 +131,7 @@ def test_steps_of_train_args_are_defaults(inputs, outputs):
     base = {**PROPERTIES, **args}
 
     def training_options(**changes):
-        return job_builder.build_job(inputs, outputs, {**base, **changes}, "/work").training_options
+        return build_job(inputs, outputs, {**base, **changes}, "/work").training_options
 
     assert training_options(epochs=None) == TrainingOptions(train_steps=7, eval_steps=3)
     assert training_options(epochs=None, train_steps=9) == TrainingOptions(train_steps=9, eval_steps=3)
@@ -136,7 +140,7 @@ def test_steps_of_train_args_are_defaults(inputs, outputs):
 
 def test_run_fn_gets_what_tfx_would_give(inputs, outputs):
     properties = {"run_fn": "m.run_fn", "train_steps": 5, "custom_config": '{"a": 1}'}
-    job = job_builder.build_job(inputs, outputs, properties, "/work")
+    job = build_job(inputs, outputs, properties, "/work")
     assert job.data is None
     assert job.run_fn.exec_properties["custom_config"] == '{"a": 1}'
     assert json.loads(job.run_fn.exec_properties["train_args"]) == {"num_steps": 5}
@@ -172,7 +176,7 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
 )
 def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
     with pytest.raises(ConfigurationError, match=f"^{message}"):
-        job_builder.build_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")
+        build_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")
 
 
 @pytest.mark.parametrize(
@@ -187,13 +191,13 @@ def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
 def test_settings_that_the_function_would_ignore_are_refused(inputs, outputs, properties, message):
     """Values that a pipeline gets when it runs are first checked here."""
     with pytest.raises(ConfigurationError, match=f"^{message}"):
-        job_builder.build_job(inputs, outputs, properties, "/work")
+        build_job(inputs, outputs, properties, "/work")
 
 
 def test_base_model_of_a_build_model_is_refused(inputs, outputs):
     inputs = {**inputs, "base_model": [standard_artifacts.Model()]}
     with pytest.raises(ConfigurationError, match="^base_model: is for a run_fn"):
-        job_builder.build_job(inputs, outputs, PROPERTIES, "/work")
+        build_job(inputs, outputs, PROPERTIES, "/work")
 
 
 RUN_FN = """
@@ -234,7 +238,7 @@ def run_fn_job(inputs, outputs, tmp_path):
             "train_steps": 6,
             "custom_config": '{"units": 4}',
         }
-        return job_builder.build_job(inputs, outputs, properties, str(tmp_path))
+        return build_job(inputs, outputs, properties, str(tmp_path))
 
     return make
 

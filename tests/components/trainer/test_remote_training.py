@@ -43,7 +43,7 @@ def artifacts(tmp_path):
 def trained(monkeypatch, settings, artifacts):
     """Trains with the test's own launcher, and returns the launcher's arguments."""
 
-    def job(inputs, outputs, properties, folder, addresses):
+    def job(inputs, outputs, properties, parameters, folder, addresses):
         model = outputs["model"][0].uri
         return TrainingJob(
             UserModule("model.build_model"),
@@ -63,7 +63,9 @@ def trained(monkeypatch, settings, artifacts):
             launch(job)
 
         monkeypatch.setattr(remote_training, "_launch", launched)
-        _, result = remote_training.train(*artifacts, {"build_model": "model.build_model"}, settings)
+        properties = {"build_model": "model.build_model"}
+        parameters = job_builder.training_parameters(properties)
+        _, result = remote_training.train(*artifacts, properties, parameters, settings)
         assert result == RESULT
         return launches[0]
 

@@ -35,7 +35,7 @@ from tfx_distribute.trainer_module.lifecycle import (
     process_log,
     watchdog,
 )
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
+from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.strategies import factory
@@ -76,7 +76,7 @@ def _check_not_failed() -> None:
 
     Vertex AI starts every failed process again, whatever its exit code.
     """
-    path = os.environ.get(ERROR_FILE)
+    path = os.environ.get(ERROR_FILE_VARIABLE)
     failure = path and Failure.read(path)
     if failure and failure.final:
         raise TrainingError(f"this training has failed already: {failure.message}")
@@ -203,7 +203,7 @@ def _report_failure(error: BaseException, final: bool) -> None:
     else:
         # Without a line before it: launchers show the log's last lines.
         LOGGER.error("".join(traceback.format_exception(error)).rstrip("\n"))
-    path = os.environ.get(ERROR_FILE)
+    path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
         with contextlib.suppress(OSError, tf.errors.OpError):  # a full disk: the log has it
             Failure(message, isinstance(error, TfxDistributeError), final).write(path)

@@ -81,7 +81,7 @@ def train(
         if "://" not in address:
             os.chmod(address, 0o600)
         is_done = fileio.exists(job.outputs.result_file)
-        environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_FILE: lease_file}
+        environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: lease_file}
         with saved_state.owned(job.outputs):
             _launch(settings, name, address, environment, job, rerun=not is_done)
         result = atomic_files.read(job.outputs.result_file)
@@ -108,7 +108,7 @@ def _launch(
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 
     error_file = os.path.join(os.path.dirname(address), ERROR_FILE)
-    environment = {**environment, failure_report.ERROR_FILE: error_file}
+    environment = {**environment, failure_report.ERROR_FILE_VARIABLE: error_file}
     spec = custom_job_spec.make_spec(name, address, job.distribution, environment, settings)
     custom_job_launcher.launch(spec, settings, restarts, error_file, rerun=rerun)
 

@@ -110,7 +110,7 @@ class TrainingCluster:
             if on_progress:
                 on_progress(task, progress)
 
-        settings = local_launcher.LocalSettings(
+        settings = local_launcher.LocalLauncherSettings(
             log_dir=self.logs,
             base_port=base_port,
             on_progress=listen,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 # Environment variable: path or address of the file; if unset, nothing is written.
-ERROR_FILE = "TFX_DISTRIBUTE_ERROR"
+ERROR_FILE_VARIABLE = "TFX_DISTRIBUTE_ERROR"
 
 
 @dataclass(frozen=True)

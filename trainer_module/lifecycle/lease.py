@@ -17,11 +17,11 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, preemption
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
+from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 
 # Environment variable: path or address of the lease; if unset, there is no lease.
-LEASE_FILE = "TFX_DISTRIBUTE_FOLLOWED"
+LEASE_VARIABLE = "TFX_DISTRIBUTE_FOLLOWED"
 RENEW_SECONDS = 60.0
 # Longer than a step waits for a cluster that does not answer, and longer than it takes
 # for the step to be started again.
@@ -55,7 +55,7 @@ def last_renewal(path: str) -> float | None:
 
 def watch() -> None:
     """Starts a thread that ends this process when its lease expires, if it has one."""
-    path = os.environ.get(LEASE_FILE)
+    path = os.environ.get(LEASE_VARIABLE)
     if path:
         threading.Thread(target=_watch, args=(path, _leave), daemon=True, name="lease-monitor").start()
 
@@ -80,7 +80,7 @@ def _watch(path: str, leave: Callable[[], None]) -> None:
 def _leave() -> None:
     reason = f"nobody has followed this training for {ABANDONED_SECONDS:g} s, so it ends"
     LOGGER.info(reason)
-    path = os.environ.get(ERROR_FILE)
+    path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:  # otherwise Vertex AI would start this process again
         with contextlib.suppress(OSError, tf.errors.OpError):
             Failure(reason, expected=True).write(path)

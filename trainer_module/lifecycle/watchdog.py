@@ -17,7 +17,7 @@ from types import FrameType
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
+from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 
@@ -106,7 +106,7 @@ def _write_reason(message: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         LOGGER.error(message)
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
-    path = os.environ.get(ERROR_FILE)
+    path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:
         with contextlib.suppress(Exception):  # the message is in the log
             Failure(message, expected=True, final=False).write(path)

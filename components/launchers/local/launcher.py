@@ -47,8 +47,8 @@ def _log_progress(task: ClusterTask, progress: Progress) -> None:
 
 
 @dataclass(frozen=True)
-class LocalSettings:
-    """How training runs on this machine.
+class LocalLauncherSettings:
+    """Settings of training on this machine.
 
     These settings do not affect the pipeline's result, so they are not parameters of
     it.
@@ -71,17 +71,17 @@ class LocalSettings:
     gpus: tuple[str, ...] | None = None
 
 
-_settings = LocalSettings()
+_settings = LocalLauncherSettings()
 
 
 @contextlib.contextmanager
-def settings(new: LocalSettings) -> Iterator[None]:
+def settings(new: LocalLauncherSettings) -> Iterator[None]:
     """Temporarily replaces the settings, within the block.
 
     They cannot be passed to the executor, because TFX creates it.
 
     Example:
-      >>> with settings(LocalSettings(base_port=20000)):
+      >>> with settings(LocalLauncherSettings(base_port=20000)):
       ...     launch(job, work_dir)
     """
     global _settings

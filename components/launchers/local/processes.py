@@ -115,7 +115,7 @@ class Process:
         self._error_file.unlink(missing_ok=True)
         self._progress_file.write_bytes(b"")  # creates it before the disk can be full
         self.pid, self.status, self.silence, self.progress, self._bytes_read = 0, None, None, None, 0
-        files = {PROGRESS_FILE: str(self._progress_file), failure_report.ERROR_FILE: str(self._error_file)}
+        files = {PROGRESS_FILE: str(self._progress_file), failure_report.ERROR_FILE_VARIABLE: str(self._error_file)}
         server.start(self.task.file_name, self.job_file, self.log, {**self.environment, **files})
 
     def new_progress(self) -> list[Progress]:

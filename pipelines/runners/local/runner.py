@@ -192,7 +192,7 @@ def run(
     paths.create()
     logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
     connection = tfx_pipeline.make_sqlite_config(str(paths.metadata))
-    settings = local_launcher.LocalSettings(
+    settings = local_launcher.LocalLauncherSettings(
         log_dir=paths.logs,
         base_port=local_settings(spec).base_port,
         on_progress=on_training,

@@ -82,7 +82,7 @@ def test_result_is_kept_for_a_retry(trained, tmp_path):
     name, address, environment, rerun = trained(succeed)
     folder = tmp_path / "shared" / name
     assert (address, rerun) == (f"{folder}/job.json", True)
-    assert environment[lease.LEASE_FILE] == f"{folder}/followed.json"
+    assert environment[lease.LEASE_VARIABLE] == f"{folder}/followed.json"
     assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", "result.json"], "no copies of inputs"
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
     # The step failed after the training; its retry does not train again.

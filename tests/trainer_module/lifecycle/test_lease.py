@@ -71,7 +71,7 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, lease.LEASE_FILE: str(tmp_path / "followed.json")},
+        env={**os.environ, lease.LEASE_VARIABLE: str(tmp_path / "followed.json")},
         capture_output=True,
         text=True,
         timeout=120,

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tfx_distribute.trainer_module.lifecycle import exit_codes
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE, Failure
+from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
 
 STUCK = """
 import sys, time
@@ -25,7 +25,7 @@ def give_up(error_file):
     """Runs a process that makes no progress; returns its exit code and its output."""
     done = subprocess.run(
         [sys.executable, "-c", STUCK],
-        env={**os.environ, ERROR_FILE: str(error_file)},
+        env={**os.environ, ERROR_FILE_VARIABLE: str(error_file)},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

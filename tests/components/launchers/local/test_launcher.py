@@ -35,7 +35,7 @@ def test_port_in_use_is_named():
         taken.listen()
         port = taken.getsockname()[1]
         with (
-            local_launcher.settings(local_launcher.LocalSettings(base_port=port - 1)),
+            local_launcher.settings(local_launcher.LocalLauncherSettings(base_port=port - 1)),
             pytest.raises(ConfigurationError, match=f"base_port: port {port}, for worker 0, cannot be listened on"),
         ):
             local_launcher.local_cluster({"chief": 1, "worker": 1})

@@ -95,15 +95,15 @@ def schema() -> None:
 @PIPELINE
 @PARAMETER
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
-@click.option("--no-cache", is_flag=True, help="Run every node, even if an earlier run has its outputs.")
+@click.option("--no-cache", is_flag=True, help="Run every component, even if an earlier run has its outputs.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
 def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: bool, verbose: bool) -> None:
     """Runs a pipeline on this machine.
 
-    Exit code 0: the pipeline ran, and its model met its thresholds. 1: a node failed.
-    2: the pipeline cannot be run as it is written. 3: the pipeline ran, but its model
-    did not meet its thresholds and was not pushed. 130, 143: it was ended by Ctrl-C or
-    SIGTERM; training, if it was running, has saved its state.
+    Exit code 0: the pipeline ran, and its model met its thresholds. 1: a component
+    failed. 2: the pipeline cannot be run as it is written. 3: the pipeline ran, but its
+    model did not meet its thresholds and was not pushed. 130, 143: it was ended by
+    Ctrl-C or SIGTERM; training, if it was running, has saved its state.
     """
     shell.check_limits()
     target, module = load(pipeline, parameters, LocalTarget, {"root": root})
@@ -127,7 +127,9 @@ def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: 
             from tfx_distribute.components.launchers.sigterm import TerminatedError
             from tfx_distribute.trainer_module.lifecycle import exit_codes
 
-            console.print("Interrupted. The same command goes on after the last node that was done and the last saved step.")
+            console.print(
+                "Interrupted. The same command continues after the last component that finished and the last saved step."
+            )
             code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
             console.print(f"log      {paths.log}", markup=False)
@@ -139,7 +141,7 @@ def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: b
     from tfx_distribute.pipelines.cli import console as console_lib
 
     # The fork server imports TensorFlow while this process imports TFX and runs the
-    # nodes before the Trainer.
+    # components before the Trainer.
     with ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
         from tfx_distribute.pipelines.cli import node_errors
         from tfx_distribute.pipelines.runners.local import runner as local_runner

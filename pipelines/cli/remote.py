@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 REMOTE_TARGETS = target_lib.remote_targets()
 TARGET = click.option(
-    "--target", "target_name", type=click.Choice(list(REMOTE_TARGETS)), required=True, help="Platform to run on."
+    "--target",
+    "target_name",
+    type=click.Choice(list(REMOTE_TARGETS)),
+    required=True,
+    help="Platform that the pipeline runs on.",
 )
 _DEFAULT_FILES = " or ".join(f"NAME{target.suffix}" for target in REMOTE_TARGETS.values())
 
@@ -56,12 +60,18 @@ def compile_(
 @PIPELINE
 @TARGET
 @PARAMETER
-@click.option("--service-account", help="Service account of the run; default that of the target.")
-@click.option("--experiment", "--experiment-name", help="Experiment; default targets.kubeflow.experiment.")
-@click.option("--run-name", "--display-name", help="Name of the run; default the pipeline's, and the time.")
-@click.option("--pipeline-root", help="Address that artifacts are written under; default that of the target.")
+@click.option("--service-account", help="Service account that the run acts as; default targets.TARGET.service_account.")
+@click.option(
+    "--experiment", "--experiment-name", help="Experiment that the run belongs to; default targets.kubeflow.experiment."
+)
+@click.option(
+    "--run-name",
+    "--display-name",
+    help="Name of the run, as people see it; default the pipeline's name, on Kubeflow with the time.",
+)
+@click.option("--pipeline-root", help="Address that artifacts are written under; default targets.TARGET.pipeline_root.")
 @click.option("--no-cache", is_flag=True, help="Run every step, even if an earlier run has its outputs.")
-@click.option("--wait", is_flag=True, help="Follow the run to its end.")
+@click.option("--wait", is_flag=True, help="Follow the run to its end, and print the state of each step.")
 def submit(pipeline: str, target_name: str, parameters: tuple[str, ...], no_cache: bool, wait: bool, **options: Any) -> None:
     """Compiles a pipeline, uploads it and runs it.
 

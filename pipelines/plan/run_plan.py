@@ -85,7 +85,7 @@ class DataPlan:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run would do.
+    """Plan of a run: its processes, the size of a step, and warnings.
 
     Attributes:
       pipeline: Name of the pipeline.

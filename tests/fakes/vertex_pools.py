@@ -34,7 +34,7 @@ ROLES = ("chief", "worker", "ps", "evaluator")  # of the worker pools, in TF_CON
 
 @dataclass(frozen=True)
 class Options:
-    """How custom jobs run.
+    """Behavior of custom jobs.
 
     The service counts exceptions of user code as permanent, which ends the job at once,
     and retries other failures. It does not decide by exit codes alone, and its

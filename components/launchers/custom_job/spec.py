@@ -31,7 +31,7 @@ TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step
 
 @dataclass(frozen=True)
 class CustomJobSettings:
-    """Where a training runs on Vertex AI.
+    """Settings of training on Vertex AI: machines, network and service account.
 
     MachineSpec, DiskSpec, Scheduling and EncryptionSpec are messages of version 1 of
     its API, as JSON values.

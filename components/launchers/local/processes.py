@@ -34,7 +34,7 @@ ProgressListener = Callable[[ClusterTask, Progress], None]
 
 @dataclass(frozen=True)
 class ClusterFailure:
-    """Why a cluster failed.
+    """Failure of a cluster.
 
     Attributes:
       message: Error message for people.

@@ -21,7 +21,7 @@ class Signs:
 
 @dataclass(frozen=True)
 class Silence:
-    """How long a process that hangs has been silent.
+    """Silence of a process that hangs.
 
     Attributes:
       seconds: Seconds since its last sign of life.
@@ -47,7 +47,7 @@ class Silence:
 
 @dataclass
 class _History:
-    """What is known about a process.
+    """Last observations of a process.
 
     Attributes:
       signs: The signs of life when it was last alive.

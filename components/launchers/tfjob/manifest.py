@@ -31,7 +31,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 @dataclass(frozen=True)
 class TFJobSettings:
-    """Where a training runs on Kubernetes.
+    """Settings of training on Kubernetes: pods, and how they are scheduled.
 
     Attributes:
       name: First part of the names of TFJobs: the name of the pipeline.

@@ -69,7 +69,7 @@ class Start:
 
 @dataclass(frozen=True)
 class PodEnd:
-    """How a pod has failed, if it has.
+    """Failure of a pod, if it has failed.
 
     Attributes:
       name: Name of the pod.

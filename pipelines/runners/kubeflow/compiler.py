@@ -121,7 +121,7 @@ def compile_pipeline(
 
 @dataclass(frozen=True)
 class _Step:
-    """Where a component's step runs.
+    """Machine of a component's step, as the documents of Kubeflow describe it.
 
     Attributes:
       resources: The step's ResourceSpec; empty for none.

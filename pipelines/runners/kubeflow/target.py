@@ -26,18 +26,20 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     setting_options = ("host", "namespace", "experiment", "service_account", "pipeline_root")
     submit_options = (
         click.Option(["--host"], help="Kubeflow: address of its API; default targets.kubeflow.host, or what kfp finds."),
-        click.Option(["-n", "--namespace"], help="Kubeflow: namespace of runs, where there are several users."),
-        click.Option(["--iap-client-id"], help="Kubeflow: client id of Identity-Aware Proxy."),
-        click.Option(["--other-client-id"], help="Kubeflow: client id that auth codes are obtained with."),
+        click.Option(["-n", "--namespace"], help="Kubeflow: namespace of the run, in an installation for several users."),
+        click.Option(["--iap-client-id"], help="Kubeflow: client id of the Identity-Aware Proxy in front of the API."),
+        click.Option(
+            ["--other-client-id"], help="Kubeflow: OAuth client id that auth codes and refresh tokens are obtained with."
+        ),
         click.Option(
             ["--other-client-secret"],
             envvar="KFP_OTHER_CLIENT_SECRET",
-            help="Kubeflow: its secret; or in $KFP_OTHER_CLIENT_SECRET.",
+            help="Kubeflow: secret of --other-client-id; safer in $KFP_OTHER_CLIENT_SECRET.",
         ),
         click.Option(
             ["--existing-token"],
             envvar="KFP_EXISTING_TOKEN",
-            help="Kubeflow: a token; or in $KFP_EXISTING_TOKEN.",
+            help="Kubeflow: token to log in to the API with; safer in $KFP_EXISTING_TOKEN.",
         ),
     )
 

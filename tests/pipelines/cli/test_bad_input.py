@@ -288,7 +288,7 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
         rest, _ = run.communicate(timeout=60)
     assert run.returncode == code, rest
     saved = re.search(r"saved after training step (\d+)", rest)[1]
-    assert "Interrupted. The same command goes on after the last node that was done and the last saved step." in rest
+    assert "Interrupted. The same command continues after the last component that finished and the last saved step." in rest
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
     assert list(temporary.iterdir()) == []
     if number == "SIGINT":

@@ -27,7 +27,7 @@ from tfx_distribute.trainer_module.job.cluster import (
 )
 from tfx_distribute.trainer_module.job.step_plan import plan_pass
 from tfx_distribute.trainer_module.job.strategy_info import AUTO, StrategyInfo
-from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
 
 FIRST_PORT = 2222  # a placeholder for the launcher's ports; that of TFJob
 
@@ -173,10 +173,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         per_replica_batch_size=parameters.per_replica_batch_size,
         gradient_accumulation_steps=parameters.gradient_accumulation_steps,
         global_batch_size=None if is_run_fn else batch,
-        learning_rate_factor=replicas
-        and strategy_table.learning_rate_factor(
-            parameters.learning_rate_scaling, replicas * parameters.gradient_accumulation_steps
-        ),
+        learning_rate_factor=_learning_rate_factor(parameters.training_options, replicas),
         warmup_steps=parameters.warmup_steps,
         data=data,
         steps_per_epoch=steps_per_epoch,
@@ -207,6 +204,14 @@ def _replicas(distribution: Distribution, row: StrategyInfo, devices: int | None
     if row.name == "model_parallel" and distribution.mesh:
         return layout_rules.parse_mesh(distribution.mesh)[0]
     return devices and devices * strategy_table.readers(distribution)
+
+
+def _learning_rate_factor(options: TrainingOptions, replicas: int | None) -> float | None:
+    """Returns the factor of the learning rate; None if the machine decides."""
+    scaling = options.learning_rate_scaling
+    if replicas is None and scaling != "none":
+        return None
+    return strategy_table.learning_rate_factor(scaling, (replicas or 1) * options.gradient_accumulation_steps)
 
 
 def _processes(distribution: Distribution) -> tuple[ProcessPlan, ...]:

@@ -16,16 +16,15 @@ def as_text(plan: RunPlan) -> str:
     rows = [
         ("pipeline", plan.pipeline),
         ("strategy", f"{plan.strategy}{f', chosen for {plan.chosen_for}' if plan.chosen_for else ''} ({plan.summary})"),
-        ("processes", f"{len(plan.processes)}, {_value_or(plan.devices_per_process, BY_MACHINE)} device(s) each"),
+        ("processes", _processes(plan)),
         ("replicas", _value_or(plan.num_replicas, BY_MACHINE)),
-        ("batch", f"{_replica_batch(plan)} per replica, global {_value_or(plan.global_batch_size, BY_MACHINE)}"),
+        ("batch", _batch(plan)),
         ("steps", _steps(plan)),
     ]
     if plan.data:
         rows += [("data", _data(plan.data)), ("shards", _shards(plan.data))]
     if plan.learning_rate_factor != 1 or plan.warmup_steps:
-        warmup = f", reached in {plan.warmup_steps} steps" if plan.warmup_steps else ""
-        rows.append(("learn rate", f"build_model's times {_value_or(plan.learning_rate_factor, BY_MACHINE)}{warmup}"))
+        rows.append(("learn rate", _learning_rate(plan)))
     if plan.hparams:
         rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
     lines = [f"{name:<11}{value}" for name, value in rows]
@@ -41,9 +40,26 @@ def as_text(plan: RunPlan) -> str:
     return "\n".join(lines)
 
 
-def _replica_batch(plan: RunPlan) -> str:
+def _processes(plan: RunPlan) -> str:
+    each = " each" if len(plan.processes) > 1 else ""
+    if plan.devices_per_process is None:
+        return f"{len(plan.processes)}, devices{each and ' of each'} {BY_MACHINE}"
+    return f"{len(plan.processes)} with {_count(plan.devices_per_process, 'device')}{each}"
+
+
+def _batch(plan: RunPlan) -> str:
+    if plan.data is None:
+        return "decided by the run_fn"
     times = plan.gradient_accumulation_steps
-    return f"{times} times {plan.per_replica_batch_size}" if times > 1 else str(plan.per_replica_batch_size)
+    replica_batch = f"{times} times {plan.per_replica_batch_size}" if times > 1 else str(plan.per_replica_batch_size)
+    return f"{replica_batch} per replica, global {_value_or(plan.global_batch_size, BY_MACHINE)}"
+
+
+def _learning_rate(plan: RunPlan) -> str:
+    factor = plan.learning_rate_factor
+    scaled = "" if factor == 1 else f" times {_value_or(factor, f'a factor {BY_MACHINE}')}"
+    warmup = f", reached in {_count(plan.warmup_steps, 'step')}" if plan.warmup_steps else ""
+    return f"build_model's{scaled}{warmup}"
 
 
 def _steps(plan: RunPlan) -> str:
@@ -66,10 +82,14 @@ def _data(data: DataPlan) -> str:
 
 def _shards(data: DataPlan) -> str:
     if data.num_shards is None:
-        return f"as many as suit the data and {data.processes} process(es)"
-    shared = f", shared with {data.sharing - 1} other(s)" if data.sharing and data.sharing > 1 else " of its own"
+        return f"as many as suit the data and {_count(data.processes, 'process', 'processes')}"
+    shared = f", shared with {_count(data.sharing - 1, 'other')}" if data.sharing and data.sharing > 1 else " of its own"
     chosen = f" ({data.chosen_for})" if data.chosen_for else ""
     return f"{data.num_shards}, {data.shards_per_process} per process{shared}{chosen}"
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _value_or(value: float | None, otherwise: str) -> str:

@@ -214,6 +214,29 @@ def test_for_people_and_for_programs(request):
     assert [process["task"] for process in document["processes"]] == ["chief", "worker 0"]
 
 
+def test_what_the_machine_decides(make):
+    text = as_text(make(strategy="multi_worker_mirrored", num_workers=2))
+    assert "processes  2, devices of each decided by the machine\n" in text
+    assert "replicas   decided by the machine\n" in text
+    assert "batch      32 per replica, global decided by the machine\n" in text
+    assert "learn rate" not in text, "it does not depend on the replicas"
+    scaled = as_text(make(strategy="mirrored", learning_rate_scaling="linear"))
+    assert "processes  1, devices decided by the machine\n" in scaled
+    assert "learn rate build_model's times a factor decided by the machine\n" in scaled
+
+
+def test_numbers_of_things(make):
+    two = as_text(make(strategy="multi_worker_mirrored", num_workers=2, accelerator_type="cpu", num_shards=5))
+    assert "processes  2 with 1 device each\n" in two
+    assert "shared with 1 other" in two
+    assert "processes  1 with 4 devices\n" in as_text(make(strategy="mirrored", accelerator_count=4))
+    assert "learn rate build_model's, reached in 1 step\n" in as_text(make(warmup_steps=1))
+
+
+def test_run_fn_decides_on_its_batch(make):
+    assert "batch      decided by the run_fn\n" in as_text(make(**RUN_FN))
+
+
 @pytest.mark.parametrize("target", ["kubeflow", "vertex"])
 def test_what_the_trainer_would_create(target, request):
     file = request.config.rootpath / "examples" / "digits" / f"{target}.yaml"

@@ -4,18 +4,21 @@ Each command imports what it needs when it runs, so that help and checks are fas
 """
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tfx_distribute.pipelines.cli import remote, shell
 from tfx_distribute.pipelines.cli.options import (
+    ANY_TARGET,
     FAILED,
     INTERRUPTED,
     INVALID,
     NOT_BLESSED,
     PARAMETER,
     PIPELINE,
+    add_options,
+    check_options,
     load,
     refuse,
 )
@@ -36,32 +39,35 @@ def main() -> None:
 @main.command()
 @PIPELINE
 @PARAMETER
-def validate(pipeline: str, parameters: tuple[str, ...]) -> None:
-    """Checks a pipeline file, its module and its local data. Runs nothing."""
-    target, module = load(pipeline, parameters, LocalTarget)
-    click.echo(f"{pipeline}: valid ({target.spec.name}: {module.train} of {module.file})")
+@ANY_TARGET
+def validate(pipeline: str, parameters: tuple[str, ...], target_name: str, **options: Any) -> None:
+    """Checks a pipeline file, its module and its local data. Runs nothing.
+
+    With --target, checks for that platform instead of this machine: its settings, its
+    machines, and that its steps can reach the data.
+    """
+    target_class = target_lib.get(target_name)
+    check_options(target_class, options)
+    target, module = load(pipeline, parameters, target_class, options)
+    platform = "" if target.runs_here else f" for {target.title}"
+    click.echo(f"{pipeline}: valid{platform} ({target.spec.name}: {module.train} of {module.file})")
 
 
 @main.command()
 @PIPELINE
 @PARAMETER
-@click.option(
-    "--target",
-    "target_name",
-    type=click.Choice(target_lib.names()),
-    default=LocalTarget.name,
-    show_default=True,
-    help="Platform to plan for.",
-)
+@ANY_TARGET
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format.")
-def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: str) -> None:
+def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: str, **options: Any) -> None:
     """Shows what a run would do, without starting anything.
 
     It shows processes and their TF_CONFIG, replicas, batch, steps and warnings. With
     --target, also what the Trainer's step would create there for training: a TFJob or a
     CustomJob.
     """
-    target, module = load(pipeline, parameters, target_lib.get(target_name))
+    target_class = target_lib.get(target_name)
+    check_options(target_class, options)
+    target, module = load(pipeline, parameters, target_class, options)
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -164,6 +170,10 @@ def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: b
         console.print(console_lib.format_summary(result))
         return NOT_BLESSED if result.blessed is False else 0
 
+
+for remote_target in target_lib.remote_targets().values():
+    for checking_command in (validate, plan):
+        add_options(checking_command, remote_target.compile_options)
 
 for command in (remote.compile_, remote.submit, remote.manifests):
     main.add_command(command)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from tfx_distribute.pipelines.runners import target as target_lib
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tfx_distribute.pipelines.runners.target import Target
     from tfx_distribute.pipelines.spec.user_module import Module
@@ -30,6 +32,51 @@ PARAMETER = click.option(
     metavar="NAME=VALUE",
     help="A pipeline parameter or hyperparameter, e.g. strategy=mirrored. May be repeated; the last value of a name counts.",
 )
+
+
+ANY_TARGET = click.option(
+    "--target",
+    "target_name",
+    type=click.Choice(target_lib.names()),
+    default="local",
+    show_default=True,
+    help="Platform that the pipeline would run on.",
+)
+
+
+def add_options(command: click.Command, options: "Iterable[click.Option]") -> None:
+    """Adds targets' own options; targets may share one, which is then added once."""
+    names = {parameter.name for parameter in command.params}
+    for option in options:
+        if option.name not in names:
+            command.params.append(option)
+            names.add(option.name)
+
+
+def check_options(target_class: "type[Target[Any]]", options: "Mapping[str, Any]") -> None:
+    """Ends the program if an option does not go with the target or other options.
+
+    Options from environment variables, and with default values, are ignored.
+    """
+    accepted = {option.name for option in _own_options(target_class)}
+    source = click.get_current_context().get_parameter_source
+    for other in target_lib.remote_targets().values():
+        for name in (str(option.name) for option in _own_options(other)):
+            if name not in accepted and options.get(name) and source(name) is click.core.ParameterSource.COMMANDLINE:
+                refuse(f"--{name.replace('_', '-')}: goes with --target {other.name}, not with --target {target_class.name}")
+    if issubclass(target_class, target_lib.RemoteTarget):
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        try:
+            target_class.check_options(options)
+        except ConfigurationError as error:
+            refuse(str(error))
+
+
+def _own_options(target_class: "type[Target[Any]]") -> tuple[click.Option, ...]:
+    if issubclass(target_class, target_lib.RemoteTarget):
+        return (*target_class.compile_options, *target_class.submit_options)
+    return ()
 
 
 def load(

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.cli.options import FAILED, INTERRUPTED, PARAMETER, PIPELINE, load, quiet, refuse
+from tfx_distribute.pipelines.cli.options import (
+    FAILED,
+    INTERRUPTED,
+    PARAMETER,
+    PIPELINE,
+    add_options,
+    check_options,
+    load,
+    quiet,
+    refuse,
+)
 from tfx_distribute.pipelines.runners import target as target_lib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from tfx_distribute.pipelines.runners.target import Package, RemoteTarget
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
@@ -42,8 +50,9 @@ def compile_(
     steps run. For Vertex AI it is the JSON of a pipeline job. The clients of both
     accept it as it is. Values given with -p become the defaults of pipeline parameters.
     """
-    _check_options(target_name, options)
-    target, module = load(pipeline, parameters, REMOTE_TARGETS[target_name], options)
+    target_class = REMOTE_TARGETS[target_name]
+    check_options(target_class, options)
+    target, module = load(pipeline, parameters, target_class, options)
     path = output or f"{target.spec.name}{target.suffix}"
     package = _compile(target, module, enable_cache=not no_cache)
     # A new file replaces an old one, but never a device such as /dev/null.
@@ -79,8 +88,9 @@ def submit(pipeline: str, target_name: str, parameters: tuple[str, ...], no_cach
     was cancelled. 2: it cannot be submitted as it is written. 130: Ctrl-C ended the
     waiting; the run goes on.
     """
-    _check_options(target_name, {**options, "wait": wait})
-    target, module = load(pipeline, parameters, REMOTE_TARGETS[target_name], options)
+    target_class = REMOTE_TARGETS[target_name]
+    check_options(target_class, {**options, "wait": wait})
+    target, module = load(pipeline, parameters, target_class, options)
     package = _compile(target, module, enable_cache=not no_cache)
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -94,38 +104,9 @@ def submit(pipeline: str, target_name: str, parameters: tuple[str, ...], no_cach
     sys.exit(0 if succeeded else FAILED)
 
 
-def _add_options(command: click.Command, options: "Iterable[click.Option]") -> None:
-    """Adds targets' own options; targets may share one, which is then added once."""
-    names = {parameter.name for parameter in command.params}
-    for option in options:
-        if option.name not in names:
-            command.params.append(option)
-            names.add(option.name)
-
-
 for _target in REMOTE_TARGETS.values():
-    _add_options(compile_, _target.compile_options)
-    _add_options(submit, (*_target.compile_options, *_target.submit_options))
-
-
-def _check_options(target_name: str, options: "Mapping[str, Any]") -> None:
-    """Ends the program if an option does not go with the target or other options.
-
-    Options from environment variables, and with default values, are ignored.
-    """
-    target = REMOTE_TARGETS[target_name]
-    accepted = {option.name for option in (*target.compile_options, *target.submit_options)}
-    source = click.get_current_context().get_parameter_source
-    for other in REMOTE_TARGETS.values():
-        for name in (str(option.name) for option in (*other.compile_options, *other.submit_options)):
-            if name not in accepted and options.get(name) and source(name) is click.core.ParameterSource.COMMANDLINE:
-                refuse(f"--{name.replace('_', '-')}: goes with --target {other.name}, not with --target {target.name}")
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
-    try:
-        target.check_options(options)
-    except ConfigurationError as error:
-        refuse(str(error))
+    add_options(compile_, _target.compile_options)
+    add_options(submit, (*_target.compile_options, *_target.submit_options))
 
 
 @click.command()

@@ -135,7 +135,8 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     Attributes:
       suffix: Suffix of compiled files, such as `.yaml`.
-      compile_options: The target's own options of the commands `compile` and `submit`.
+      compile_options: The target's own options of the commands `validate`, `plan`,
+        `compile` and `submit`.
       submit_options: The target's own options of the command `submit` alone.
     """
 

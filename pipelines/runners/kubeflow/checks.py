@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tfx_distribute.components.launchers import settings as launcher_settings
-from tfx_distribute.pipelines.machines import trainer_checks
+from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.runners.kubeflow import trainer_settings
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
@@ -51,7 +51,9 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
             f"beam.runner: the machines of {spec.beam.runner} reach nothing at {settings.pipeline_root}; write runner: "
             "direct, or a gs:// pipeline_root"
         )
+    machine_checks.check_all(spec.resources, settings.platform)
     distribution = spec.trainer.parameters.distribution
+    machine_checks.check_trainer(machine_of(spec.resources, TRAINER), distribution)
     strategy_table.check_all_reduce(distribution, "Kubeflow")
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
     runs_remotely = launcher_settings.runs_remotely(launcher, distribution)
@@ -61,7 +63,6 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
             f"{settings.pipeline_root}: write a folder below the mount_path of a volume that all can write to, or a gs:// "
             "address"
         )
-    trainer_checks.check(machine_of(spec.resources, TRAINER), distribution, settings.platform)
     return settings
 
 

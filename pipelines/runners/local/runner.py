@@ -31,7 +31,7 @@ from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.runners.local import results, temporary
 from tfx_distribute.pipelines.runners.local.paths import RunPaths, local_settings
-from tfx_distribute.pipelines.spec import beam, user_module
+from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
@@ -188,7 +188,6 @@ def run(
         folder.
       NodeError: A node failed.
     """
-    beam.check_local(spec.beam)
     paths.create()
     logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
     connection = tfx_pipeline.make_sqlite_config(str(paths.metadata))

@@ -29,11 +29,12 @@ class LocalTarget(Target["LocalSettings"]):
         return LocalSettings
 
     def validate(self) -> "LocalSettings":
-        """Checks the data, the strategy and the folders."""
+        """Checks the data, the strategy, the folders, and that Beam can run here."""
         from tfx_distribute.pipelines.runners.local import paths
-        from tfx_distribute.pipelines.spec import data_checks
+        from tfx_distribute.pipelines.spec import beam, data_checks
         from tfx_distribute.trainer_module.job import strategy_table
 
+        beam.check_local(self.spec.beam)
         data_checks.check_data(self.spec)
         strategy_table.check_all_reduce(self.spec.trainer.parameters.distribution, "this machine")
         self.paths = paths.run_paths(self.spec, self.options.get("root"))

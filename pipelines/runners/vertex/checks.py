@@ -1,9 +1,9 @@
 """Checks that a pipeline can run on Vertex AI. Imports neither TFX nor TensorFlow."""
 
-from tfx_distribute.pipelines.machines import trainer_checks
+from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.runners.vertex import trainer_settings
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
-from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_info, strategy_table
@@ -46,7 +46,11 @@ def validate(spec: PipelineSpec) -> VertexSettings:
             )
     distribution = spec.trainer.parameters.distribution
     worker = machine_of(spec.resources, TRAINER)
-    trainer_checks.check(worker, distribution, "vertex")
+    machine_checks.check_all(spec.resources, "vertex")
+    for name, machine in spec.resources.items():
+        if name not in (TRAINER, PARAMETER_SERVER):
+            check_step(name, machine)
+    machine_checks.check_trainer(worker, distribution)
     if distribution.all_reduce == strategy_info.REDUCTION_SERVER and not worker.accelerator:
         raise ConfigurationError(
             "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of GPU, "
@@ -62,3 +66,20 @@ def validate(spec: PipelineSpec) -> VertexSettings:
         strategy_table.check_all_reduce(distribution, "a step")
     trainer_settings.launcher(spec.name, spec.resources, settings)
     return settings
+
+
+def check_step(name: str, machine: MachineSpec) -> None:
+    """Checks that a step can have a machine; only training can have any.
+
+    Args:
+      name: Key of the machine in `resources`.
+      machine: The machine.
+
+    Raises:
+      ConfigurationError: A step cannot have it.
+    """
+    if reason := trainer_settings.unsupported_in_step(machine):
+        raise ConfigurationError(
+            f"resources.{name}: a step has no {reason}; only training has: write it under resources.{TRAINER} or "
+            f"resources.{PARAMETER_SERVER}"
+        )

@@ -17,11 +17,10 @@ from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners import compiler as runners_compiler
 from tfx_distribute.pipelines.runners import pipeline_ir
+from tfx_distribute.pipelines.runners.vertex import checks, trainer_settings
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
-from tfx_distribute.pipelines.runners.vertex import trainer_settings
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
-from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, TRAINER, MachineSpec
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, MachineSpec
 
 _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
 
@@ -105,11 +104,7 @@ def _resources(
     if own_spec is None and component.platform_config:
         return dict(json_format.MessageToDict(component.platform_config))
     machine = own_spec or resources.get(DEFAULT) or MachineSpec()
-    if reason := trainer_settings.unsupported_in_step(machine):
-        raise ConfigurationError(
-            f"resources.{component.id if own_spec else DEFAULT}: a step has no {reason}; only training has: write it under "
-            f"resources.{TRAINER} or resources.{PARAMETER_SERVER}"
-        )
+    checks.check_step(component.id if own_spec else DEFAULT, machine)
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
     return vertex_machines.make_resource_spec(machine)
 

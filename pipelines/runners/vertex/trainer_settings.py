@@ -6,7 +6,7 @@ Imports neither TFX nor TensorFlow.
 from collections.abc import Mapping
 
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
-from tfx_distribute.pipelines.machines import trainer_checks
+from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
@@ -22,7 +22,7 @@ def unsupported_in_step(worker: MachineSpec, settings: VertexSettings | None = N
       worker: The machine.
       settings: Settings of all training machines, if it is one of them.
     """
-    if trainer_checks.is_tpu(worker):
+    if machine_checks.is_tpu(worker):
         return f"TPU ({worker.accelerator})"
     if worker.machine_type:
         return f"machine type ({worker.machine_type})"

@@ -60,6 +60,11 @@ def test_good_project_is_valid(project):
         ("pipeline.yaml", PIPELINE + "  custom_config: {a: 1}\n", "trainer.custom_config: is for a run_fn"),
         ("data/b.csv", "x\n1\n", "b.csv are not those of"),
         ("pipeline.yaml", PIPELINE + "beam: {runner: flink}\n", "line 7: beam.runner: flink needs flink_master"),
+        (
+            "pipeline.yaml",
+            PIPELINE + "beam: {runner: dataflow, project: p, region: r, temp_location: 'gs://b/t'}\n",
+            "beam.runner: the machines of Dataflow cannot read this machine's files",
+        ),
         ("pipeline.yaml", PIPELINE + "beam:\n  region: r\n", "line 8: beam.region: the runner 'direct' has no such option"),
         (
             "pipeline.yaml",
@@ -124,6 +129,25 @@ def test_mistakes_about_strategies(project, parameters, message):
     code, output = validate(project)
     assert code == 2
     assert message in output
+
+
+def test_each_target_has_checks_of_its_own(project):
+    vertex = "{image: i, pipeline_root: 'gs://bucket/root', region: europe-west4}"
+    text = PIPELINE.replace("csv: data", "csv: 'gs://bucket/data'").replace("epochs: 1", "epochs: 1, num_workers: 2")
+    text = text.replace("epochs: 1", "epochs: 1, strategy: multi_worker_mirrored, all_reduce: reduction_server")
+    resources = "resources: {Trainer: {accelerator: nvidia-l4}}\n"
+    (project / "pipeline.yaml").write_text(f"{text}{resources}targets: {{vertex: {vertex}}}\n")
+    code, output = validate(project, "--target", "vertex", "--project", "example-project")
+    assert (code, "pipeline.yaml: valid for Vertex AI (mine: build_model of" in output) == (0, True), output
+    for words, message in (
+        ((), "all_reduce: reduction_server is Vertex AI's, and this machine has none"),
+        (("--target", "local"), "all_reduce: reduction_server is Vertex AI's, and this machine has none"),
+        (("--target", "kubeflow"), "targets.kubeflow: is missing"),
+        (("--target", "vertex"), "targets.vertex.project: is missing; write it, or give --project with the command"),
+        (("--project", "example-project"), "--project: goes with --target vertex, not with --target local"),
+    ):
+        code, output = validate(project, *words)
+        assert (code, message in output) == (2, True), output
 
 
 def test_what_has_no_target_is_not_compiled(project):

@@ -41,6 +41,8 @@ def run_command(*arguments: str) -> str:
         ("run", "--help"),
         ("schema",),
         ("validate", "examples/digits/pipeline.yaml"),
+        ("validate", "examples/digits/kubeflow.yaml", "--target", "kubeflow"),
+        ("validate", "examples/digits/vertex.yaml", "--target", "vertex"),
         ("plan", "examples/taxi/pipeline.yaml"),
         ("manifests",),
         ("compile", "--help"),

@@ -122,6 +122,14 @@ def test_a_fourth_target_is_planned_for(command):
     assert output.endswith("They run as:\nkind: PaperJob\n")
 
 
+def test_a_fourth_target_is_validated_for(command, tmp_path):
+    module = f"mine: build_model of {tmp_path}/model.py"
+    code, output = command("validate", "pipeline.yaml", "--target", "printer", "--tray", "bottom")
+    assert (code, output) == (0, f"validated\npipeline.yaml: valid for A printer ({module})\n")
+    code, output = command("validate", "pipeline.yaml", "--tray", "bottom")
+    assert (code, output) == (2, "Error: --tray: goes with --target printer, not with --target local\n")
+
+
 def test_a_fourth_target_is_compiled_for(command, tmp_path):
     code, output = command("compile", "pipeline.yaml", "--target", "printer", "--tray", "bottom")
     assert (code, output) == (0, "validated\nmine.txt: mine, 2 steps\n")

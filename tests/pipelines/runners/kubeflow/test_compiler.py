@@ -350,14 +350,18 @@ def test_what_kubeflow_would_not_do_is_refused():
         ({"resources": {"Trainr": {}}}, "resources.Trainr: the pipeline has no such component; it has CsvExampleGen"),
         (
             {"resources": {"Trainer": {"accelerator": "nvidia-l5"}}},
-            "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
+            "resources.Trainer.accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
         ),
+        ({"resources": {"default": {"accelerator": "gpu"}}}, "resources.default.accelerator: gke has no 'gpu'"),
         ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is not on a volume"),
     ],
 )
 def test_mistakes(tmp_path, changes, message):
+    file = project(tmp_path, "taxi", **changes)
     with pytest.raises(ConfigurationError, match=re.escape(message)):
-        compiled(project(tmp_path, "taxi", **changes))
+        compiled(file)
+    result = CliRunner().invoke(main, ["validate", str(file), "--target", "kubeflow"])
+    assert (message in result.output) == ("Trainr" not in message), "only TFX knows all components"
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,12 @@ REFUSED = {
         (),
         "resources.Transform: a step has no machine type (n2-standard-8)",
     ),
+    "accelerator of a step": (
+        {},
+        {"resources": {"Transform": {"accelerator": "nvidia-l5"}}},
+        (),
+        "resources.Transform.accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'",
+    ),
     "no such component": ({}, {"resources": {"Traner": {}}}, (), "resources.Traner: the pipeline has no such component"),
 }
 
@@ -271,6 +277,9 @@ def test_refused(case, tmp_path):
     with pytest.raises(ConfigurationError) as error:
         compiled(file, *words)
     assert message in str(error.value)
+    parameters = [word for parameter in words for word in ("-p", parameter)]
+    result = CliRunner().invoke(main, ["validate", str(file), "--target", "vertex", *parameters])
+    assert (message in result.output) == (case != "no such component"), "only TFX knows all components"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Checks that the Trainer's machine suits its strategy. Imports no TensorFlow."""
+"""Checks the machines of a pipeline file. Imports no TensorFlow."""
+
+from collections.abc import Mapping
 
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import MachineSpec
@@ -6,19 +8,34 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
-def check(machine: MachineSpec, distribution: Distribution, platform: accelerators.Platform) -> None:
+def check_all(resources: Mapping[str, MachineSpec], platform: accelerators.Platform) -> None:
+    """Checks that a platform has all machines of a pipeline file.
+
+    Args:
+      resources: Component or training role -> machine.
+      platform: The platform of the machines.
+
+    Raises:
+      ConfigurationError: It lacks one; the message begins with the setting's name.
+    """
+    for name, machine in resources.items():
+        try:
+            accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, platform, machine.spot)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"resources.{name}.{error}") from error
+
+
+def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
     """Checks that a machine has the kind and number of devices that training uses.
 
     Args:
-      machine: The machine of each training process.
+      machine: The machine of each training process; its platform has it.
       distribution: How the work is spread, with the name of a strategy.
-      platform: The platform of the machine.
 
     Raises:
       ConfigurationError: The machine does not suit the strategy; the message begins
         with the setting's name.
     """
-    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, platform, machine.spot)
     devices = 0
     if machine.accelerator:
         devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)

@@ -64,7 +64,7 @@ def test_table_of_what_goes_with_what_is_the_codes(request):
 
     text = (request.config.rootpath / "docs" / "strategies.md").read_text()
     shown = text.partition("<!-- compatibility -->\n")[2].partition("<!-- /compatibility -->")[0].splitlines()[2:]
-    made = []
+    rows = []
     for row in strategy_table.STRATEGIES.values():
         cells = (
             f"`{row.name}`",
@@ -78,8 +78,8 @@ def test_table_of_what_goes_with_what_is_the_codes(request):
             "no" if row.not_jit_compile else "yes",
             "yes" if row.run_fn else "no",
         )
-        made.append("| " + " | ".join(cells).replace("|  |", "| |") + " |")
-    assert shown == made
+        rows.append("| " + " | ".join(cells).replace("|  |", "| |") + " |")
+    assert shown == rows
 
 
 def test_parameters_that_a_document_shows_are_valid(request):

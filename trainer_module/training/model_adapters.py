@@ -4,6 +4,7 @@ Only this module distinguishes a compiled Keras 2 model, a compiled Keras 3 mode
 task that defines its own steps.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -159,7 +160,8 @@ class CompiledModel(ModelAdapter):
             results["loss"] = tf.where(is_updated, results["loss"], self._means["loss"].result())
         if not self._logged[evaluated]:
             return results
-        return {name: results[name] if name in results else self._means[name].result() for name in self._logged[evaluated]}
+        results |= {name: mean.result() for name, mean in self._means.items() if name not in results}
+        return {name: results[name] for name in self._logged[evaluated] if name in results}
 
     @override
     def reset_metrics(self) -> None:
@@ -175,9 +177,19 @@ class CompiledModel(ModelAdapter):
     def _trace(self, step: Callable[..., Any], batch: Any) -> None:
         """Traces the user's own step, to record its logs and create its variables."""
         strategy = tf.distribute.get_strategy()
-        if self.model.run_eagerly or isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            return  # cannot be traced here
-        tf.function(lambda: strategy.run(step, args=batch)).get_concrete_function()
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            # Only a function that a worker runs can be traced. It runs no step.
+            coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+            coordinator.schedule(tf.function(lambda: self._run_none(step, batch)))
+            coordinator.join()
+            return
+        # A step that can only run eagerly logs nothing but Keras's metrics.
+        with contextlib.suppress(Exception) if self.model.run_eagerly else contextlib.nullcontext():
+            tf.function(lambda: strategy.run(step, args=batch)).get_concrete_function()
+
+    def _run_none(self, step: Callable[..., Any], batch: Any) -> None:
+        for _ in tf.range(0):
+            tf.distribute.get_strategy().run(step, args=batch)
 
     def _record_logs(self, logs: dict[str, Any], batch: Any, evaluated: bool) -> tf.Tensor:
         """Updates the means of the values that the user's own step logs.

@@ -44,8 +44,9 @@ class MeshStepRunner(StepRunner):
     ):
         _lay_out_optimizer(model_adapter, strategy.mesh)
         # DTensor computes the norm of divided gradients incorrectly in a function that
-        # does more than that, so `_clip_factor` replaces the optimizer's clipping.
+        # does more than that, so `_clip_factors` replaces the optimizer's clipping.
         optimizer = model_adapter.optimizer
+        self._clipnorm, optimizer.clipnorm = optimizer.clipnorm, None
         self._global_clipnorm, optimizer.global_clipnorm = optimizer.global_clipnorm, None
         super().__init__(model_adapter, strategy, input_pipeline, options, before_step)
         strategy.check_rules(model_adapter.model)
@@ -64,8 +65,8 @@ class MeshStepRunner(StepRunner):
             with _explaining_unsupported_operations():
                 batch, _ = next(self._training)
                 loss, gradients = self._gradients_function(self._shard_batch(batch))
-                if self._global_clipnorm:
-                    self._apply_clipped_function(gradients, self._clip_factor(gradients))
+                if self._clipnorm or self._global_clipnorm:
+                    self._apply_clipped_function(gradients, self._clip_factors(gradients))
                 else:
                     self._apply_function(gradients)
         return float(_local_value(loss))
@@ -98,14 +99,20 @@ class MeshStepRunner(StepRunner):
         gradients = [dtensor.relayout(gradient, variable.layout) for gradient, variable in pairs]
         super()._apply(gradients)
 
-    def _apply_clipped(self, gradients: list[tf.Tensor], factor: tf.Tensor) -> None:
-        self._apply([gradient * factor for gradient in gradients])
+    def _apply_clipped(self, gradients: list[tf.Tensor], factors: list[tf.Tensor]) -> None:
+        self._apply([gradient * factor for gradient, factor in zip(gradients, factors, strict=True)])
 
-    def _clip_factor(self, gradients: list[tf.Tensor]) -> tf.Tensor:
-        """Returns the factor that reduces gradients to the norm `global_clipnorm`."""
+    def _clip_factors(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns what to multiply each gradient by, to clip as the optimizer would.
+
+        That is to the norm `clipnorm`, or all together to the norm `global_clipnorm`.
+        """
         squares = [float(_local_value(self._square_sum_function(gradient))) for gradient in gradients]
+        if self._clipnorm:
+            norms = [math.sqrt(square) for square in squares]
+            return [tf.constant(self._clipnorm / max(norm, self._clipnorm)) for norm in norms]
         norm = math.sqrt(sum(squares))
-        return tf.constant(self._global_clipnorm / max(norm, self._global_clipnorm))
+        return [tf.constant(self._global_clipnorm / max(norm, self._global_clipnorm))] * len(gradients)
 
     def _gradients(
         self, batch: Any, share: tf.Tensor | float = 1.0, number: tf.Tensor | int = 0
@@ -172,6 +179,11 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:
             "module: the model has a train_step of its own, which model_parallel cannot divide into gradients and their "
             "application; return a task with train_step and eval_step, or use another strategy"
         )
+    if hasattr(optimizer, "inner_optimizer"):
+        raise ConfigurationError(
+            "module: model_parallel cannot use a LossScaleOptimizer, because Keras does not scale losses there; leave it "
+            "out, or use another strategy"
+        )
     if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
         raise ConfigurationError(
             f"module: model_parallel cannot use the optimizer {optimizer_name}; use one of tf.keras.optimizers, not a "
@@ -184,6 +196,11 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:
         raise ConfigurationError(
             f"module: model_parallel cannot use {'SGD without momentum' if is_plain_sgd else optimizer_name}; write "
             "SGD(..., momentum=0.9), or another optimizer"
+        )
+    if optimizer.use_ema:
+        raise ConfigurationError(
+            "module: model_parallel cannot use use_ema=True, because Keras does not update the averages there; leave it "
+            "out, or use another strategy"
         )
     optimizer._mesh = mesh
     optimizer.jit_compile = False

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.feature_specs import Features
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
 from tfx_distribute.trainer_module.training import model_adapters
@@ -34,11 +35,22 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> model_adapte
       context: The argument of `build_model`.
 
     Raises:
-      ConfigurationError: The module has no such function, or the function returned
-        neither a compiled model nor a task.
+      ConfigurationError: The module has no such function, the function returned
+        neither a compiled model nor a task, or it scales the loss and the strategy
+        cannot.
     """
     if job.training_options.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.training_options.precision)
     tf.keras.utils.set_random_seed(job.training_options.seed)
     build_model = module_loader.load(job.module)
-    return model_adapters.make(build_model(context), job.module.function)
+    try:
+        returned = build_model(context)
+    except ValueError as error:
+        strategy_info = job.distribution.info
+        if "Loss scaling is not supported" not in str(error) or not strategy_info.not_float16:
+            raise
+        raise ConfigurationError(
+            f"module: {job.module.function} makes a LossScaleOptimizer, which strategy {strategy_info.name!r} cannot use: "
+            f"{strategy_info.not_float16}; leave it out there, or use another strategy"
+        ) from error
+    return model_adapters.make(returned, job.module.function)

@@ -1,6 +1,7 @@
 """Defines a model of each kind that the oracle compares with `fit`.
 
-Each public function is a `build_model`.
+Each public function is a `build_model`. The first line of its docstring describes the
+model in docs/models.md; its subject is "the model".
 """
 
 import tensorflow as tf
@@ -27,31 +28,37 @@ def _compiled(model, optimizer=None, loss="mse", metrics=("mae",), **options):
 
 
 def dense(context):
+    """Has one hidden dense layer."""
     return _compiled(tf.keras.Model(*_network()))
 
 
 def adamw(context):
+    """Uses AdamW with `weight_decay` and `clipnorm`."""
     optimizer = tf.keras.optimizers.AdamW(0.01, weight_decay=0.02, clipnorm=0.5)
     return _compiled(tf.keras.Model(*_network()), optimizer)
 
 
 def global_clipnorm(context):
+    """Clips gradients by their global norm in the optimizer."""
     return _compiled(tf.keras.Model(*_network()), _sgd(global_clipnorm=0.1))
 
 
 def several_inputs(context):
+    """Has two inputs."""
     inputs, output = _network()
     other = tf.keras.Input((2,), name="z")
     return _compiled(tf.keras.Model({**inputs, "z": other}, output + tf.keras.layers.Dense(1)(other)))
 
 
 def embedding(context):
+    """Embeds a fixed number of ids."""
     ids = tf.keras.Input((3,), name="ids", dtype="int64")
     rows = tf.keras.layers.Embedding(20, 4)(ids)
     return _compiled(tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(tf.keras.layers.Flatten()(rows))))
 
 
 def embedding_masked(context):
+    """Embeds ids with `mask_zero`."""
     ids = tf.keras.Input((3,), name="ids", dtype="int64")
     rows = tf.keras.layers.Embedding(20, 4, mask_zero=True)(ids)
     mean = tf.keras.layers.GlobalAveragePooling1D()(rows)
@@ -83,10 +90,12 @@ def _adam_on_rows(dense):
 
 
 def adam_with_repeated_rows(context):
+    """Embeds ids that repeat within a batch; uses Adam."""
     return _adam_on_rows(dense=False)
 
 
 def adam_on_a_dense_table(context):
+    """Multiplies one-hot ids by a table; uses Adam."""
     return _adam_on_rows(dense=True)
 
 
@@ -113,25 +122,29 @@ class _Table(tf.keras.Model):
 
 
 def embedding_sparse(context):
+    """Embeds a variable number of ids, a sparse feature."""
     return _compiled(_Table("words"))
 
 
 def embedding_ragged(context):
+    """Embeds a variable number of ids, a ragged feature."""
     return _compiled(_Table("rows"))
 
 
 def embedding_large(context):
-    """Uses a table that is too large to be summed as a dense gradient."""
+    """Embeds sparse ids in a table too large to sum gradients densely."""
     return _compiled(_Table("words", 300_000))
 
 
 def batch_norm(context):
+    """Has a synchronized `BatchNormalization`."""
     x = tf.keras.Input((4,), name="x")
     normal = tf.keras.layers.BatchNormalization(synchronized=True)(tf.keras.layers.Dense(6)(x))
     return _compiled(tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(tf.keras.layers.Activation("tanh")(normal))))
 
 
 def dropout(context):
+    """Has `Dropout` and `GaussianNoise`."""
     x = tf.keras.Input((4,), name="x")
     noisy = tf.keras.layers.GaussianNoise(0.1)(x)
     hidden = tf.keras.layers.Dropout(0.5)(tf.keras.layers.Dense(32, activation="tanh")(noisy))
@@ -145,6 +158,7 @@ class _Activity(tf.keras.layers.Layer):
 
 
 def regularised(context):
+    """Has an L2 regulariser and `add_loss`."""
     inputs, output = _network(kernel_regularizer="l2")
     return _compiled(tf.keras.Model(inputs, _Activity()(output)))
 
@@ -158,10 +172,12 @@ class _Steps(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def schedule(context):
+    """Uses a learning rate schedule of its own."""
     return _compiled(tf.keras.Model(*_network()), tf.keras.optimizers.SGD(_Steps(), momentum=0.9))
 
 
 def use_ema(context):
+    """Uses `use_ema`, moving averages of the weights."""
     return _compiled(tf.keras.Model(*_network()), _sgd(use_ema=True, ema_momentum=0.8))
 
 
@@ -181,6 +197,7 @@ class _Spike(tf.keras.layers.Layer):
 
 
 def loss_scale_overflow(context):
+    """Uses a loss scale; one example's gradient overflows."""
     inputs, output = _network()
     spike = tf.keras.Input((1,), name="spike")
     scaled = tf.keras.mixed_precision.LossScaleOptimizer(_sgd(), initial_scale=2.0**60)
@@ -188,6 +205,8 @@ def loss_scale_overflow(context):
 
 
 def scalar_loss(context):
+    """Uses a loss and a metric that return one number per batch."""
+
     def loss(truth, prediction):
         return tf.reduce_mean(tf.square(truth - prediction))
 
@@ -198,17 +217,20 @@ def scalar_loss(context):
 
 
 def sum_loss(context):
+    """Uses a loss with `reduction="sum"`."""
     loss = tf.keras.losses.MeanSquaredError(reduction="sum")
     return _compiled(tf.keras.Model(*_network()), tf.keras.optimizers.SGD(0.005), loss=loss)
 
 
 def frozen(context):
+    """Has a layer that is not trainable."""
     model = tf.keras.Model(*_network())
     model.layers[1].trainable = False
     return _compiled(model)
 
 
 def run_eagerly(context):
+    """Is compiled with `run_eagerly`."""
     return _compiled(tf.keras.Model(*_network()), run_eagerly=True)
 
 
@@ -221,6 +243,7 @@ class _Unused(tf.keras.layers.Layer):
 
 
 def missing_gradient(context):
+    """Has a weight that the loss does not depend on."""
     inputs, output = _network()
     return _compiled(tf.keras.Model(inputs, _Unused()(output)))
 
@@ -231,9 +254,9 @@ class _OwnLoss(tf.keras.Model):
 
 
 def two_outputs(context):
-    """Has two outputs and one label, which needs a custom loss under `fit`, too."""
-    inputs, output = _network()
-    model = _OwnLoss(inputs, [output, tf.keras.layers.Dense(1)(output)], name="own_loss")
+    """Has two outputs, one label and its own `compute_loss`."""
+    inputs, hidden = _network(head=2)
+    model = _OwnLoss(inputs, [tf.keras.layers.Dense(1)(hidden), tf.keras.layers.Dense(1)(hidden)], name="own_loss")
     model.compile(_sgd(), jit_compile=False)
     return model
 
@@ -254,7 +277,13 @@ class _OwnStep(tf.keras.Model):
 
 
 def own_steps(context):
+    """Has its own `train_step` and `test_step`."""
     return _compiled(_OwnStep(*_network(), name="own_steps"), metrics=())
+
+
+def own_steps_run_eagerly(context):
+    """Has its own `train_step` and `test_step`, and `run_eagerly`."""
+    return _compiled(_OwnStep(*_network(), name="own_steps"), metrics=(), run_eagerly=True)
 
 
 class _OwnMetrics(tf.keras.Model):
@@ -263,6 +292,7 @@ class _OwnMetrics(tf.keras.Model):
 
 
 def own_metrics(context):
+    """Has its own `compute_metrics`."""
     return _compiled(_OwnMetrics(*_network(), name="own_metrics"))
 
 
@@ -286,28 +316,130 @@ class _Squares(Task):
 
 
 def task(context):
+    """Is trained by a task, which defines its own steps."""
     return _Squares(lambda truth, prediction: tf.reduce_mean(tf.square(truth - prediction)))
 
 
 def task_with_loss_object(context):
+    """Is trained by a task that uses a Keras loss object."""
     return _Squares(tf.keras.losses.MeanSquaredError())
 
 
 def clipped(context):
-    """Is clipped by the loop instead of the optimizer; see `OPTIONS`."""
+    """Clips gradients with the parameter `global_clipnorm`."""
     return dense(context)
 
 
 def accumulated(context):
+    """Sums the gradients of two batches for each step."""
     return dense(context)
 
 
 def accumulated_sum(context):
+    """Sums the gradients of two batches with `reduction="sum"`."""
     return sum_loss(context)
 
 
 def accumulated_rows(context):
+    """Sums the gradients of two batches of sparse ids."""
     return embedding_sparse(context)
+
+
+def mixed_bfloat16(context):
+    """Is trained with `precision: mixed_bfloat16`."""
+    return dense(context)
+
+
+def mixed_float16(context):
+    """Is trained with `precision: mixed_float16`, which scales the loss."""
+    return dense(context)
+
+
+class _BranchOnStep(tf.keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        if step > 3:  # a tensor
+            return 0.01
+        return 0.05
+
+    def get_config(self):
+        return {}
+
+
+def schedule_with_branch(context):
+    """Uses a schedule with a Python `if` on a tensor."""
+    return _compiled(tf.keras.Model(*_network()), tf.keras.optimizers.SGD(_BranchOnStep(), momentum=0.9))
+
+
+def shared_layer(context):
+    """Has a layer that two branches share."""
+    x = tf.keras.Input((4,), name="x")
+    shared = tf.keras.layers.Dense(4, activation="tanh")
+    once = shared(x)
+    return _compiled(tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(shared(once) + once)))
+
+
+class _TiedRows(tf.keras.layers.Layer):
+    """Looks up rows of a table, and multiplies their mean by the whole table."""
+
+    def build(self, shape):
+        self.table = self.add_weight(name="table", shape=(20, 4), initializer="uniform")
+
+    def call(self, ids):
+        table = getattr(self.table, "value", self.table) if _keras_3 else self.table
+        mean = tf.reduce_mean(tf.nn.embedding_lookup(table, ids), 1)
+        return tf.matmul(mean, tf.convert_to_tensor(self.table), transpose_b=True)
+
+
+def tied_weights(context):
+    """Uses one table to embed ids and to compute the output."""
+    ids = tf.keras.Input((3,), name="ids", dtype="int64")
+    return _compiled(tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(_TiedRows()(ids))))
+
+
+def nested_model(context):
+    """Has a model as one of its layers."""
+    inputs, output = _network(head=2)
+    inner = tf.keras.Model(list(inputs.values()), output)
+    x = tf.keras.Input((4,), name="x")
+    return _compiled(tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(inner(x))))
+
+
+def recurrent(context):
+    """Has a GRU over embedded ids."""
+    ids = tf.keras.Input((3,), name="ids", dtype="int64")
+    states = tf.keras.layers.GRU(4)(tf.keras.layers.Embedding(20, 4)(ids))
+    return _compiled(tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(states)))
+
+
+class _Counter(tf.keras.layers.Layer):
+    """Scales its input by a number that grows with each training step."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+
+    def call(self, values, training=False):
+        if training:
+            self.steps.assign_add(1.0)
+        return values * (1.0 + 0.05 * self.steps.read_value())
+
+
+def own_variable(context):
+    """Has a `tf.Variable` that `call` changes."""
+    inputs, output = _network()
+    return _compiled(tf.keras.Model(inputs, _Counter()(output)))
+
+
+def one_hot_label(context):
+    """Uses a one-hot label and `categorical_crossentropy`."""
+    inputs, output = _network(head=3)
+    loss = tf.keras.losses.CategoricalCrossentropy(from_logits=True)
+    return _compiled(tf.keras.Model(inputs, output), loss=loss, metrics=["accuracy"])
+
+
+def example_weights(context):
+    """Uses the weights of examples, and a weighted metric."""
+    return _compiled(tf.keras.Model(*_network()), weighted_metrics=["mae"])
 
 
 # Exceptions for single kinds.
@@ -333,7 +465,21 @@ OPTIONS = {
     # different sizes.
     "scalar_loss": {"drop_remainder": True},
     "own_steps": {"drop_remainder": True},
+    "own_steps_run_eagerly": {"drop_remainder": True},
     "own_metrics": {"drop_remainder": True},
+    "mixed_bfloat16": {"precision": "mixed_bfloat16"},
+    "mixed_float16": {"precision": "mixed_float16"},
+}
+# The data of kinds that do not predict "y" with equal weights.
+DATA = {
+    "one_hot_label": {"label": "hot"},
+    "example_weights": {"example_weight": "weight"},
+}
+# Largest differences that count as none, of weights and of logs, where they are not the
+# usual ones. A bfloat16 number has 8 bits: replicas round their sums of gradients.
+TOLERANCES = {
+    "mixed_bfloat16": (5e-3, 3e-2),
+    "mixed_float16": (5e-4, 3e-3),
 }
 # Kinds that are compared with an uninterrupted training by the loop, because `fit`
 # draws other random numbers.
@@ -343,12 +489,47 @@ NOISY = {"dropout"}
 # on all replicas, even if their batches differ by an example.
 IGNORED_LOGS = {
     "own_steps": {"own_loss", "val_own_loss"},
+    "own_steps_run_eagerly": {"own_loss", "val_own_loss"},
     "sum_loss": {"val_loss"},
     "accumulated_sum": {"val_loss"},
     "scalar_loss": {"val_loss", "val_error"},
 }
 # Logs that Keras 2 lacks under `fit`, because a custom loss has no metric.
 EXTRA_LOGS = {"two_outputs": {"loss", "val_loss"}}
+# How the kinds above are compared, and why, for docs/models.md.
+NOTES = {
+    "task": "Compared with `dense`. A task may read every feature, and some are sparse.",
+    "task_with_loss_object": "Compared with `dense`. A task may read every feature, and some are sparse.",
+    "clipped": "Compared with `global_clipnorm`.",
+    "adam_with_repeated_rows": (
+        "Compared with `adam_on_a_dense_table`, because Keras 3 trains repeated rows incorrectly under `fit`."
+    ),
+    "accumulated": "Compared with `dense` and batches of twice the size. Batch hooks of evaluations are not compared.",
+    "accumulated_sum": (
+        "Compared with `sum_loss` and batches of twice the size. Batch hooks of evaluations and `val_loss` are not compared."
+    ),
+    "accumulated_rows": (
+        "Compared with `embedding_sparse` and batches of twice the size. Batch hooks of evaluations are not compared."
+    ),
+    "dropout": ("Compared with an uninterrupted training by this package, because `fit` draws other random numbers."),
+    "scalar_loss": (
+        "All batches have the same size, because one number per batch cannot be weighted. `val_loss` and `val_error` are "
+        "not compared."
+    ),
+    "own_steps": (
+        "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
+        "shows that of the last step, and this package the mean; it is not compared."
+    ),
+    "own_steps_run_eagerly": (
+        "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
+        "shows that of the last step, and this package the mean; it is not compared."
+    ),
+    "own_metrics": "All batches have the same size, because the model applies its gradients itself.",
+    "sum_loss": "`val_loss` is not compared: sums of replicas have the same weight even if their batches differ in size.",
+    "two_outputs": "`loss` is not compared, because Keras 2 does not log it under `fit`.",
+    "mixed_bfloat16": "Differences of up to 0.005 (weights) and 0.03 (logs) count as none.",
+    "mixed_float16": "Differences of up to 0.0005 (weights) and 0.003 (logs) count as none.",
+}
 KINDS = [
     name
     for name, value in list(globals().items())

@@ -1,15 +1,20 @@
 """Compares models that are trained with Keras's `fit` and with the loop.
 
-    python tests/fakes/oracle.py --keras 2 --strategies default,mirrored \\
-        --kinds dense,embedding --out FILE
+    python tests/fakes/oracle.py --keras 2 --cells default mirrored:dense,embedding
+    python tests/fakes/oracle.py --keras 2 --update
 
 Both see the same examples in the same order. Imports TensorFlow once, forks a process
 for each task of each strategy, and writes one JSON object: for each cell
-`kind/strategy/how`, the largest differences, or the error. The values of `how` are:
+`kind/strategy`, the largest differences, the reason of a refusal, or the error.
+Without `--cells`, these are all kinds under all strategies of that Keras. `--update`
+writes the verdicts to tests/expected/models.json, and docs/models.md.
 
-* `many`: any number of steps in each TensorFlow call.
-* `resumed`: one step in each call. Training fails at the end of the second epoch and
-  resumes from the saved state, in the middle of that epoch, with a new model.
+The loop trains each cell twice:
+
+* First with any number of steps in each TensorFlow call. Training fails at the end of
+  the second epoch.
+* Then with one step in each call, because a callback has batch hooks. Training resumes
+  from the saved state, in the middle of the second epoch, with a new model.
 """
 
 import argparse
@@ -23,13 +28,30 @@ import sys
 import tempfile
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-STRATEGIES = ("default", "mirrored", "multi_worker_mirrored")
+# Strategy -> parameters of its distribution, on one machine without GPUs.
+STRATEGIES = {
+    "default": {},
+    "one_device": {},
+    "mirrored": {"accelerator_count": 2},
+    "multi_worker_mirrored": {"num_workers": 2},
+    "central_storage": {"accelerator_count": 2},
+    "parameter_server": {},
+    "model_parallel": {"mesh": "2x2", "layout_rules": "kernel = model, unsharded"},
+}
+# Strategy -> roles of its processes, where there are several.
+ROLES = {
+    "multi_worker_mirrored": ("chief", "worker"),
+    "parameter_server": ("chief", "worker", "ps"),
+}
 EPOCHS, BATCH = 3, 8
 SAVED_EVERY = 5  # training steps; the last save is in the middle of the second epoch
 LIMIT_SECONDS = 800.0  # for all cells of a strategy
+# Largest differences that count as none. The replicas' sums have another order, which
+# changes a few units in the last place after twelve steps.
+WEIGHTS_WITHIN, LOGS_WITHIN = 2e-5, 2e-4
 
 
 @dataclass(frozen=True)
@@ -42,17 +64,36 @@ class Outcome:
       logs: The largest relative difference of a logged value.
       trace: The first difference between the two traces of callbacks; empty if they are
         equal.
+      refused: The reason why the loop refused to train the cell, or empty.
+      not_compared: The reason why there is nothing to compare with, or empty.
       error: The error that was raised, or empty.
     """
 
     weights: float = 0.0
     logs: float = 0.0
     trace: str = ""
+    refused: str = ""
+    not_compared: str = ""
     error: str = ""
 
 
 class InterruptionError(Exception):
     """Raised by a callback."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training left behind.
+
+    Attributes:
+      weights: The weights of the model; None if the training was interrupted.
+      calls: The traced calls of callbacks.
+      logs: Epoch -> name -> logged value.
+    """
+
+    weights: list | None
+    calls: list
+    logs: dict
 
 
 def make_trace(batches: bool, fails_after_epoch: int | None = None):
@@ -119,7 +160,25 @@ def make_decay():
 
 
 def callbacks(kind: str, trace) -> list:
-    return [trace] if kind == "schedule" else [trace, make_decay()]
+    return [trace] if kind.startswith("schedule") else [trace, make_decay()]
+
+
+def has_fixed_batches(kind: str, strategy_name: str) -> bool:
+    """Returns True if all batches of a cell have the same size, under `fit` too."""
+    import kinds
+
+    from tfx_distribute.trainer_module.job.strategy_info import strategy_named
+
+    info = strategy_named(strategy_name)
+    drops_remainder = kinds.OPTIONS.get(kind, {}).get("drop_remainder", False)
+    return bool(info.fixed_batches) or (drops_remainder and not info.parameter_servers)
+
+
+def reference_name(kind: str, drop_remainder: bool) -> str:
+    """Returns the name of the file with the result of `fit` that a kind needs."""
+    import kinds
+
+    return f"fit-{kinds.REFERENCES.get(kind, kind)}{'-fixed' * drop_remainder}"
 
 
 class Cells:
@@ -129,7 +188,7 @@ class Cells:
         self.data, self.keras, self.folder = data, keras_version, folder
         self.distribution, self.strategy, self.is_chief = distribution, strategy, is_chief
 
-    def job(self, kind: str, batch: int, name: str):
+    def job(self, kind: str, batch: int, name: str, **changes):
         import kinds
 
         from tfx_distribute.trainer_module.job.training_job import (
@@ -141,19 +200,27 @@ class Cells:
         )
 
         folder = self.folder / name
-        changes = kinds.OPTIONS.get(kind, {})
-        batch //= changes.get("gradient_accumulation_steps", 1)
+        options = {**kinds.OPTIONS.get(kind, {}), **changes}
+        batch //= options.get("gradient_accumulation_steps", 1)
+        distribution = self.distribution
+        if options.get("precision") == "mixed_float16":
+            distribution = replace(distribution, accelerator_type="auto")  # a CPU that is asked for is refused
         return TrainingJob(
             UserModule(f"kinds.{kind}", (str(Path(__file__).parent),)),
-            self.data,
-            self.distribution,
-            TrainingOptions(batch, epochs=EPOCHS, keras_version=self.keras, seed=7, **changes),
+            replace(self.data, **kinds.DATA.get(kind, {})),
+            distribution,
+            TrainingOptions(batch, epochs=EPOCHS, keras_version=self.keras, seed=7, **options),
             Outputs(str(folder / "model"), "", "", str(folder / "state")),
             fault_tolerance=FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=SAVED_EVERY),
         )
 
-    def fit(self, kind: str):
-        """Trains with `fit` on one device; returns weights, traced calls and logs."""
+    def fit(self, kind: str, drop_remainder: bool) -> Training:
+        """Trains with `fit` on one device.
+
+        Args:
+          kind: The kind of model.
+          drop_remainder: True for batches of the same size.
+        """
         import kinds
         import tensorflow as tf
 
@@ -163,12 +230,13 @@ class Cells:
         from tfx_distribute.trainer_module.training import model_builder
         from tfx_distribute.trainer_module.training.model_adapters import input_names
 
-        job = self.job(kinds.REFERENCES.get(kind, kind), BATCH, "fit")
-        features = Features(self.data)
-        plan = make_plan(job.training_options, self.data.train.num_examples, 1)
+        tf.keras.mixed_precision.set_global_policy("float32")
+        job = self.job(kind, BATCH, "fit", drop_remainder=drop_remainder)
+        features = Features(job.data)
+        plan = make_plan(job.training_options, job.data.train.num_examples, 1)
         model = model_builder.build(job, model_builder.make_context(job, features, plan, True)).model
         input_pipeline = InputPipeline(
-            self.data, features, job.training_options, job.input_options, plan, readers=1, batches=1
+            job.data, features, job.training_options, job.input_options, plan, readers=1, batches=1
         )
         names = features.inputs().keys() if isinstance(model, kinds._Table) else input_names(model, set(features.inputs()))
         select_inputs = lambda x, *rest: ({name: x[name] for name in names}, *rest)  # noqa: E731
@@ -184,68 +252,139 @@ class Cells:
             callbacks=callbacks(kind, trace),
             verbose=0,
         )
-        return model.get_weights(), trace.calls, trace.epochs
+        return Training(model.get_weights(), trace.calls, trace.epochs)
 
-    def loop(self, kind: str, how: str, batches: bool, fails_after_epoch: int | None = None):
-        """Trains with the loop; returns the same as `fit`."""
+    def loop(self, kind: str, name: str, batches: bool, fails_after_epoch: int | None = None) -> Training:
+        """Trains with the loop.
+
+        Args:
+          kind: The kind of model.
+          name: Name of the folder for the training's state.
+          batches: True for one step in each TensorFlow call.
+          fails_after_epoch: Number of an epoch at whose end the training is
+            interrupted, if any.
+
+        Raises:
+          ConfigurationError: The product refuses to train the cell.
+        """
+        import tensorflow as tf
+
         from tfx_distribute.trainer_module.data.feature_specs import Features
+        from tfx_distribute.trainer_module.job import strategy_table
         from tfx_distribute.trainer_module.lifecycle.progress import Reporter
         from tfx_distribute.trainer_module.training import loop
 
-        job = self.job(kind, BATCH // self.strategy.num_replicas_in_sync, f"{kind}-{how}")
+        tf.keras.mixed_precision.set_global_policy("float32")
+        fixed_batches = has_fixed_batches(kind, self.distribution.strategy)
+        job = self.job(kind, BATCH // self.strategy.num_replicas_in_sync, name, drop_remainder=fixed_batches)
+        strategy_table.check(job.distribution, job.training_options, job.input_options, job.fault_tolerance)
         trace = make_trace(batches, fails_after_epoch)
         user_module = sys.modules["kinds"]
         user_module.callbacks = lambda context: callbacks(kind, trace)
         reporter = Reporter(os.devnull)
-        model, _ = loop.train(job, self.data, Features(self.data), self.strategy, reporter, self.is_chief)
-        return model.get_weights(), trace.calls, trace.epochs
+        try:
+            model, _ = loop.train(job, job.data, Features(job.data), self.strategy, reporter, self.is_chief)
+        except InterruptionError:
+            return Training(None, trace.calls, trace.epochs)
+        return Training(self.weights(model), trace.calls, trace.epochs)
 
-    def compare(self, kind: str, how: str, expected) -> Outcome:
+    def weights(self, model) -> list:
+        """Returns the weights of a model, which may be divided over devices."""
+        import tensorflow as tf
+        from tensorflow.experimental import dtensor
+
+        if self.distribution.strategy != "model_parallel":
+            return model.get_weights()
+
+        @tf.function
+        def whole(weight):
+            return dtensor.relayout(weight, dtensor.Layout.replicated(self.strategy.mesh, rank=len(weight.shape)))
+
+        return [dtensor.unpack(whole(weight))[0].numpy() for weight in model.weights]
+
+    def compare(self, kind: str) -> Outcome:
         """Trains one cell with the loop and compares it with what is expected."""
-        batches = how == "resumed"
-        if how == "resumed":
-            try:
-                self.loop(kind, how, batches, fails_after_epoch=1)
-            except InterruptionError:
-                pass
-            else:
-                raise AssertionError("was not interrupted")
-        return differences(expected, self.loop(kind, how, batches), kind, how)
+        import kinds
+
+        if kind in kinds.NOISY:
+            expected = self.loop(kind, f"{kind}-whole", batches=True)
+        else:
+            reference = self.folder.parent / reference_name(kind, has_fixed_batches(kind, self.distribution.strategy))
+            expected = pickle.loads(reference.read_bytes())  # noqa: S301 (written by this test)
+        if isinstance(expected, str):
+            return Outcome(not_compared=f"`fit` raises {expected}")
+        interrupted = self.loop(kind, kind, batches=False, fails_after_epoch=1)
+        if interrupted.weights is not None:
+            return Outcome(error="was not interrupted")
+        resumed = self.loop(kind, kind, batches=True)
+        return differences(expected, interrupted, resumed, kind, self.distribution.info)
 
 
-def differences(expected, actual, kind: str, how: str) -> Outcome:
-    """Compares the weights, logs and traced calls of two trainings of one cell."""
+def differences(expected: Training, interrupted: Training, resumed: Training, kind: str, strategy_info) -> Outcome:
+    """Compares the weights, logs and traced calls of a cell's trainings."""
     import kinds
     import numpy as np
 
-    (expected_weights, expected_calls, expected_logs), (weights, calls, logs) = expected, actual
-    if [w.shape for w in expected_weights] != [w.shape for w in weights]:
-        return Outcome(error=f"the weights are {[w.shape for w in weights]}, not {[w.shape for w in expected_weights]}")
-    if not all(np.isfinite(w).all() for w in (*expected_weights, *weights)):
+    weights = resumed.weights
+    if [w.shape for w in expected.weights] != [w.shape for w in weights]:
+        return Outcome(error=f"the weights are {[w.shape for w in weights]}, not {[w.shape for w in expected.weights]}")
+    if not all(np.isfinite(w).all() for w in (*expected.weights, *weights)):
         return Outcome(error="some weights are not finite")
-    largest_weight = max(float(np.max(np.abs(w))) for w in expected_weights)
-    weight_difference = max(float(np.max(np.abs(a - b))) for a, b in zip(expected_weights, weights, strict=True))
-    log_difference = compare_logs(expected_logs, logs, kinds.IGNORED_LOGS.get(kind, ()))
-    extra_logs = kinds.EXTRA_LOGS.get(kind, set())
+    largest_weight = max(float(np.max(np.abs(w))) for w in expected.weights)
+    weight_difference = max(float(np.max(np.abs(a - b))) for a, b in zip(expected.weights, weights, strict=True))
+    ignored_logs = kinds.IGNORED_LOGS.get(kind, ())
+    log_difference = max(compare_logs(expected.logs, actual.logs, ignored_logs) for actual in (interrupted, resumed))
+    extra_logs = kinds.EXTRA_LOGS.get(kind, frozenset())
+    expected_calls, resumed_calls = expected.calls, resumed.calls
+    if strategy_info.parameter_servers:
+        expected_calls = without_test_batches(expected_calls)
+    if "gradient_accumulation_steps" in kinds.OPTIONS.get(kind, ()):  # evaluation batches are smaller, too
+        expected_calls, resumed_calls = without_test_batches(expected_calls), without_test_batches(resumed_calls)
+    trace = compare_calls(calls_until_interruption(expected_calls), interrupted.calls, extra_logs) or compare_calls(
+        calls_after_resuming(expected_calls), resumed_calls, extra_logs
+    )
+    return Outcome(weight_difference / largest_weight, log_difference, trace)
+
+
+def compare_calls(expected_calls: list, calls: list, extra_logs=frozenset()) -> str:
+    """Returns the first difference between two traces; empty if they are equal.
+
+    Args:
+      expected_calls: The calls under `fit`.
+      calls: The calls to compare.
+      extra_logs: Names of logs that only one of the two may have.
+    """
     expected_calls, calls = (
         [(*call[:2], *(sorted(set(names) - extra_logs) for names in call[2:])) for call in both]
         for both in (expected_calls, calls)
     )
-    if "gradient_accumulation_steps" in kinds.OPTIONS.get(kind, ()):  # evaluation batches are smaller, too
-        expected_calls, calls = (
-            [call for call in both if not call[0].startswith("test batch")] for both in (expected_calls, calls)
-        )
-    if how == "many":
-        expected_calls = [call for call in expected_calls if "batch" not in call[0]]
-    if how == "resumed":
-        expected_calls = calls_after_resuming(expected_calls)
     if calls == expected_calls:
-        trace = ""
-    else:
-        pairs = enumerate(zip(expected_calls, calls, strict=False))
-        index = next((n for n, (a, b) in pairs if a != b), min(len(expected_calls), len(calls)))
-        trace = f"{index}: {calls[index : index + 2]} instead of {expected_calls[index : index + 2]}"
-    return Outcome(weight_difference / largest_weight, log_difference, trace)
+        return ""
+    pairs = enumerate(zip(expected_calls, calls, strict=False))
+    index = next((n for n, (a, b) in pairs if a != b), min(len(expected_calls), len(calls)))
+    return f"{index}: {calls[index : index + 2]} instead of {expected_calls[index : index + 2]}"
+
+
+def without_test_batches(calls: list) -> list:
+    return [call for call in calls if not call[0].startswith("test batch")]
+
+
+def verdict(kind: str, outcome: Outcome) -> str:
+    """Returns the outcome of a cell in words, without numbers; `same` if as `fit`."""
+    import oracle_table
+
+    weights_within, logs_within = oracle_table.constant("TOLERANCES").get(kind, (WEIGHTS_WITHIN, LOGS_WITHIN))
+    if outcome.refused:
+        return f"refused: {outcome.refused}"
+    if outcome.not_compared:
+        return f"not compared: {outcome.not_compared}"
+    if outcome.error:
+        return f"fails: {outcome.error.partition(':')[0]}"
+    if outcome.trace:
+        return "differs: the calls of callbacks"
+    if outcome.weights > weights_within:
+        return "differs: the weights"
+    return "differs: the logged values" if outcome.logs > logs_within else oracle_table.SAME
 
 
 def compare_logs(expected_logs, logs, ignored_names) -> float:
@@ -262,6 +401,12 @@ def compare_logs(expected_logs, logs, ignored_names) -> float:
     return largest
 
 
+def calls_until_interruption(calls: list) -> list:
+    """Returns the calls of a training without batch hooks that ends in epoch 1."""
+    end = next(index for index, call in enumerate(calls) if call[:2] == ("epoch end", 1))
+    return [call for call in calls[:end] if "batch" not in call[0]]
+
+
 def calls_after_resuming(calls: list) -> list:
     """Returns the calls of a training that resumes from the last save.
 
@@ -273,60 +418,61 @@ def calls_after_resuming(calls: list) -> list:
     return [("train begin",), ("epoch begin", 1), *calls[first_new:]]
 
 
-def run_fit(keras_version: int, kind_names: list[str], data, folder: Path) -> None:
-    """Trains each kind with `fit` and writes the results to files."""
-    import kinds
+def run_fit(keras_version: int, references: list[tuple[str, bool]], data, folder: Path) -> None:
+    """Trains with `fit` and writes the results, or the names of errors, to files.
+
+    Args:
+      keras_version: Generation of Keras.
+      references: Kinds, each with True for batches of the same size.
+      data: The examples.
+      folder: Folder for the results.
+    """
     import tensorflow as tf
 
     from tfx_distribute.trainer_module.job.training_job import Distribution
-    from tfx_distribute.trainer_module.training import autograph
 
-    autograph.exempt_tf_keras()
     cells = Cells(data, keras_version, Distribution(), tf.distribute.get_strategy(), True, folder)
-    for kind in kind_names:
-        if kind not in kinds.NOISY:
-            try:
-                expected = cells.fit(kind)
-            except Exception:
-                traceback.print_exc()
-                continue
-            (folder / f"fit-{kind}").write_bytes(pickle.dumps(expected))
+    for kind, drop_remainder in references:
+        try:
+            expected = cells.fit(kind, drop_remainder)
+        except Exception as error:
+            traceback.print_exc()
+            expected = type(error).__name__
+        (folder / reference_name(kind, drop_remainder)).write_bytes(pickle.dumps(expected))
 
 
 def run_task(keras_version: int, strategy_name: str, kind_names: list[str], data, folder: Path, ports: list[int], task: int):
     """Trains all cells of a strategy in this process, which is one of its tasks."""
-    import kinds
-
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+    from tfx_distribute.trainer_module.job.cluster import ClusterTask, is_server
     from tfx_distribute.trainer_module.job.training_job import Distribution
     from tfx_distribute.trainer_module.strategies import factory as strategy_lib
-    from tfx_distribute.trainer_module.training import autograph
+    from tfx_distribute.trainer_module.training import coordinator_steps
 
-    workers, devices = (2, 0) if ports else (1, 2 if strategy_name == "mirrored" else 0)
+    distribution = Distribution(strategy_name, accelerator_type="cpu", **STRATEGIES[strategy_name])
     if ports:
-        role = {"type": "chief" if task == 0 else "worker", "index": 0}
-        hosts = [f"127.0.0.1:{port}" for port in ports]
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"chief": hosts[:1], "worker": hosts[1:]}, "task": role})
-    autograph.exempt_tf_keras()
-    distribution = Distribution(strategy_name, num_workers=workers, accelerator_type="cpu", accelerator_count=devices)
+        cluster = {role: [f"127.0.0.1:{port}"] for role, port in zip(ROLES[strategy_name], ports, strict=True)}
+        role = ROLES[strategy_name][task]
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
+        if is_server(distribution, ClusterTask(role, 0)):
+            coordinator_steps.serve(ClusterTask(role, 0), distribution)
+            return
     strategy = strategy_lib.create(distribution)
     cells = Cells(data, keras_version, distribution, strategy, task == 0, folder / strategy_name)
     results = {}
     for kind in kind_names:
-        reference = folder / f"fit-{kind}"
-        for how in ("many", "resumed"):
-            try:
-                if kind in kinds.NOISY:
-                    expected = cells.loop(kind, f"{how}-whole", batches=True)
-                else:
-                    expected = pickle.loads(reference.read_bytes())  # noqa: S301 (written by this test)
-                outcome = cells.compare(kind, how, expected)
-            except Exception as error:
-                traceback.print_exc()
-                outcome = Outcome(error=f"{type(error).__name__}: {str(error).strip()[:600]}")
-            results[f"{kind}/{strategy_name}/{how}"] = asdict(outcome)
-            if task == 0:
-                print(kind, strategy_name, how, outcome, flush=True)
-                (folder / f"{strategy_name}.json").write_text(json.dumps(results))
+        started = time.monotonic()
+        try:
+            outcome = cells.compare(kind)
+        except ConfigurationError as error:
+            outcome = Outcome(refused=str(error))
+        except Exception as error:
+            traceback.print_exc()
+            outcome = Outcome(error=f"{type(error).__name__}: {str(error).strip()[:600]}")
+        results[f"{kind}/{strategy_name}"] = {**asdict(outcome), "verdict": verdict(kind, outcome)}
+        if task == 0:
+            print(f"{time.monotonic() - started:.1f} s", kind, strategy_name, outcome, flush=True)
+            (folder / f"{strategy_name}.json").write_text(json.dumps(results))
 
 
 def fork(function, *arguments) -> int:
@@ -346,11 +492,17 @@ def fork(function, *arguments) -> int:
         os._exit(status)
 
 
-def wait(pids: list[int]) -> None:
-    """Waits for forked processes; kills those still running after `LIMIT_SECONDS`."""
-    deadline = time.monotonic() + LIMIT_SECONDS
+def wait(pids: list[int], seconds: float = LIMIT_SECONDS) -> None:
+    """Waits for the first of several forked processes, and then for the others.
+
+    Kills those that still run after the time limit, or ten seconds after the first.
+    """
+    deadline = time.monotonic() + seconds
+    pids, first = list(pids), pids[0]
     while pids and time.monotonic() < deadline:
         pids = [pid for pid in pids if not os.waitpid(pid, os.WNOHANG)[0]]
+        if first not in pids:
+            deadline = min(deadline, time.monotonic() + 10)
         time.sleep(0.05)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -367,36 +519,58 @@ def free_ports(count: int) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keras", type=int, default=2)
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
-    parser.add_argument("--kinds", default="")
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--keras", type=int, default=2, choices=(2, 3))
+    parser.add_argument("--cells", nargs="+", help="strategies, each with a colon and kinds, or all kinds without")
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="most seconds for each strategy")
+    parser.add_argument("--out", help="file for the outcomes; standard output shows them too")
+    parser.add_argument("--update", action="store_true", help="write the verdicts and docs/models.md")
     arguments = parser.parse_args()
     from tfx_distribute.trainer_module.job.training_job import keras_environment
 
     os.environ.update(keras_environment(arguments.keras), TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
     sys.path.insert(0, str(Path(__file__).parent))
-    import kinds
+    import oracle_table
     import tensorflow as tf
 
     from tfx_distribute.trainer_module import process  # imported once, before the forks
+    from tfx_distribute.trainer_module.training import autograph
 
     _ = process
+    autograph.exempt_tf_keras()  # as in a training process, before the import of a user's module
+    import kinds
+
     faulthandler.register(signal.SIGUSR1)
     tf.get_logger().setLevel("ERROR")  # suppresses warnings about retracing: each training traces its own functions
-    kind_names = arguments.kinds.split(",") if arguments.kinds else kinds.KINDS
+    cells = {}
+    for cell in arguments.cells or oracle_table.strategies(arguments.keras):
+        strategy, _, names = cell.partition(":")
+        cells[strategy] = names.split(",") if names else kinds.KINDS
+    references = {
+        reference_name(kind, has_fixed_batches(kind, strategy)): (
+            kinds.REFERENCES.get(kind, kind),
+            has_fixed_batches(kind, strategy),
+        )
+        for strategy, names in cells.items()
+        for kind in names
+        if kind not in kinds.NOISY
+    }
     results = {}
     with tempfile.TemporaryDirectory(prefix="oracle-") as name:
         folder = Path(name)
         data = write_examples_in_fork(folder)
-        wait([fork(run_fit, arguments.keras, kind_names, data, folder)])
-        for strategy in arguments.strategies.split(","):
-            ports = free_ports(2) if strategy == "multi_worker_mirrored" else []
-            cells = (arguments.keras, strategy, kind_names, data, folder, ports)
-            wait([fork(run_task, *cells, task) for task in range(len(ports) or 1)])
+        started = time.monotonic()
+        wait([fork(run_fit, arguments.keras, list(references.values()), data, folder)], arguments.limit)
+        print(f"{time.monotonic() - started:.1f} s", len(references), "trainings with fit", flush=True)
+        for strategy, names in cells.items():
+            ports = free_ports(len(ROLES.get(strategy, ())))
+            task = (arguments.keras, strategy, names, data, folder, ports)
+            wait([fork(run_task, *task, index) for index in range(len(ports) or 1)], arguments.limit)
             results_file = folder / f"{strategy}.json"
             results.update(json.loads(results_file.read_text()) if results_file.exists() else {})
-    Path(arguments.out).write_text(json.dumps(results, indent=1))
+    if arguments.out:
+        Path(arguments.out).write_text(json.dumps(results, indent=1))
+    if arguments.update:
+        oracle_table.update(arguments.keras, {cell: outcome["verdict"] for cell, outcome in results.items()})
 
 
 def write_examples_in_fork(folder: Path):

@@ -27,6 +27,8 @@ def write_examples(folder: Path):
             "ids": tf.train.Int64List(value=random.integers(0, 20, 3)),
             "words": tf.train.Int64List(value=random.integers(0, 20, number % 7)),
             "rows": tf.train.Int64List(value=random.integers(0, 20, number % 5)),
+            "hot": tf.train.FloatList(value=np.eye(3)[number % 3]),
+            "weight": tf.train.FloatList(value=[0.5 + number % 4]),
         }
         list_types = {"ids": "int64_list", "words": "int64_list", "rows": "int64_list"}
         feature = {name: tf.train.Feature(**{list_types.get(name, "float_list"): value}) for name, value in features.items()}
@@ -38,7 +40,7 @@ def write_examples(folder: Path):
             for number in range(count):
                 writer.write(example(number))
         splits[name] = Split((str(folder / name),), count)
-    sizes = {"x": 4, "z": 2, "spike": 1, "y": 1, "ids": 3}
+    sizes = {"x": 4, "z": 2, "spike": 1, "y": 1, "ids": 3, "hot": 3, "weight": 1}
     schema = "".join(
         f'feature {{ name: "{name}" type: {"INT" if name == "ids" else "FLOAT"} presence {{ min_fraction: 1 }} '
         f"shape {{ dim {{ size: {size} }} }} }}\n"

@@ -1,0 +1,181 @@
+"""Keeps the oracle's verdicts, and makes docs/models.md of them. Imports no TensorFlow.
+
+    python tests/fakes/oracle_table.py
+
+writes the document; `oracle.py --update` writes the verdicts first.
+"""
+
+import ast
+import functools
+import json
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from oracle import BATCH, EPOCHS, LOGS_WITHIN, SAVED_EVERY, STRATEGIES, WEIGHTS_WITHIN
+from oracle_examples import EXAMPLES
+
+from tfx_distribute.trainer_module.job.strategy_info import strategy_named
+
+SAME = "same"
+VERDICTS = Path(__file__).resolve().parents[1] / "expected" / "models.json"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+
+# Strategy -> how the oracle sets it up, and where it differs from `fit` by design.
+_STRATEGY_NOTES = {
+    "default": "One device.",
+    "one_device": "One device.",
+    "mirrored": "Two replicas.",
+    "multi_worker_mirrored": "Two workers, each with a replica.",
+    "central_storage": "Two replicas.",
+    "parameter_server": (
+        "One worker and one parameter server, because steps of several workers have no fixed order. Batch hooks of "
+        "evaluations are not called; `fit` does not call them there either. `drop_remainder` has no effect."
+    ),
+    "model_parallel": (
+        "A mesh of 2 x 2 devices. It divides each batch, and all kernels along their first axis. All batches have the "
+        "same size, under `fit` too."
+    ),
+}
+
+Verdicts = dict[str, dict[str, dict[str, str]]]  # Keras version -> kind -> strategy -> verdict
+
+
+@functools.cache
+def _kinds_module() -> ast.Module:
+    return ast.parse((Path(__file__).parent / "kinds.py").read_text())
+
+
+def descriptions() -> dict[str, str]:
+    """Returns the first line of the docstring of each kind of model, by name."""
+    functions = [node for node in _kinds_module().body if isinstance(node, ast.FunctionDef)]
+    return {
+        node.name: (ast.get_docstring(node) or "").partition("\n")[0] for node in functions if not node.name.startswith("_")
+    }
+
+
+def constant(name: str) -> Any:
+    """Returns the value of a constant of `kinds`."""
+    (value,) = (
+        node.value
+        for node in _kinds_module().body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
+    )
+    return ast.literal_eval(value)
+
+
+def strategies(keras_version: int) -> list[str]:
+    """Returns the strategies that train models of a generation of Keras."""
+    return [name for name in STRATEGIES if keras_version == 2 or not strategy_named(name).not_keras_3]
+
+
+def load() -> Verdicts:
+    """Returns all verdicts."""
+    return json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
+
+
+def update(keras_version: int, cells: dict[str, str]) -> None:
+    """Adds verdicts of cells `kind/strategy` to the file, and writes the document."""
+    verdicts = load()
+    measured = verdicts.setdefault(str(keras_version), {})
+    for cell, verdict in cells.items():
+        kind, strategy = cell.split("/")
+        measured.setdefault(kind, {})[strategy] = verdict
+    ordered = {
+        version: {
+            kind: {name: verdicts[version][kind][name] for name in STRATEGIES if name in verdicts[version][kind]}
+            for kind in descriptions()
+            if kind in verdicts[version]
+        }
+        for version in sorted(verdicts)
+    }
+    VERDICTS.write_text(json.dumps(ordered, indent=1) + "\n")
+    DOCUMENT.write_text(document(ordered), encoding="utf-8")
+
+
+def document(verdicts: Verdicts) -> str:
+    """Returns the text of docs/models.md."""
+    footnotes: dict[str, int] = {}
+
+    def mark(text: str) -> str:
+        return f"({footnotes.setdefault(text, len(footnotes) + 1)})"
+
+    def cell(kind: str, strategy: str) -> str:
+        marks = {}
+        for version in (2, 3):
+            if strategy in strategies(version):
+                verdict = verdicts.get(str(version), {}).get(kind, {}).get(strategy, "")
+                marks[version] = "✓" if verdict == SAME else mark(verdict) if verdict else "-"
+        if len(set(marks.values())) == 1:
+            return marks[2]
+        return ", ".join(f"Keras {version}: {text}" for version, text in marks.items())
+
+    notes = constant("NOTES")
+    header = [f"`{name}` (Keras {', '.join(str(v) for v in (2, 3) if name in strategies(v))})" for name in STRATEGIES]
+    rows = [["The model", *header], ["---"] * (len(header) + 1)]
+    for kind, description in descriptions().items():
+        text = f"`{kind}`: {description[0].lower()}{description[1:].rstrip('.')}"
+        text += f" {mark(notes[kind])}" if kind in notes else ""
+        rows.append([text, *(cell(kind, strategy) for strategy in STRATEGIES)])
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return "\n\n".join(
+        [
+            "# Kinds of model",
+            _wrap(
+                "Each kind of model in this table is trained with Keras's `fit` on one device, and by this package under "
+                "each strategy, on the same examples in the same order. A ✓ means that both agree in"
+            ),
+            _list(
+                [
+                    f"the weights: no difference is larger than {_decimal(WEIGHTS_WITHIN)} of the largest weight;",
+                    f"the logged values of training and evaluation: no relative difference exceeds {_decimal(LOGS_WITHIN)};",
+                    "the calls of callbacks: the same hooks in the same order, with the same names of logs.",
+                ]
+            ),
+            _wrap(
+                f"The models are small. They see {EXAMPLES['train']} examples in {EPOCHS} epochs, in global batches of at "
+                f"most {BATCH}, and are evaluated on {EXAMPLES['eval']}, so that batches and replicas have different "
+                f"sizes. The state is saved every {SAVED_EVERY} steps. At the end of the second epoch the training is "
+                "interrupted; then it resumes from the last save, in the middle of that epoch, with a new model. Before "
+                "the interruption many steps run in each TensorFlow call, and afterwards one. All of it runs on CPUs, in "
+                "several processes or on several logical devices."
+            ),
+            "The strategies:",
+            _list(f"`{name}`: {_STRATEGY_NOTES[name][0].lower()}{_STRATEGY_NOTES[name][1:]}" for name in STRATEGIES),
+            _wrap(
+                "Strategies without Keras 3 refuse it; [strategies.md](strategies.md) says why. A number refers to the "
+                "list below the table: why a cell is refused, or how a kind is compared."
+            ),
+            table,
+            "\n".join(_item(text, f"{number}. ") for text, number in footnotes.items()),
+            _wrap(
+                "`tests/fakes/oracle.py` measures the table and writes this document. Tests measure the columns "
+                "`default` and `multi_worker_mirrored` again for Keras 2, `default` and `mirrored` for Keras 3, and "
+                "some cells of the others, and fail where the document says something else."
+            ),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def _decimal(number: float) -> str:
+    return f"{number:.9f}".rstrip("0")
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False)
+
+
+def _list(items: Iterable[str]) -> str:
+    return "\n".join(_item(item, "* ") for item in items)
+
+
+def _item(text: str, bullet: str) -> str:
+    indent = " " * len(bullet)
+    return textwrap.fill(
+        text, 88, initial_indent=bullet, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document(load()), encoding="utf-8")

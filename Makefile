@@ -1,4 +1,4 @@
-.PHONY: env demo test lint unit e2e soak bench lock generated
+.PHONY: env demo test lint unit e2e soak bench lock generated models
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -31,6 +31,12 @@ bench: env
 # Injects thirty random faults into real clusters, one after the other.
 soak: env
 	.venv/bin/python tests/soak.py
+
+# Trains every kind of model under every strategy, which takes most of an hour, and
+# writes docs/models.md; commit the result.
+models: env
+	.venv/bin/python tests/fakes/oracle.py --keras 2 --limit 3600 --update
+	.venv/bin/python tests/fakes/oracle.py --keras 3 --limit 3600 --update
 
 # Updates all locked versions; commit the result.
 lock: env

@@ -106,6 +106,53 @@ def test_killed_in_a_save_the_one_before_counts(faulty, strategy, task):
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
 
+DIES_BETWEEN_EPOCHS = """
+import os, signal, time
+import tensorflow as tf
+from model import build_model
+from tfx_distribute.trainer_module.training import checkpoint
+
+checkpoint.FIRST_SAVE_SECONDS, checkpoint.MAX_SAVING_SHARE = 0.0, 1e9  # saves after each epoch
+
+class Dies(tf.keras.callbacks.Callback):
+    def __init__(self, file):
+        super().__init__()
+        self._file = file
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2 and not os.path.exists(self._file):
+            open(self._file, "w").close()
+            time.sleep(1)  # until the save in the background is complete
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def callbacks(context):
+    decays = tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
+    return [decays, Dies(context.hparams["file"])]
+"""
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored"])
+def test_state_between_epochs_is_that_before_the_hooks_of_the_next(faulty, strategy):
+    """The learning rate decays once at the beginning of each epoch, resumed or not."""
+    (faulty.folder / "dies.py").write_text(DIES_BETWEEN_EPOCHS)
+    module = UserModule("dies.build_model", (str(faulty.folder), *faulty.job.module.search_path))
+    last_weights = []
+    for file in (str(faulty.folder), str(faulty.folder / "died")):  # the first one exists
+        shutil.rmtree(faulty.job.outputs.checkpoint_dir, ignore_errors=True)
+        faulty.train(
+            STRATEGIES[strategy],
+            TrainingOptions(32, epochs=4),
+            module=module,
+            hparams={**faulty.job.hparams, "file": file},
+            fault_tolerance=FaultTolerance(save_checkpoints_secs=3600, heartbeat_timeout_secs=3),
+        )
+        last_weights.append(weights(faulty))
+        shutil.rmtree(faulty.model)
+    assert continued(faulty) == [44]
+    for one, other in zip(*last_weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize(("strategy", "task"), [("mirrored", "chief-0"), ("multi_worker_mirrored", "worker-0")])
 def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
     """One process is asked to stop, and all stop without losing a step."""

@@ -191,8 +191,9 @@ class InputPipeline:
 
     def zeros(self) -> Any:
         """Returns a batch of zeros: features and label, as in a training step."""
-        context = tf.distribute.InputContext()
         batch = self.options.per_replica_batch_size
+        no_records = tf.data.Dataset.from_tensors(tf.constant([], tf.string))
+        batch_spec, _ = self._parse(no_records, lambda number, size: 1.0).element_spec
 
         def make_zeros(spec: tf.TypeSpec) -> Any:
             if isinstance(spec, tf.RaggedTensorSpec):
@@ -200,7 +201,6 @@ class InputPipeline:
             dense = tf.zeros([batch, *(size or 0 for size in spec.shape[1:])], spec.dtype)
             return tf.sparse.from_dense(dense) if isinstance(spec, tf.SparseTensorSpec) else dense
 
-        batch_spec, _ = self.train(context).element_spec
         return tf.nest.map_structure(make_zeros, batch_spec)
 
     def _parse(

@@ -110,6 +110,8 @@ class Checkpoints:
         self._saving_seconds = 0.0  # for which training waited for the last save
         seconds = fault_tolerance.save_checkpoints_secs
         self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
+        # Of all saves: it keeps the copies that it writes in the background.
+        self._writer: tf.train.Checkpoint | None = None
         self._last_complete_prefix = ""  # the files of the last complete state begin with this
         self.remark = ""
 
@@ -234,7 +236,8 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Waits until no save is going on in the background."""
-        self._writer.sync()
+        if self._writer is not None:
+            self._writer.sync()
 
     def _find_write_problem(self) -> str:
         """Returns a message if the folder cannot be written to, or an empty string."""
@@ -271,6 +274,8 @@ class Checkpoints:
         }
         complete = functools.partial(self._complete, name, stream.getvalue(), json.dumps(document, indent=1))
         path = f"{self._folder}/{name}"
+        if self._writer is None:
+            self._writer = self._checkpoint()
         if not in_background:
             self._writer.write(path)  # without callbacks: under DTensor they come too early
             complete()
@@ -307,11 +312,6 @@ class Checkpoints:
                     path = f"{self._folder}/{name}"
                     # TensorFlow leaves a folder behind if it dies while it writes.
                     (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
-
-    @functools.cached_property
-    def _writer(self) -> tf.train.Checkpoint:
-        """The checkpoint of all saves: it keeps the copies that it writes from."""
-        return self._checkpoint()
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())

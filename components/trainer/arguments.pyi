@@ -99,8 +99,9 @@ class TrainerArguments(TypedDict, total=False):
     are scaled down to it. 0 does not clip. Default: 0.0."""
     gradient_accumulation_steps: int | RuntimeParameter | None
     """Number of batches per replica whose gradients are summed for one training
-    step; the global batch grows by the same factor. Not available under
-    `parameter_server` and `model_parallel`. Default: 1."""
+    step; the global batch grows by the same factor. While they are summed, the
+    gradient of an embedding takes as much memory as its whole table. Not
+    available under `parameter_server` and `model_parallel`. Default: 1."""
     jit_compile: bool | RuntimeParameter | None
     """Compiles the computation of gradients with XLA. Not available under
     `parameter_server`, `central_storage` and `model_parallel`. Default: False."""

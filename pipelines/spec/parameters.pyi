@@ -92,8 +92,9 @@ class Parameters(ParameterModel):
     are scaled down to it. 0 does not clip."""
     gradient_accumulation_steps: int = 1
     """Number of batches per replica whose gradients are summed for one training
-    step; the global batch grows by the same factor. Not available under
-    `parameter_server` and `model_parallel`."""
+    step; the global batch grows by the same factor. While they are summed, the
+    gradient of an embedding takes as much memory as its whole table. Not
+    available under `parameter_server` and `model_parallel`."""
     jit_compile: bool = False
     """Compiles the computation of gradients with XLA. Not available under
     `parameter_server`, `central_storage` and `model_parallel`."""

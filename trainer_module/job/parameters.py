@@ -194,7 +194,8 @@ class TrainingOptions:
     gradient_accumulation_steps: int = parameter(
         1,
         "Number of batches per replica whose gradients are summed for one training step; the global batch grows by the same "
-        "factor. Not available under `parameter_server` and `model_parallel`.",
+        "factor. While they are summed, the gradient of an embedding takes as much memory as its whole table. Not available "
+        "under `parameter_server` and `model_parallel`.",
         minimum=1,
     )
     jit_compile: bool = parameter(

@@ -1,5 +1,6 @@
 """Checks that the README and the documents show what the code does."""
 
+import json
 import re
 
 import pytest
@@ -105,7 +106,7 @@ def test_defaults_against_faults_are_the_codes(request):
 
     faults = (request.config.rootpath / "docs" / "faults.md").read_text()
     for field in fields(FaultTolerance):
-        assert f"| `{field.name}` | {field.default} |" in faults
+        assert f"| `{field.name}` | {json.dumps(field.default)} |" in faults
 
 
 @pytest.mark.parametrize("target", ["kubeflow", "vertex"])

@@ -79,6 +79,11 @@ class ShardingOptions:
     statistics: str | None
     work_dir: str
 
+    @property
+    def partial_dir(self) -> str:
+        """Folder for shards that are not complete, in the file system of the output."""
+        return os.path.join(self.output, ".partial")
+
 
 @dataclass(frozen=True)
 class Part:
@@ -359,7 +364,9 @@ def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_
     path = os.path.join(options.output, file)
     tf.io.gfile.makedirs(os.path.dirname(path))
     # Written elsewhere first: a failed attempt leaves nothing that looks like a shard.
-    partial = os.path.join(options.work_dir, f"shard-{uuid.uuid4().hex}")
+    # The temporary folder may be in another file system, where a rename fails.
+    tf.io.gfile.makedirs(options.partial_dir)
+    partial = os.path.join(options.partial_dir, uuid.uuid4().hex)
     writer_options = tf.io.TFRecordOptions(compression_type=COMPRESSIONS[options.compression])
     batch_size = max(1, int(RUN_BYTES / bytes_per_example))
     with tf.io.TFRecordWriter(partial, writer_options) as writer:

@@ -52,8 +52,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         fileio.makedirs(work_dir)
         try:
             options = _make_options(input_dict, output_dict, exec_properties, work_dir)
-            self._run(options)
-            splits = beam_pipeline.collect(options)
+            try:
+                self._run(options)
+                splits = beam_pipeline.collect(options)
+            finally:
+                if fileio.exists(options.partial_dir):
+                    fileio.rmtree(options.partial_dir)
         finally:
             fileio.rmtree(work_dir)
         for output in (sharded, *output_dict.get(standard_component_specs.STATISTICS_KEY, ())):

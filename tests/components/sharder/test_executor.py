@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +139,10 @@ def shard(tmp_path, schema) -> Callable[..., Sharded]:
         if statistics:
             outputs["statistics"] = [artifact(standard_artifacts.ExampleStatistics, tmp_path / "statistics")]
         context = BaseBeamExecutor.Context(beam_pipeline_args=beam_args, tmp_dir=str(tmp_path / "tmp"), unique_id="1")
-        Executor(context).Do(inputs, outputs, properties)
+        try:
+            Executor(context).Do(inputs, outputs, properties)
+        finally:
+            assert not (tmp_path / output / ".partial").exists()
         found = shard_manifest.read(made.uri)
         assert found is not None
         assert os.listdir(tmp_path / "tmp" / "1" if (tmp_path / "tmp" / "1").exists() else tmp_path / "tmp") in ([], ["1"])
@@ -296,6 +300,16 @@ def test_disk_that_is_full_in_the_middle_leaves_nothing_that_looks_whole(shard, 
     assert shard_manifest.read(str(tmp_path / "other")) is None
     assert not list((tmp_path / "other").glob("Split-*/*"))
     assert shard(num_shards=1, output="other").content() == shard(num_shards=1, output="third").content()
+
+
+def test_temporary_folder_in_another_file_system(shard, tmp_path):
+    """A step of a cluster has its own temporary folder, and outputs on a volume."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # another file system
+        assert os.stat(folder).st_dev != os.stat(tmp_path).st_dev
+        (tmp_path / "tmp").symlink_to(folder)
+        content = shard(train=103, num_shards=4).content()
+        (tmp_path / "tmp").unlink()
+    assert shard(train=103, num_shards=4, output="other").content() == content
 
 
 def test_transform_that_returns_another_number_of_examples_is_refused(shard, tmp_path, schema):

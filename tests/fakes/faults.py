@@ -62,13 +62,14 @@ def continued(cluster: TrainingCluster) -> list[int]:
     return [int(message.rpartition(" ")[2]) for message in messages(cluster) if message.startswith("continues after")]
 
 
-def saves_before(step: int) -> tuple[int, int]:
-    """Returns the saves that may be the last complete one when a process dies.
+def saves_before(step: int) -> range:
+    """Returns the steps that the last complete save may be of when a process dies.
 
-    A save in the background may not have been complete; then the one before it counts.
+    A save in the background may not have been complete. Then the one before it counts,
+    or one at the end of an epoch in between.
     """
     last = step // EVERY * EVERY
-    return last, last - EVERY
+    return range(last - EVERY, last + 1)
 
 
 def struck(cluster: TrainingCluster) -> dict[str, float]:

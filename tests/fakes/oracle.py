@@ -83,7 +83,7 @@ class InterruptionError(Exception):
 
 @dataclass(frozen=True)
 class Training:
-    """What a training left behind.
+    """Results of a training.
 
     Attributes:
       weights: The weights of the model; None if the training was interrupted.

@@ -6,17 +6,14 @@ that live on the parameter servers.
 
 import os
 import time
-from collections.abc import Callable
 
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import WORKER, ClusterTask, uses_accelerators
-from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
+from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor, cluster_spec
-from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 # Each `train` or `evaluate` is split into this many calls for each worker, so that a
@@ -28,28 +25,15 @@ class CoordinatorStepRunner(StepRunner):
     """Runs steps asynchronously on workers.
 
     All steps of a call to `train` or `evaluate` are done when it returns.
-
-    Raises:
-      ConfigurationError: As for `StepRunner`, or the model runs eagerly.
     """
 
-    def __init__(
-        self,
-        model_adapter: ModelAdapter,
-        strategy: tf.distribute.Strategy,
-        input_pipeline: InputPipeline,
-        options: TrainingOptions,
-        before_step: Callable[[], None] | None = None,
-    ):
-        if model_adapter.model.run_eagerly:
+    @override
+    def open(self, first_step: int) -> None:
+        if self._model_adapter.model.run_eagerly:
             raise ConfigurationError(
                 "module: the model is compiled with run_eagerly=True, but workers of parameter servers run graphs only; "
                 "leave it out, or use another strategy"
             )
-        super().__init__(model_adapter, strategy, input_pipeline, options, before_step)
-
-    @override
-    def open(self, first_step: int) -> None:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._num_workers = cluster_spec().num_tasks(WORKER)
 

@@ -7,35 +7,44 @@
 # ACCELERATOR=gpu: installs the CUDA libraries as packages; the node has the driver.
 # TENSORFLOW=...: installs any pip requirement, e.g. a build for TPUs.
 # REDUCTION_SERVER=yes: installs NCCL's plugin for the reduction servers of Vertex AI.
+# PYTHON_IMAGE, BEAM_IMAGE: the base images. Tags move; for builds that can be repeated,
+# name digests, which `docker buildx imagetools inspect python:3.10-slim-bookworm`
+# prints: --build-arg PYTHON_IMAGE=python@sha256:...
+# USER_ID: user and group that processes run as, without privileges.
 #
 # Dataflow's machines use the image as it is. To run Python in it:
 # `docker run --entrypoint python IMAGE ...`.
 
-FROM python:3.10-slim-bookworm AS build
+ARG PYTHON_IMAGE=python:3.10-slim-bookworm
+# The version of apache-beam in image/*.lock; a test compares the two.
+ARG BEAM_IMAGE=apache/beam_python3.10_sdk:2.74.0
+
+FROM ${PYTHON_IMAGE} AS build
 # One dependency of TFX has no wheel.
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
-COPY requirements.lock .
-RUN pip install --require-hashes --requirement requirements.lock
 ARG ACCELERATOR=cpu
+COPY image/${ACCELERATOR}.lock packages.lock
+# The lock is complete. pip 23, which Python's image has, refuses to resolve it again.
+# Headers, static libraries and the packages' own tests are of no use at run time.
+RUN pip install --no-deps --require-hashes --requirement packages.lock && \
+    rm -rf /opt/venv/lib/python*/site-packages/tensorflow/include && \
+    find /opt/venv -name '*.a' -delete && \
+    find /opt/venv -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} +
 ARG TENSORFLOW=
-RUN if [ "$ACCELERATOR" = gpu ]; then pip install "tensorflow[and-cuda]==2.16.2"; fi && \
-    if [ -n "$TENSORFLOW" ]; then pip install "$TENSORFLOW"; fi
+RUN if [ -n "$TENSORFLOW" ]; then pip install "$TENSORFLOW"; fi
 COPY setup.py README.md LICENSE ./
 COPY src src
 COPY trainer_module trainer_module
 COPY components components
 COPY pipelines pipelines
 RUN pip install --no-deps --no-build-isolation .
-# Halves the time of every import, and so shortens every step.
-RUN python -m compileall -q -j 0 /opt/venv/lib
 
-# The version of apache-beam in requirements.lock; a test compares the two.
-FROM apache/beam_python3.10_sdk:2.74.0 AS beam
+FROM ${BEAM_IMAGE} AS beam
 
-FROM python:3.10-slim-bookworm
+FROM ${PYTHON_IMAGE}
 # https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
 ARG REDUCTION_SERVER=no
 RUN if [ "$REDUCTION_SERVER" = yes ]; then \
@@ -45,15 +54,21 @@ RUN if [ "$REDUCTION_SERVER" = yes ]; then \
             >/etc/apt/sources.list.d/google-fast-socket.list && \
         apt-get update && apt-get install --yes google-reduction-server && rm -rf /var/lib/apt/lists/*; \
     fi
+ARG USER_ID=1000
+RUN groupadd --gid $USER_ID trainer && useradd --uid $USER_ID --gid $USER_ID --create-home trainer
 COPY --from=build /opt/venv /opt/venv
-ARG PIPELINE=examples/digits
-COPY ${PIPELINE} /pipeline
-WORKDIR /pipeline
-# Every step and every training process imports the module from /pipeline.
-ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/pipeline PYTHONUNBUFFERED=1
+# TensorFlow 2.16 does not look for CUDA's libraries where pip installs them.
+RUN ls -d /opt/venv/lib/python*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/nvidia-packages.conf 2>/dev/null; ldconfig
 # Dataflow's machines start Python with this. Steps and training processes have their
 # own commands.
 COPY --from=beam /opt/apache/beam /opt/apache/beam
-# Otherwise boot creates another environment, without these packages.
-ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
+# Without the last, boot creates another environment, without these packages. Google's
+# nodes have the driver where only LD_LIBRARY_PATH finds it.
+ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/pipeline PYTHONUNBUFFERED=1 \
+    LD_LIBRARY_PATH=/usr/local/nvidia/lib64 RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
+# Every step and every training process imports the module from /pipeline.
+ARG PIPELINE=examples/digits
+COPY ${PIPELINE} /pipeline
+WORKDIR /pipeline
+USER $USER_ID:$USER_ID
 ENTRYPOINT ["/opt/apache/beam/boot"]

@@ -44,6 +44,9 @@ lock: env
 		--extra kfp --extra vertex --extra test --custom-compile-command "make lock" setup.py -o requirements.lock
 	PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
 		--custom-compile-command "make lock" tests/kfp.in -o tests/kfp.lock
+	for kind in cpu gpu; do PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes \
+		--python-version 3.10 --constraint requirements.lock --override image/common.in --override image/$$kind.in \
+		--custom-compile-command "make lock" setup.py image/common.in image/$$kind.in -o image/$$kind.lock || exit 1; done
 
 # The reference of pipeline parameters, and what editors read; commit the result.
 generated: env

@@ -139,9 +139,23 @@ def test_the_commands_that_documents_show_are_there(request):
 
 def test_the_image_starts_beam_as_the_packages_have_it(request):
     root = request.config.rootpath
-    locked = re.search(r"^apache-beam==(\S+)", (root / "requirements.lock").read_text(), re.M)
-    assert locked
-    assert f"FROM apache/beam_python3.10_sdk:{locked[1]} AS beam" in (root / "Dockerfile").read_text()
+    for lock in ("requirements.lock", "image/cpu.lock", "image/gpu.lock"):
+        locked = re.search(r"^apache-beam==(\S+)", (root / lock).read_text(), re.M)
+        assert locked
+        assert f"ARG BEAM_IMAGE=apache/beam_python3.10_sdk:{locked[1]}\n" in (root / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_the_image_has_the_versions_that_are_tested(request, kind):
+    def versions(lock):
+        return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", (request.config.rootpath / lock).read_text(), re.M))
+
+    tested, image = versions("requirements.lock"), versions(f"image/{kind}.lock")
+    image["tensorflow"] = image.pop("tensorflow-cpu", None) or image["tensorflow"]
+    assert {"tfx", "tensorflow", "kfp-pipeline-spec", "kubernetes"} <= set(image)
+    assert {name: version for name, version in image.items() if name in tested} == {
+        name: tested[name] for name in image if not name.startswith("nvidia-")
+    }
 
 
 def test_examples_are_valid(request):

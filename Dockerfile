@@ -29,7 +29,7 @@ ARG ACCELERATOR=cpu
 COPY image/${ACCELERATOR}.lock packages.lock
 # The lock is complete. pip 23, which Python's image has, refuses to resolve it again.
 # Headers, static libraries and the packages' own tests are of no use at run time.
-RUN pip install --no-deps --require-hashes --requirement packages.lock && \
+RUN pip install --no-deps --use-pep517 --require-hashes --requirement packages.lock && \
     rm -rf /opt/venv/lib/python*/site-packages/tensorflow/include && \
     find /opt/venv -name '*.a' -delete && \
     find /opt/venv -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} +

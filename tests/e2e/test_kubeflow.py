@@ -18,6 +18,7 @@ import yaml
 from kubeflow_pipelines import KubeflowPipelines, Run
 from kubernetes_api import ApiServer
 from metadata_service import MetadataService
+from step_processes import StepProcesses
 from training_operator import TrainingOperator
 
 # Every step of every run is a process that imports TFX.
@@ -33,6 +34,7 @@ class Installation:
 
     folder: Path
     claim: Path
+    steps: StepProcesses
     pipelines: KubeflowPipelines
     api: ApiServer
     metadata: MetadataService
@@ -52,7 +54,7 @@ class Installation:
         done = command("compile", file, "--target", "kubeflow", "-o", self.folder / f"{example}.yaml", *words)
         assert done.code == 0, done.output
         # The content of the image.
-        self.pipelines.environment = {**self.pipelines.environment, "PYTHONPATH": str(file.parent)}
+        self.steps.environment = {**self.steps.environment, "PYTHONPATH": str(file.parent)}
         return (self.folder / f"{example}.yaml").read_text()
 
 
@@ -67,7 +69,8 @@ def installation(tmp_path, monkeypatch):
         api.write_kubeconfig(tmp_path / "kubeconfig", namespace="team")
         environment = {"PATH": path, "KUBECONFIG": str(tmp_path / "kubeconfig"), "TF_CPP_MIN_LOG_LEVEL": "2"}
         (tmp_path / "kfp").mkdir()
-        yield Installation(tmp_path, claim, KubeflowPipelines(tmp_path / "kfp", metadata, environment), api, metadata)
+        steps = StepProcesses(tmp_path / "kfp", environment)
+        yield Installation(tmp_path, claim, steps, KubeflowPipelines(steps, metadata), api, metadata)
 
 
 def pushed(installation: Installation) -> list[Path]:

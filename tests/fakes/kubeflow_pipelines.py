@@ -1,25 +1,21 @@
-"""Imitates Kubeflow Pipelines: runs each step's container command as a process.
+"""Imitates Kubeflow Pipelines: runs a compiled pipeline step by step.
 
-It does what KFP's driver and launcher do, according to their sources of 2.15: resolves
-parameters and artifacts, uses its cache, passes an ExecutorInput with its quirks (input
-artifacts without their schema, an output for the log, metadata as the metadata store
-returns it), replaces placeholders, copies inputs from and outputs to the object store,
-and records the results in a real ML Metadata store. There are no containers: a step
-sees this machine. So the folder of a claim is at its mount path, and local copies are
-in a folder of the run instead of KFP's /gcs, /s3 and /minio.
+It does what KFP's driver does, according to its sources of 2.15: resolves parameters
+and artifacts, uses its cache, passes an ExecutorInput with its quirks (input artifacts
+without their schema, an output for the log, metadata as the metadata store returns it),
+replaces placeholders, and records the results in a real ML Metadata store. Containers
+are run by an object of their own, `Steps`: as processes of this machine
+(`step_processes`), or as pods of a real cluster (`step_pods`).
 """
 
 import copy
 import hashlib
 import json
-import os
-import shutil
-import subprocess
+import posixpath
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from google.protobuf import json_format, struct_pb2
@@ -28,8 +24,7 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 
 Document = dict[str, Any]
 
-STEP_SECONDS = 280
-SCHEMES = ("gs", "s3", "minio")
+SCHEMES = {"gs": "gcs", "s3": "s3", "minio": "minio"}  # -> a folder of each container
 
 
 class StepError(Exception):
@@ -43,6 +38,49 @@ class StepError(Exception):
     def __init__(self, step: str, log: str):
         super().__init__(f"{step} failed:\n{log[-6000:]}")
         self.step, self.log = step, log
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step, as the driver hands it to KFP's launcher in a container.
+
+    Attributes:
+      name: Its task's name.
+      pod: Name of its pod.
+      words: Its command, with all placeholders replaced.
+      inputs: Addresses of its input artifacts.
+      outputs: Addresses of its output artifacts.
+      output_file: Path of its ExecutorOutput in the container.
+      container: Its PipelineContainerSpec.
+      config: Its KubernetesExecutorConfig.
+      retries: Its retryPolicy.
+    """
+
+    name: str
+    pod: str
+    words: list[str]
+    inputs: list[str]
+    outputs: list[str]
+    output_file: str
+    container: Document
+    config: Document
+    retries: Document
+
+
+class Steps(Protocol):
+    """Runs containers."""
+
+    def root(self, pod: str) -> str:
+        """Returns the folder of a container that has `gcs`, `s3`, `minio` and `tmp`."""
+
+    def run(self, step: Step) -> tuple[str, Document]:
+        """Runs a step; returns what it printed, and its ExecutorOutput.
+
+        Copies its inputs from the object store, and its outputs to it.
+
+        Raises:
+          StepError: It failed.
+        """
 
 
 @dataclass
@@ -71,19 +109,15 @@ class KubeflowPipelines:
     """An installation of Kubeflow Pipelines.
 
     Attributes:
-      folder: Folder of its object store and of the files in its steps' containers.
+      steps: Runs its steps.
       metadata: Its metadata store.
-      environment: Environment variables of every step.
       output_file: Where steps write their ExecutorOutput: `task-root`, as since 2.15,
         or `tmp`, as before.
-      on_start: Called with the name of each step and its process.
     """
 
-    folder: Path
+    steps: Steps
     metadata: MetadataService
-    environment: Mapping[str, str] = field(default_factory=dict)
     output_file: str = "task-root"
-    on_start: Callable[[str, subprocess.Popen[bytes]], None] = lambda step, process: None
     _cache: dict[str, tuple[dict[str, Document], Document]] = field(default_factory=dict)
 
     def run(
@@ -111,6 +145,7 @@ class KubeflowPipelines:
         execution = _Execution(
             self,
             pipeline,
+            of_platform,
             f"{pipeline_root}/{name}/{run_id}",
             [self.metadata.context(PIPELINE, name), self.metadata.context(RUN, run_id)],
             enable_caching,
@@ -122,17 +157,12 @@ class KubeflowPipelines:
         execution.run_dag(pipeline["root"], _with_defaults(parameters, declared))
         return execution.result
 
-    def stored(self, uri: str) -> Path:
-        """Returns the path of an address in the object store."""
-        scheme, _, rest = uri.partition("://")
-        return self.folder / "store" / scheme / rest
-
-    def local(self, pod: str, uri: str) -> Path:
+    def local(self, pod: str, uri: str) -> str:
         """Returns the path where a step reads and writes the content of an address."""
         scheme, _, rest = uri.partition("://")
         if scheme not in SCHEMES:
             raise ValueError(f"no object store has {uri}")
-        return self.folder / "pods" / pod / {"gs": "gcs"}.get(scheme, scheme) / rest
+        return posixpath.join(self.steps.root(pod), SCHEMES[scheme], rest)
 
 
 @dataclass
@@ -141,6 +171,7 @@ class _Execution:
 
     backend: KubeflowPipelines
     pipeline: Document
+    of_platform: Document
     root: str
     contexts: list[int]
     enable_caching: bool | None
@@ -186,7 +217,7 @@ class _Execution:
             self.result.cached.append(name)
             self.result.outputs[name], self.result.parameters[name] = self.backend._cache[key]
             return self.backend._cache[key]
-        done = self._run_container(name, component, executor["container"], task_inputs)
+        done = self._run_container(name, task, component, executor["container"], task_inputs)
         self.backend._cache[key] = done
         self.result.outputs[name], self.result.parameters[name] = done
         return done
@@ -200,19 +231,20 @@ class _Execution:
         return {name: self._recorded(name, importer["typeSchema"], {"uri": uri, "metadata": {}}, component)}
 
     def _run_container(
-        self, name: str, component: Document, container: Document, task_inputs: Document
+        self, name: str, task: Document, component: Document, container: Document, task_inputs: Document
     ) -> tuple[dict[str, Document], Document]:
         pod = f"{name.lower()}-{uuid.uuid4().hex[:8]}"
         task_root = f"{self.root}/{name}/{uuid.uuid4()}"
         outputs = component.get("outputDefinitions", {})
-        parts = self.backend.folder / "pods" / pod
+        folder = self.backend.steps.root(pod)
         artifacts = {
             key: {"name": key, "uri": f"{task_root}/{key}", "type": definition["artifactType"], "metadata": {}}
             for key, definition in outputs.get("artifacts", {}).items()
         }
         log = {"name": "executor-logs", "uri": f"{task_root}/executor-logs", "type": {"schemaTitle": "system.Artifact"}}
-        after = self.backend.local(pod, task_root) / "output_metadata.json"
-        output_path = after if self.backend.output_file == "task-root" else parts / "tmp/kfp_outputs/output_metadata.json"
+        after = posixpath.join(self.backend.local(pod, task_root), "output_metadata.json")
+        before = posixpath.join(folder, "tmp/kfp_outputs/output_metadata.json")
+        output_file = after if self.backend.output_file == "task-root" else before
         executor_input = {
             "inputs": {
                 "parameterValues": task_inputs["parameterValues"],
@@ -222,26 +254,32 @@ class _Execution:
                 "artifacts": {
                     key: {"artifacts": [artifact]} for key, artifact in {**artifacts, "executor-logs": log}.items()
                 },
-                "parameters": {key: {"outputFile": str(parts / "outputs" / key)} for key in outputs.get("parameters", {})},
-                "outputFile": str(output_path),
+                "parameters": {
+                    key: {"outputFile": posixpath.join(folder, "tmp/kfp/outputs", key)}
+                    for key in outputs.get("parameters", {})
+                },
+                "outputFile": output_file,
             },
         }
         self.result.inputs[name] = copy.deepcopy(executor_input)
-        for artifact in task_inputs["artifacts"].values():
-            if self.backend.stored(artifact["uri"]).is_dir():
-                here = self.backend.local(pod, artifact["uri"])
-                shutil.copytree(self.backend.stored(artifact["uri"]), here, dirs_exist_ok=True)  # inputs may share it
-        for artifact in artifacts.values():
-            self.backend.local(pod, artifact["uri"]).parent.mkdir(parents=True, exist_ok=True)
         placeholders = {"{{$}}": json.dumps(_as_go_writes(executor_input))}
         for kind in ("inputs", "outputs"):
             for key, listed in executor_input[kind]["artifacts"].items():
                 uri = listed["artifacts"][0]["uri"]
                 placeholders[f"{{{{$.{kind}.artifacts['{key}'].uri}}}}"] = uri
-                placeholders[f"{{{{$.{kind}.artifacts['{key}'].path}}}}"] = str(self.backend.local(pod, uri))
-        words = [_replace_placeholders(word, placeholders) for word in (*container["command"], *container["args"])]
-        self.result.logs[name] = self._process(name, words, pod)
-        output = json.loads(output_path.read_text()) if output_path.exists() else {}
+                placeholders[f"{{{{$.{kind}.artifacts['{key}'].path}}}}"] = self.backend.local(pod, uri)
+        step = Step(
+            name=name,
+            pod=pod,
+            words=[_replace_placeholders(word, placeholders) for word in (*container["command"], *container["args"])],
+            inputs=[artifact["uri"] for artifact in task_inputs["artifacts"].values()],
+            outputs=[artifact["uri"] for artifact in artifacts.values()],
+            output_file=output_file,
+            container=container,
+            config=self.of_platform.get(component["executorLabel"], {}),
+            retries=task.get("retryPolicy", {}),
+        )
+        self.result.logs[name], output = self.backend.steps.run(step)
         _check_output(output, artifacts)
         recorded = {}
         for key, artifact in artifacts.items():
@@ -251,32 +289,12 @@ class _Execution:
                 "uri": output_artifact.get("uri") or artifact["uri"],
                 "metadata": output_artifact.get("metadata", {}),
             }
+            # The launcher copies outputs from where the driver said; an executor that
+            # writes to another address does so itself.
             if not merged["uri"].startswith(self.root):
                 raise ValueError(f"URI {merged['uri']!r} does not have expected bucket prefix {self.root!r}")
-            local = self.backend.local(pod, merged["uri"])
-            if local.exists():
-                shutil.copytree(local, self.backend.stored(merged["uri"]))
             recorded[key] = self._recorded(key, artifact["type"], merged, component)
         return recorded, output.get("parameterValues", {})
-
-    def _process(self, name: str, words: list[str], pod: str) -> str:
-        environment = {**os.environ, **self.backend.environment, "KFP_POD_NAME": pod, "KFP_POD_UID": str(uuid.uuid4())}
-        log = self.backend.folder / f"{pod}.log"
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                words, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
-            )
-            try:
-                self.backend.on_start(name, process)
-                process.wait(STEP_SECONDS)
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-        text = log.read_text(errors="replace")
-        if process.returncode:
-            raise StepError(name, text)
-        return text
 
     def _recorded(self, key: str, kind: Document, artifact: Document, component: Document) -> Document:
         """Puts an artifact into the metadata store; returns the next step's copy."""

@@ -1,0 +1,72 @@
+"""Runs a pipeline's steps as processes of this machine, as Kubeflow runs containers.
+
+A step sees this machine. So the folder of a claim is at its mount path, and local
+copies of artifacts are in a folder of the run instead of KFP's /gcs, /s3 and /minio.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubeflow_pipelines import SCHEMES, Document, Step, StepError
+
+STEP_SECONDS = 280
+
+
+@dataclass
+class StepProcesses:
+    """Runs steps as processes.
+
+    Attributes:
+      folder: Folder of the object store, and of the files in containers.
+      environment: Environment variables of every step.
+    """
+
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def root(self, pod: str) -> str:
+        return str(self.folder / "pods" / pod)
+
+    def run(self, step: Step) -> tuple[str, Document]:
+        for uri in step.inputs:
+            stored, local = self._paths(step.pod, uri)
+            if stored.is_dir():
+                shutil.copytree(stored, local, dirs_exist_ok=True)  # inputs may share it
+        for uri in step.outputs:
+            self._paths(step.pod, uri)[1].parent.mkdir(parents=True, exist_ok=True)
+        log = self._run(step)
+        for uri in step.outputs:
+            stored, local = self._paths(step.pod, uri)
+            if local.exists():
+                shutil.copytree(local, stored)
+        output = Path(step.output_file)
+        return log, json.loads(output.read_text()) if output.exists() else {}
+
+    def _paths(self, pod: str, uri: str) -> tuple[Path, Path]:
+        """Returns the path of an address in the object store, and in the container."""
+        scheme, _, rest = uri.partition("://")
+        return self.folder / "store" / scheme / rest, Path(self.root(pod)) / SCHEMES[scheme] / rest
+
+    def _run(self, step: Step) -> str:
+        environment = {**os.environ, **self.environment, "KFP_POD_NAME": step.pod, "KFP_POD_UID": str(uuid.uuid4())}
+        log = self.folder / f"{step.pod}.log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                step.words, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
+            )
+            try:
+                process.wait(STEP_SECONDS)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+        text = log.read_text(errors="replace")
+        if process.returncode:
+            raise StepError(step.name, text)
+        return text

@@ -1,4 +1,6 @@
-.PHONY: env demo test lint unit e2e soak bench lock generated models
+IMAGE = registry.example.com/team/digits:1
+
+.PHONY: env demo test lint unit e2e cluster-test soak bench lock generated models
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -16,10 +18,15 @@ lint: env
 	.venv/bin/python tests/typecheck.py
 
 unit: env
-	.venv/bin/pytest -q -m "not e2e" -n auto --dist loadfile
+	.venv/bin/pytest -q -m "not e2e and not cluster" -n auto --dist loadfile
 
 e2e: env
 	.venv/bin/pytest -q -m e2e -n 2 --dist worksteal --durations=10
+
+# Needs a Kubernetes cluster with the Training Operator, named by KUBECONFIG, and the
+# image of the digits in it.
+cluster-test: env
+	IMAGE=$(IMAGE) .venv/bin/pytest -q -m cluster -n 2 --dist loadfile --durations=10 tests/cluster
 
 bench: env
 	.venv/bin/python benchmarks/pipeline_time.py

@@ -1,0 +1,39 @@
+"""Defines fixtures of tests on a real Kubernetes cluster, which `KUBECONFIG` names.
+
+The cluster has the Training Operator and the image `IMAGE`, with this package and
+the digits' module. `STORAGE_CLASS` is a storage class with ReadWriteMany; on a cluster
+with one node there need not be one.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import real_cluster
+from kubernetes import client
+
+REASON = "no Kubernetes cluster: KUBECONFIG is not set, or its cluster does not answer"
+
+
+@pytest.fixture(scope="session")
+def admin() -> client.ApiClient:
+    """Returns a client of the cluster; skips tests where there is none."""
+    if not os.environ.get("KUBECONFIG"):
+        pytest.skip(REASON)
+    try:
+        return real_cluster.connect()
+    except Exception as error:
+        pytest.skip(f"{REASON} ({error})")
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    return os.environ.get("IMAGE", "registry.example.com/team/digits:1")
+
+
+@pytest.fixture(scope="module")
+def namespace(admin, image, tmp_path_factory) -> Iterator[real_cluster.Namespace]:
+    """Returns a namespace with a role and a volume, for the tests of a module."""
+    folder = tmp_path_factory.mktemp("namespace")
+    with real_cluster.namespace(admin, image, folder, os.environ.get("STORAGE_CLASS", "")) as created:
+        yield created

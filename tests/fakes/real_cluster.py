@@ -1,0 +1,273 @@
+"""Gives tests a namespace of their own on a real Kubernetes cluster.
+
+Whatever `KUBECONFIG` names: kind, k3d, a cloud's. Nothing here knows how it was made.
+"""
+
+import contextlib
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes import client, config, utils
+from kubernetes.client.exceptions import ApiException
+
+from tfx_distribute.pipelines.runners.kubeflow.rbac import make_manifests
+
+Document = dict[str, Any]
+
+ACCOUNT = "pipeline-runner"  # as in a Kubeflow Pipelines without profiles
+USER = 1000  # of the image
+CLAIM = "training"
+POD_SECONDS = 280.0
+_FOLDER = "/var/tmp/tfx-distribute-tests"  # noqa: S108 (on a node of the cluster)
+
+
+def connect() -> client.ApiClient:
+    """Returns a client that may do everything in the cluster that KUBECONFIG names.
+
+    Raises:
+      Exception: There is no cluster.
+    """
+    # Not the default client: that is the one of the code under test.
+    admin = config.new_client_from_config()
+    client.VersionApi(admin).get_code(_request_timeout=5)
+    return admin
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A namespace with a service account that may do what our role allows.
+
+    Attributes:
+      admin: A client that may do everything.
+      name: Its name.
+      image: An image with this package and the digits' module.
+      kubeconfig: Access as the service account, which may do what a step may do.
+    """
+
+    admin: client.ApiClient
+    name: str
+    image: str
+    kubeconfig: Path
+
+    @property
+    def core(self) -> client.CoreV1Api:
+        return client.CoreV1Api(self.admin)
+
+    @property
+    def custom(self) -> client.CustomObjectsApi:
+        return client.CustomObjectsApi(self.admin)
+
+    def apply(self, document: Mapping[str, Any]) -> None:
+        """Creates an object."""
+        utils.create_from_dict(self.admin, dict(document), namespace=self.name)
+
+    def pod(self, name: str) -> client.V1Pod:
+        return self.core.read_namespaced_pod(name, self.name)
+
+    def pods(self, **labels: str) -> list[client.V1Pod]:
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        return list(self.core.list_namespaced_pod(self.name, label_selector=selector).items)
+
+    def log(self, pod: str) -> str:
+        """Returns what a pod printed; an empty text if it never started."""
+        try:
+            answer = self.core.read_namespaced_pod_log(pod, self.name, _preload_content=False)
+        except ApiException:
+            return ""
+        return str(answer.data.decode(errors="replace"))
+
+    def tfjobs(self) -> list[Document]:
+        answer = self.custom.list_namespaced_custom_object("kubeflow.org", "v1", self.name, "tfjobs")
+        return list(answer["items"])
+
+    def run(self, name: str, words: list[str], seconds: float = POD_SECONDS) -> str:
+        """Runs a command in a pod with the claim at /shared; returns its output."""
+        self.apply(make_pod(name, self.image, words, claims={CLAIM: "/shared"}))
+        try:
+            phase = self.wait_for_end(name, seconds)
+            assert phase == "Succeeded", f"{phase}: {self.log(name)}"
+            return self.log(name)
+        finally:
+            self.delete_pod(name)
+
+    def wait_for_end(self, name: str, seconds: float = POD_SECONDS) -> str:
+        """Returns the last phase of a pod; `Deleted` if somebody deleted it."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                status = self.pod(name).status
+            except ApiException as error:
+                if error.status == 404:
+                    return "Deleted"
+                raise
+            if status.phase in ("Succeeded", "Failed"):
+                return str(status.phase)
+            time.sleep(0.5)
+        raise AssertionError(f"pod {name} has not ended after {seconds} s: {self.log(name)[-3000:]}")
+
+    def delete_pod(self, name: str, grace_seconds: int = 0) -> None:
+        with contextlib.suppress(ApiException):
+            self.core.delete_namespaced_pod(name, self.name, grace_period_seconds=grace_seconds)
+
+    def execute(self, pod: str, words: list[str]) -> None:
+        """Runs a command in a running pod's first container."""
+        subprocess.run(["kubectl", "-n", self.name, "exec", pod, "--", *words], check=True, timeout=60)  # noqa: S607
+
+
+def make_pod(
+    name: str,
+    image: str,
+    words: list[str],
+    claims: Mapping[str, str] | None = None,
+    user: int = USER,
+    **spec: Any,
+) -> Document:
+    """Returns a pod that a `restricted` namespace accepts."""
+    names = {claim: f"claim-{number}" for number, claim in enumerate(claims or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 5,
+            "securityContext": {
+                "runAsUser": user,
+                "runAsGroup": user,
+                "runAsNonRoot": user != 0,
+                "fsGroup": user,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "command": words,
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "volumeMounts": [
+                        {"name": names[claim], "mountPath": folder} for claim, folder in (claims or {}).items()
+                    ],
+                }
+            ],
+            "volumes": [{"name": names[claim], "persistentVolumeClaim": {"claimName": claim}} for claim in claims or {}],
+            **spec,
+        },
+    }
+
+
+@contextlib.contextmanager
+def namespace(
+    admin: client.ApiClient, image: str, folder: Path, storage_class: str = "", labels: Mapping[str, str] | None = None
+) -> Iterator[Namespace]:
+    """Creates a namespace, its role as `tfx-distribute manifests` has it, and a volume.
+
+    Deletes everything at the end.
+
+    Args:
+      admin: A client that may do everything.
+      image: Image for `Namespace.image`.
+      folder: Folder for its kubeconfig.
+      storage_class: Storage class with ReadWriteMany; by default, the volume is a
+        folder of the node, which suits clusters with one node.
+      labels: Labels of the namespace.
+    """
+    core = client.CoreV1Api(admin)
+    name = f"tfx-distribute-{uuid.uuid4().hex[:8]}"
+    core.create_namespace({"metadata": {"name": name, "labels": dict(labels or {})}})
+    created = Namespace(admin, name, image, folder / f"{name}.kubeconfig")
+    try:
+        core.create_namespaced_service_account(name, {"metadata": {"name": ACCOUNT}})
+        for manifest in make_manifests(name, ACCOUNT):
+            created.apply(manifest)
+        token = core.create_namespaced_service_account_token(ACCOUNT, name, {"spec": {"expirationSeconds": 7200}})
+        write_kubeconfig(created, token.status.token)
+        with _volume(created, storage_class):
+            yield created
+    finally:
+        core.delete_namespace(name)
+
+
+def write_kubeconfig(created: Namespace, token: str) -> None:
+    """Writes access to the cluster with a service account's token."""
+    admin = created.admin.configuration
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": admin.host, "certificate-authority": admin.ssl_ca_cert}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": created.name}}],
+        "current-context": "c",
+    }
+    created.kubeconfig.write_text(yaml.safe_dump(document))
+
+
+@contextlib.contextmanager
+def _volume(created: Namespace, storage_class: str) -> Iterator[None]:
+    """Provides the claim, which the image's user may write to."""
+    core, name = created.core, created.name
+    claim: Document = {
+        "metadata": {"name": CLAIM},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": storage_class,
+        },
+    }
+    if not storage_class:
+        core.create_persistent_volume(
+            {
+                "metadata": {"name": name},
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "accessModes": ["ReadWriteMany"],
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "storageClassName": "",
+                    "claimRef": {"namespace": name, "name": CLAIM},
+                    "hostPath": {"path": f"{_FOLDER}/{name}", "type": "DirectoryOrCreate"},
+                },
+            }
+        )
+        claim["spec"]["volumeName"] = name
+    core.create_namespaced_persistent_volume_claim(name, claim)
+    try:
+        if not storage_class:  # Kubernetes does not apply an fsGroup to folders of the node
+            _as_root(created, ["sh", "-c", f"chown {USER}:{USER} /shared && chmod 2770 /shared"])
+        yield
+    finally:
+        for pod in created.pods():
+            created.delete_pod(pod.metadata.name)
+        if not storage_class:
+            _as_root(created, ["sh", "-c", f"rm -rf /folder/{name}"], on_node=True)
+            core.delete_persistent_volume(name)
+
+
+def _as_root(created: Namespace, words: list[str], *, on_node: bool = False) -> None:
+    """Runs a command as root, in a namespace whose pods may do so."""
+    name = f"as-root-{uuid.uuid4().hex[:8]}"
+    path = {"path": _FOLDER if on_node else f"{_FOLDER}/{created.name}", "type": "DirectoryOrCreate"}
+    pod = make_pod(name, created.image, words, user=0)
+    pod["spec"]["volumes"] = [{"name": "folder", "hostPath": path}]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "folder", "mountPath": "/folder" if on_node else "/shared"}]
+    pod["spec"]["containers"][0].pop("securityContext")
+    pod["spec"]["securityContext"] = {"runAsUser": 0}
+    created.core.create_namespaced_pod("default", pod)
+    outside = replace(created, name="default")
+    try:
+        assert outside.wait_for_end(name, 120) == "Succeeded", outside.log(name)
+    finally:
+        outside.delete_pod(name)
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Returns the first result that is true."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"still not true after {seconds} s"
+        time.sleep(0.3)
+    return result

@@ -1,0 +1,202 @@
+"""Runs a pipeline's steps as pods of a real cluster, shaped as Kubeflow shapes them.
+
+Seen on Kubeflow Pipelines 2.17: each of /gcs, /s3, /minio, /.local, /.cache and
+/.config is a volume of its own, and /tmp is the container's; capabilities are dropped;
+limits are the requests too. KFP's launcher, which copies artifacts from and to the
+object store in the step's own container, is a script here, and the object store a
+folder of a volume.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kubeflow_pipelines import SCHEMES, Document, Step, StepError
+from real_cluster import ACCOUNT, CLAIM, Namespace
+
+STORE = "/object-store"
+MARK = "executor output: "
+LAUNCHER = """
+import json, os, shutil, signal, subprocess, sys
+step = json.load(open("/kfp-launcher/step.json"))
+for stored, local in step["inputs"]:
+    if os.path.isdir(stored):
+        shutil.copytree(stored, local, dirs_exist_ok=True, copy_function=shutil.copyfile)
+for _, local in step["outputs"]:
+    os.makedirs(os.path.dirname(local), exist_ok=True)
+process = subprocess.Popen(step["words"])
+signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
+code = process.wait()
+if code:
+    sys.exit(code if code > 0 else 128 - code)
+for stored, local in step["outputs"]:
+    if os.path.isdir(local):
+        shutil.copytree(local, stored, copy_function=shutil.copyfile)
+if os.path.exists(step["output_file"]):
+    print(step["mark"] + json.dumps(json.load(open(step["output_file"]))), flush=True)
+"""
+
+
+@dataclass
+class StepPods:
+    """Runs steps as pods.
+
+    Attributes:
+      namespace: The namespace.
+      generation: Which rules of retries hold: those of 2.17, or of versions before.
+      resources: Resources of each step's container; by default the compiled ones.
+      on_start: Called with each step and the name of its pod when it runs.
+      pods: Step -> names of its pods, in their order.
+    """
+
+    namespace: Namespace
+    generation: Literal["2.17", "2.16"] = "2.17"
+    resources: Mapping[str, str] | None = None
+    on_start: Callable[[Step, str], None] = lambda step, pod: None
+    pods: dict[str, list[str]] = field(default_factory=dict)
+
+    def root(self, pod: str) -> str:
+        return "/"
+
+    def run(self, step: Step) -> tuple[str, Document]:
+        self._write_launcher(step)
+        retries = _retries(step.retries)
+        attempt = 0
+        while True:
+            pod = step.pod if attempt == 0 else f"{step.pod}-{attempt}"
+            phase, log = self._run_pod(step, pod)
+            if phase == "Succeeded":
+                break
+            # As seen: no version repeats both.
+            repeated = "Deleted" if self.generation == "2.17" else "Failed"
+            if phase != repeated or attempt == retries:
+                raise StepError(step.name, f"{phase}: {log}")
+            attempt += 1
+        shown, mark, output = log.rpartition(MARK)
+        return (shown, json.loads(output)) if mark else (log, {})
+
+    def _write_launcher(self, step: Step) -> None:
+        document = {
+            "words": step.words,
+            "inputs": [_paths(uri) for uri in step.inputs],
+            "outputs": [_paths(uri) for uri in step.outputs],
+            "output_file": step.output_file,
+            "mark": MARK,
+        }
+        self.namespace.core.create_namespaced_config_map(
+            self.namespace.name,
+            {"metadata": {"name": step.pod}, "data": {"launch.py": LAUNCHER, "step.json": json.dumps(document)}},
+        )
+
+    def _run_pod(self, step: Step, name: str) -> tuple[str, str]:
+        """Runs one attempt; returns the pod's last phase, and what it printed."""
+        self.namespace.apply(self._make_pod(step, name))
+        self.pods.setdefault(step.name, []).append(name)
+        log = _LogKeeper(self.namespace, name)
+        with log:
+            started = threading.Thread(target=self._report_start, args=(step, name), daemon=True)
+            started.start()
+            phase = self.namespace.wait_for_end(name, seconds=600)
+        text = self.namespace.log(name) or log.text
+        self.namespace.delete_pod(name)
+        return phase, text
+
+    def _report_start(self, step: Step, name: str) -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if self.namespace.pod(name).status.phase == "Running":
+                self.on_start(step, name)
+                return
+            time.sleep(0.3)
+
+    def _make_pod(self, step: Step, name: str) -> Document:
+        volumes: list[Document] = [{"name": "kfp-launcher", "configMap": {"name": step.pod}}]
+        mounts: list[Document] = [{"name": "kfp-launcher", "mountPath": "/kfp-launcher"}]
+        for folder in ("gcs", "s3", "minio", ".local", ".cache", ".config"):
+            volume = f"kfp-{folder.strip('.')}"
+            volumes.append({"name": volume, "emptyDir": {}})
+            mounts.append({"name": volume, "mountPath": f"/{folder}"})
+        volumes.append({"name": "store", "persistentVolumeClaim": {"claimName": CLAIM}})
+        mounts.append({"name": "store", "mountPath": STORE, "subPath": "object-store"})
+        config = step.config
+        for number, mount in enumerate(config.get("pvcMount", ())):
+            volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": mount["constant"]}})
+            mounts.append({"name": f"claim-{number}", "mountPath": mount["mountPath"]})
+        for mount in config.get("emptyDirMounts", ()):
+            volumes.append({"name": mount["volumeName"], "emptyDir": {"medium": mount["medium"]}})
+            mounts.append({"name": mount["volumeName"], "mountPath": mount["mountPath"]})
+        fields = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid", "NAMESPACE": "metadata.namespace"}
+        resources = self.resources if self.resources is not None else _limits(step.container.get("resources", {}))
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": config.get("podMetadata", {}).get("labels", {})},
+            "spec": {
+                "serviceAccountName": ACCOUNT,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 30,
+                "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+                "nodeSelector": config.get("nodeSelector", {}).get("labels", {}),
+                "tolerations": config.get("tolerations", []),
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": step.container["image"],
+                        "command": ["python", "/kfp-launcher/launch.py"],
+                        "env": [
+                            {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+                            for variable, path in fields.items()
+                        ],
+                        "resources": {"limits": resources, "requests": resources},
+                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                        "volumeMounts": mounts,
+                    }
+                ],
+                "volumes": volumes,
+            },
+        }
+
+
+class _LogKeeper:
+    """Keeps what a pod prints, since a pod that is deleted takes its log along."""
+
+    def __init__(self, namespace: Namespace, pod: str):
+        self._namespace, self._pod = namespace, pod
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.text = ""
+
+    def __enter__(self) -> "_LogKeeper":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._ended.wait(1.0):
+            self.text = self._namespace.log(self._pod) or self.text
+
+
+def _paths(uri: str) -> tuple[str, str]:
+    """Returns the path of an address in the object store, and in the container."""
+    scheme, _, rest = uri.partition("://")
+    return f"{STORE}/{scheme}/{rest}", f"/{SCHEMES[scheme]}/{rest}"
+
+
+def _retries(policy: Document) -> int:
+    """Returns how often a step may be repeated: without a duration, no version does."""
+    seconds = float(str(policy.get("backoffMaxDuration", "0s")).removesuffix("s"))
+    return int(policy.get("maxRetryCount", 0)) if seconds else 0
+
+
+def _limits(resources: Mapping[str, Any]) -> dict[str, str]:
+    names = {"resourceCpuLimit": "cpu", "resourceMemoryLimit": "memory"}
+    limits = {name: str(resources[key]) for key, name in names.items() if key in resources}
+    if "accelerator" in resources:
+        limits[resources["accelerator"]["resourceType"]] = resources["accelerator"]["resourceCount"]
+    return limits

@@ -19,8 +19,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 ROOT = "minio://mlpipeline/v2/artifacts"
-# The nodes of a test have few cores, which all pods share.
-RESOURCES = {name: {"memory": "3Gi"} for name in ("Trainer", "ParameterServer", "default")}
 
 
 @dataclass
@@ -51,8 +49,8 @@ class Installation:
 def installation(namespace, tmp_path_factory, compile_file):
     folder = tmp_path_factory.mktemp("digits")
     shutil.copytree(DIGITS, folder, dirs_exist_ok=True)
-    document = yaml.safe_load((folder / "kubeflow.yaml").read_text()) | {"resources": RESOURCES}
-    document["targets"]["kubeflow"] |= {"image": namespace.image, "platform": "kubernetes"}
+    document = yaml.safe_load((folder / "kind.yaml").read_text())
+    document["targets"]["kubeflow"]["image"] = namespace.image
     steps = StepPods(namespace)
     with MetadataService() as metadata:
         made = Installation(namespace, steps, KubeflowPipelines(steps, metadata))

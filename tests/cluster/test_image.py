@@ -1,0 +1,42 @@
+"""Tests the image that the Dockerfile builds, in pods."""
+
+import pytest
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+# Everything that a step or a training process imports, on any target.
+IMPORTS = """
+import warnings; warnings.simplefilter("ignore")
+import apache_beam, google.cloud.aiplatform, keras, kubernetes, tf_keras
+import tensorflow_data_validation, tensorflow_transform, tfx.v1
+import tensorflow_model_analysis as tfma
+from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
+from tfx_distribute.components.container import __main__
+from tfx_distribute.components.evaluator import executor
+from tfx_distribute.trainer_module import __main__
+import digits_data, model
+tfma.EvalConfig, tfma.__version__
+print("imported")
+"""
+
+
+def test_steps_find_all_packages(namespace):
+    printed = namespace.run("imports", ["python", "-c", IMPORTS])
+    assert printed.splitlines()[-1] == "imported"
+    assert "Error importing" not in printed, "TensorFlow Model Analysis goes on without what it does not find"
+
+
+def test_processes_have_no_privileges(namespace):
+    words = ["sh", "-c", "id --user --name; grep CapEff /proc/self/status; touch /pipeline/file || echo refused"]
+    user, capabilities, *_, write = namespace.run("user", words).splitlines()
+    assert user == "trainer"
+    assert int(capabilities.split()[1], 16) == 0
+    assert write == "refused"
+
+
+def test_nothing_is_there_that_only_builds_and_tests_need(namespace):
+    packages = "/opt/venv/lib/python3.10/site-packages"
+    script = (
+        f"find {packages} -name '*.a'; ls -d {packages}/tensorflow/include {packages}/pytest /usr/bin/g++ 2>/dev/null; true"
+    )
+    assert namespace.run("contents", ["sh", "-c", script]) == ""

@@ -170,20 +170,23 @@ def test_lack_of_memory_is_named(start):
     assert "ended with exit code 137 (OOMKilled)" in str(error)
 
 
-@pytest.mark.parametrize("how", ["deleted", "evicted"])
-def test_a_job_whose_pod_is_taken_away_is_created_again(start, how):
+@pytest.mark.parametrize("how", ["deleted", "evicted", "lost with its node"])
+def test_a_pod_that_is_taken_away_is_replaced(start, how):
+    """The operator gives up the job, and the launcher creates it again.
+
+    A pod that disappears at once, as with its node, the operator itself may replace.
+    """
     file = f"/shared/{uuid.uuid4().hex}"
     job = start(f"while ! test -e {file}; do sleep 0.2; done", workers=2)
     _, worker = job.wait_for_running(2)
-    first = job.tfjob["metadata"]["uid"]
-    name = worker.metadata.name
-    if how == "deleted":
-        job.namespace.delete_pod(name)
-    else:
+    name, uid = worker.metadata.name, worker.metadata.uid
+    if how == "evicted":
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         job.namespace.core.create_namespaced_pod_eviction(name, job.namespace.name, eviction)
-    wait_until(lambda: job.tfjob and job.tfjob["metadata"]["uid"] != first)
-    job.namespace.run(f"finish-{how}", ["touch", file])
+    else:
+        job.namespace.delete_pod(name, grace_seconds=1 if how == "deleted" else 0)
+    wait_until(lambda: any(pod.metadata.name == name and pod.metadata.uid != uid for pod in job.wait_for_running(2)))
+    job.namespace.run(f"finish-{uuid.uuid4().hex[:8]}", ["touch", file])
     assert job.wait() is None
 
 

@@ -112,19 +112,21 @@ class StepPods:
                 return
             time.sleep(0.3)
 
-    def _make_pod(self, step: Step, name: str) -> Document:
+    def _make_pod(self, step: Step, attempt: str) -> Document:
         volumes: list[Document] = [{"name": "kfp-launcher", "configMap": {"name": step.pod}}]
         mounts: list[Document] = [{"name": "kfp-launcher", "mountPath": "/kfp-launcher"}]
         for folder in ("gcs", "s3", "minio", ".local", ".cache", ".config"):
             volume = f"kfp-{folder.strip('.')}"
             volumes.append({"name": volume, "emptyDir": {}})
             mounts.append({"name": volume, "mountPath": f"/{folder}"})
-        volumes.append({"name": "store", "persistentVolumeClaim": {"claimName": CLAIM}})
-        mounts.append({"name": "store", "mountPath": STORE, "subPath": "object-store"})
         config = step.config
-        for number, mount in enumerate(config.get("pvcMount", ())):
-            volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": mount["constant"]}})
-            mounts.append({"name": f"claim-{number}", "mountPath": mount["mountPath"]})
+        # One volume for each claim: Kubernetes waits for ever for a second one.
+        claims = {CLAIM: "store"}
+        mounts.append({"name": "store", "mountPath": STORE, "subPath": "object-store"})
+        for mount in config.get("pvcMount", ()):
+            volume = claims.setdefault(mount["constant"], f"claim-{len(claims)}")
+            mounts.append({"name": volume, "mountPath": mount["mountPath"]})
+        volumes += [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in claims.items()]
         for mount in config.get("emptyDirMounts", ()):
             volumes.append({"name": mount["volumeName"], "emptyDir": {"medium": mount["medium"]}})
             mounts.append({"name": mount["volumeName"], "mountPath": mount["mountPath"]})
@@ -133,7 +135,7 @@ class StepPods:
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": config.get("podMetadata", {}).get("labels", {})},
+            "metadata": {"name": attempt, "labels": config.get("podMetadata", {}).get("labels", {})},
             "spec": {
                 "serviceAccountName": ACCOUNT,
                 "restartPolicy": "Never",

@@ -32,8 +32,12 @@ def image() -> str:
 
 
 @pytest.fixture(scope="module")
-def namespace(admin, image, tmp_path_factory) -> Iterator[real_cluster.Namespace]:
-    """Returns a namespace with a role and a volume, for the tests of a module."""
+def namespace(admin, image, request, tmp_path_factory) -> Iterator[real_cluster.Namespace]:
+    """Returns a namespace with a role and a volume, for the tests of a module.
+
+    A module's `NAMESPACE_LABELS` are its labels.
+    """
     folder = tmp_path_factory.mktemp("namespace")
-    with real_cluster.namespace(admin, image, folder, os.environ.get("STORAGE_CLASS", "")) as created:
+    labels = getattr(request.module, "NAMESPACE_LABELS", {})
+    with real_cluster.namespace(admin, image, folder, os.environ.get("STORAGE_CLASS", ""), labels) as created:
         yield created

@@ -18,6 +18,7 @@ from step_pods import StepPods
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "restricted"}
 ROOT = "minio://mlpipeline/v2/artifacts"
 
 
@@ -50,7 +51,7 @@ def installation(namespace, tmp_path_factory, compile_file):
     folder = tmp_path_factory.mktemp("digits")
     shutil.copytree(DIGITS, folder, dirs_exist_ok=True)
     document = yaml.safe_load((folder / "kind.yaml").read_text())
-    document["targets"]["kubeflow"]["image"] = namespace.image
+    document["targets"]["kubeflow"] |= {"image": namespace.image, "security_context": {"run_as_non_root": True}}
     steps = StepPods(namespace)
     with MetadataService() as metadata:
         made = Installation(namespace, steps, KubeflowPipelines(steps, metadata))

@@ -153,7 +153,11 @@ class StepPods:
                             for variable, path in fields.items()
                         ],
                         "resources": {"limits": resources, "requests": resources},
-                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                        "securityContext": {
+                            "allowPrivilegeEscalation": False,
+                            "capabilities": {"drop": ["ALL"]},
+                            **config.get("securityContext", {}),
+                        },
                         "volumeMounts": mounts,
                     }
                 ],

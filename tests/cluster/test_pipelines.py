@@ -142,8 +142,9 @@ def test_a_worker_that_is_deleted_costs_no_training(installation):
     def strike(step, pod):
         if step.name == "Trainer":
             wait_until(lambda: "chief: train; training step" in installation.namespace.log(pod), 120)
-            (worker,) = installation.namespace.pods(**{"training.kubeflow.org/replica-type": "worker"})
-            installation.namespace.delete_pod(worker.metadata.name)
+            workers = installation.namespace.pods(**{"training.kubeflow.org/replica-type": "worker"})
+            (running,) = [pod for pod in workers if pod.status.phase == "Running"]
+            installation.namespace.delete_pod(running.metadata.name, grace_seconds=1)
 
     run = striking(installation, strike, epochs=201)
     assert "starting it again from its last save" in run.logs["Trainer"]
@@ -162,9 +163,13 @@ def test_a_run_that_is_terminated_leaves_nothing(installation):
             striking(installation, strike, epochs=202)
     finally:
         installation.steps.generation = "2.17"
-    running = {"training.kubeflow.org/job-role": "master"}
-    wait_until(lambda: not installation.namespace.pods(**running), 60)
-    assert all(job["status"]["conditions"][-1]["type"] == "Succeeded" for job in installation.namespace.tfjobs())
+    step = installation.steps.pods["Trainer"][-1]
+
+    def is_left():
+        owned = [job for job in installation.namespace.tfjobs() if job["metadata"]["ownerReferences"][0]["name"] == step]
+        return owned or any(pod.status.phase == "Running" for pod in installation.namespace.pods())
+
+    wait_until(lambda: not is_left())
 
 
 def striking(installation: Installation, strike, epochs: int) -> Run:

@@ -100,9 +100,8 @@ class StepPods:
             started = threading.Thread(target=self._report_start, args=(step, name), daemon=True)
             started.start()
             phase = self.namespace.wait_for_end(name, seconds=600)
-        text = self.namespace.log(name) or log.text
-        self.namespace.delete_pod(name)
-        return phase, text
+        # A pod that has ended stays until its run is deleted, and so does what it owns.
+        return phase, self.namespace.log(name) or log.text
 
     def _report_start(self, step: Step, name: str) -> None:
         deadline = time.monotonic() + 120

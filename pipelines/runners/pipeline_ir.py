@@ -194,11 +194,18 @@ def with_resources(pipeline: Document, resources: Mapping[str, Document]) -> Doc
     return pipeline
 
 
-def with_retries(pipeline: Document, tasks: Sequence[str], max_retries: int) -> Document:
-    """Sets how often some tasks are tried again when they fail."""
+def with_retries(pipeline: Document, tasks: Sequence[str], max_retries: int, **backoff: Any) -> Document:
+    """Sets how often some tasks are tried again when they fail.
+
+    Args:
+      pipeline: The pipeline.
+      tasks: Names of the tasks.
+      max_retries: Number of further tries.
+      **backoff: Further fields of a RetryPolicy, such as `backoffDuration`.
+    """
     pipeline = copy.deepcopy(pipeline)
     for name in tasks:
-        _get_tasks(pipeline)[name]["retryPolicy"] = {"maxRetryCount": max_retries}
+        _get_tasks(pipeline)[name]["retryPolicy"] = {"maxRetryCount": max_retries, **backoff}
     return pipeline
 
 

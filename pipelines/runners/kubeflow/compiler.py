@@ -23,6 +23,10 @@ from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, MachineSpec
 
 SPOT_RETRIES = 3  # of a step on a spot machine
+# The backend takes a missing duration as 0, and no step would be tried again. Argo
+# counts the maximal duration from the start of the first try, and ends a later try when
+# it is over, so that it has to be longer than any training.
+BACKOFF = {"backoffDuration": "0s", "backoffFactor": 2.0, "backoffMaxDuration": f"{365 * 24 * 3600}s"}
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,10 @@ def compile_pipeline(
         if isinstance(component, base_component.BaseComponent)
     }
     compiled = pipeline_ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
-    compiled = pipeline_ir.with_retries(compiled, [name for name, step in steps.items() if step.spot], SPOT_RETRIES)
-    compiled = pipeline_ir.with_retries(
-        compiled, runners_compiler.launcher_only_trainers(by_name, in_step), runners_compiler.SMALL_RETRIES
-    )
+    spot_steps = [name for name, step in steps.items() if step.spot]
+    waiting_steps = runners_compiler.launcher_only_trainers(by_name, in_step)
+    compiled = pipeline_ir.with_retries(compiled, spot_steps, SPOT_RETRIES, **BACKOFF)
+    compiled = pipeline_ir.with_retries(compiled, waiting_steps, runners_compiler.SMALL_RETRIES, **BACKOFF)
     compiled = pipeline_ir.with_legal_names(compiled)
     pipeline_ir.check(compiled)
     # Steps that are not components: they resolve input files and the latest blessed

@@ -188,11 +188,15 @@ def test_resources_in_both_generations(taxi):
     assert executors(taxi.pipeline)["Evaluator_executor"]["container"]["resources"]["cpuLimit"] == 0.5
 
 
-def test_a_step_whose_machine_may_be_taken_away_is_tried_again(taxi):
-    tasks = taxi.pipeline["root"]["dag"]["tasks"]
-    assert {name: task["retryPolicy"] for name, task in tasks.items() if "retryPolicy" in task} == {
-        "Trainer": {"maxRetryCount": 3}
-    }
+@pytest.mark.parametrize(("name", "retries"), [("taxi", 3), ("digits", 1)], ids=["on spot machines", "that waits"])
+def test_a_step_is_tried_again_however_long_it_ran(name, retries, request):
+    tasks = request.getfixturevalue(name).pipeline["root"]["dag"]["tasks"]
+    (policy,) = [task["retryPolicy"] for task in tasks.values() if "retryPolicy" in task]
+    assert policy == tasks["Trainer"]["retryPolicy"]
+    assert policy["maxRetryCount"] == retries
+    # The backend takes what is missing as 0, and counts from the start of the first try.
+    assert (policy["backoffDuration"], policy["backoffFactor"]) == ("0s", 2)
+    assert int(policy["backoffMaxDuration"].removesuffix("s")) > 30 * 24 * 3600
 
 
 def test_a_step_that_only_waits_is_small(digits):

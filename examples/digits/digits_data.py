@@ -42,9 +42,11 @@ class DigitsExampleGen(component.QueryBasedExampleGen):
     """Reads images of digits.
 
     Each example has `pixels`, the 64 values (0 to 16) of an 8 x 8 image row by row,
-    and `digit`, 0 to 9.
+    and `digit`, 0 to 9. They never change, so that a run on a cluster can take them
+    from an earlier one.
     """
 
+    data_version = "1"
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
     def __init__(self, output_config: example_gen_pb2.Output | None = None):

@@ -7,11 +7,13 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tfx.components.example_gen.component import QueryBasedExampleGen
 from tfx.dsl.components.base import base_node
 from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as pipeline_lib
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 
+from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.launchers import settings as settings_lib
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import Trainer
@@ -107,6 +109,35 @@ def configured_trainers(
         for trainer in trainers:
             trainer.spec.exec_properties.clear()
             trainer.spec.exec_properties.update(before[trainer.id])
+
+
+@contextlib.contextmanager
+def fingerprinted_queries(pipeline: pipeline_lib.Pipeline) -> Iterator[list[str]]:
+    """Temporarily adds fingerprints to the cache keys of ExampleGens without files.
+
+    Those of a pipeline file have them already.
+
+    Args:
+      pipeline: The pipeline.
+
+    Yields:
+      The ids of those that declare no version of their data, and so must run each time.
+
+    Raises:
+      ConfigurationError: An ExampleGen declares an invalid version.
+    """
+    queries = [component for component in pipeline.components if isinstance(component, QueryBasedExampleGen)]
+    unversioned = [query.id for query in queries if data_version.find(query) is None]
+    added = []
+    try:
+        for query in queries:
+            if query.id not in unversioned and tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
+                tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))
+                added.append(query)
+        yield unversioned
+    finally:
+        for query in added:
+            del query.spec.exec_properties[tfx_pipeline.FINGERPRINT]
 
 
 def launcher_only_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:

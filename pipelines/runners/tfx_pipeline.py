@@ -28,6 +28,7 @@ from tfx.types import standard_artifacts
 
 from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
 from tfx_distribute.components.example_gen import component as example_gens
+from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_gen import driver as example_gen_driver
 from tfx_distribute.pipelines.spec import beam
 from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
@@ -89,7 +90,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     module_fingerprint = module.fingerprint()
     file_fingerprints: dict[str, str] = {}  # by component, of the files that it reads besides its inputs
     example_gen = make_example_gen(spec.data)
-    file_fingerprints[example_gen.id] = _fingerprint_example_gen(spec.data)
+    file_fingerprints[example_gen.id] = _fingerprint_data(spec.data, example_gen)
     examples = example_gen.outputs["examples"]
     statistics = StatisticsGen(examples=examples)
     schema_gen: base_node.BaseNode = (
@@ -160,7 +161,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         nodes.append(Pusher(model=trainer.outputs["model"], model_blessing=blessing, push_destination=destination))
     for node in nodes:
         if isinstance(node, base_component.BaseComponent):
-            _add_to_cache_key(node, file_fingerprints.get(node.id, ""))
+            add_to_cache_key(node, file_fingerprints.get(node.id, ""))
     return pipeline.Pipeline(
         pipeline_name=spec.name,
         pipeline_root=paths.pipeline_root,
@@ -182,23 +183,38 @@ def get_parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
     return {**values, "hparams": json.dumps(spec.trainer.hparams), "num_shards": spec.shards.num_shards}
 
 
-def _add_to_cache_key(component: base_component.BaseComponent, file_fingerprint: str) -> None:
+def add_to_cache_key(component: base_component.BaseComponent, content: str) -> None:
     """Makes a component run again after its files or installed packages have changed.
 
     Sets an execution property, which executors ignore.
+
+    Args:
+      component: The component.
+      content: Text that changes with the files that it reads besides its inputs.
     """
-    properties = {"environment": fingerprint.environment(), "content": file_fingerprint}
+    properties = {"environment": fingerprint.environment(), "content": content}
     component.spec.exec_properties[FINGERPRINT] = json.dumps(properties, sort_keys=True)
 
 
-def _fingerprint_example_gen(data: Data) -> str:
-    """Fingerprints the code of the user's ExampleGen and the files in its arguments."""
+def fingerprint_example_gen(component: base_node.BaseNode, module: str | None = None) -> str:
+    """Fingerprints the code of an ExampleGen, and the version that it declares.
+
+    Args:
+      component: The ExampleGen.
+      module: Name of the module that makes it; None for that of its class.
+    """
+    name = module or type(component).__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    code = fingerprint.of_imports(name, Path(file)) if file else ""
+    return f"{code} {data_version.find(component) or ''}".strip()
+
+
+def _fingerprint_data(data: Data, example_gen: base_node.BaseNode) -> str:
+    """Fingerprints the user's ExampleGen and the files in its arguments."""
     if data.example_gen is None:
         return ""
-    name = data.example_gen.rpartition(".")[0]
-    file = getattr(sys.modules.get(name), "__file__", None)
     arguments = [_fingerprint_file(value) for value in data.example_gen_args.values() if isinstance(value, str)]
-    return " ".join([fingerprint.of_imports(name, Path(file)) if file else "", *arguments]).strip()
+    return " ".join([fingerprint_example_gen(example_gen, data.example_gen.rpartition(".")[0]), *arguments]).strip()
 
 
 def _fingerprint_file(path: str) -> str:

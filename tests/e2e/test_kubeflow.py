@@ -108,6 +108,9 @@ def test_digits_on_pods_of_a_tfjob(installation, command):
     assert left == ["followed.json", "job.json", "outputs", "training_result.json"], "copies of examples are gone"
     assert not [path for path in (training / "checkpoints").rglob("*") if path.is_file()], "and so is the state"
 
+    second = installation.pipelines.run(package, parameters, ROOT)
+    assert second.cached == second.steps, "the digits declare the version of their data"
+
 
 def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     """Trains in the step; inspects the data in each run; reuses unchanged results."""

@@ -171,7 +171,7 @@ class _Execution:
 
     backend: KubeflowPipelines
     pipeline: Document
-    of_platform: Document
+    platform: Document  # label of an executor -> its KubernetesExecutorConfig
     root: str
     contexts: list[int]
     enable_caching: bool | None
@@ -209,7 +209,10 @@ class _Execution:
             return self._import(component, executor["importer"], task_inputs), {}
         if set(executor) != {"container"}:
             raise ValueError(f"{name}: the backend has no executor of kind {sorted(executor)}")
-        key = _make_cache_key(task_inputs, component, executor["container"])
+        mounts = self.platform.get(component["executorLabel"], {}).get("pvcMount", [])
+        claims = sorted({mount["constant"] for mount in mounts})
+        pipeline_name = self.pipeline["pipelineInfo"]["name"]
+        key = _make_cache_key(pipeline_name, task_inputs, component, executor["container"], claims)
         caches = task.get("cachingOptions", {}).get("enableCache", False)
         caches = caches if self.enable_caching is None else self.enable_caching
         self.result.steps.append(name)
@@ -276,7 +279,7 @@ class _Execution:
             outputs=[artifact["uri"] for artifact in artifacts.values()],
             output_file=output_file,
             container=container,
-            config=self.of_platform.get(component["executorLabel"], {}),
+            config=self.platform.get(component["executorLabel"], {}),
             retries=task.get("retryPolicy", {}),
         )
         self.result.logs[name], output = self.backend.steps.run(step)
@@ -369,14 +372,18 @@ def _resolve_inputs(
     return {"parameterValues": _with_defaults(values, declared), "artifacts": input_artifacts}
 
 
-def _make_cache_key(task_inputs: Document, component: Document, container: Document) -> str:
-    """Returns KFP's cache key of an execution.
+def _make_cache_key(
+    pipeline: str, task_inputs: Document, component: Document, container: Document, claims: list[str]
+) -> str:
+    """Returns KFP's cache key of an execution (`backend/src/v2/driver/cache.go`).
 
-    It has names of artifacts, parameters, interface, command and image.
+    It has the pipeline's name, names of input artifacts (their numbers in the metadata
+    store), parameters, outputs, command, image, and the claims that are mounted.
     """
     names = {name: artifact["name"] for name, artifact in task_inputs["artifacts"].items()}
     outputs = component.get("outputDefinitions", {})
-    parts = [names, task_inputs["parameterValues"], outputs, container["command"], container["args"], container["image"]]
+    words = [*container["command"], *container["args"]]
+    parts = [pipeline, names, task_inputs["parameterValues"], outputs, words, container["image"], claims]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

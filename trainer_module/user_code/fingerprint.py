@@ -143,17 +143,21 @@ def of_module(name: str, file: Path) -> str:
 def of_imports(name: str, file: Path) -> str:
     """Returns a digest of a module and of its neighbours that it imports.
 
-    Imports of imports count too, as long as they are below the same root folder.
+    Imports of imports count too, as long as they are below the same root folder. Of an
+    installed module, only those in its own package count: the others, such as TFX and
+    TensorFlow, are thousands of files.
 
     Args:
       name: Dotted name of the module.
       file: The file that defines it.
     """
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
+    is_installed = root.name in ("site-packages", "dist-packages")
+    counted = root / name.partition(".")[0] if is_installed else root
     files, pending = {file}, deque([file])
     while pending:
         for imported in _imports(pending.popleft(), root):
-            if imported not in files:
+            if imported not in files and imported.is_relative_to(counted):
                 files.add(imported)
                 pending.append(imported)
     digest = hashlib.sha256()

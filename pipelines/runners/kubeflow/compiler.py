@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from google.protobuf import json_format
-from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
+from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_component, base_node
 from tfx.orchestration import pipeline as tfx_pipeline
 from tfx.utils import name_utils
@@ -86,16 +86,16 @@ def compile_pipeline(
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
     launcher = trainer_settings.launcher(name, resources, settings)
-    with runners_compiler.configured_trainers(
-        pipeline, launcher, trainer_settings.checkpoint_dir(name, settings), defaults
-    ) as in_step:
+    checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
+    with (
+        runners_compiler.configured_trainers(pipeline, launcher, checkpoint_dir, defaults) as in_step,
+        runners_compiler.fingerprinted_queries(pipeline) as unversioned,
+    ):
         compiled = runners_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=True)["pipelineSpec"]
     compiled["defaultPipelineRoot"] = settings.pipeline_root
     compiled = pipeline_ir.with_defaults(compiled, defaults)
     compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
-    # Nothing checks whether the inputs of these have changed.
-    queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
-    compiled = pipeline_ir.without_cache(compiled, queries)
+    compiled = pipeline_ir.without_cache(compiled, unversioned)
     compiled = pipeline_ir.without_resolvers(compiled, settings.image, settings.metadata_service, settings.pipeline_root)
     compiled = pipeline_ir.with_entrypoint(compiled)
     steps = {

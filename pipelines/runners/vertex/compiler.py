@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import json_format
-from tfx.components.example_gen.component import QueryBasedExampleGen
 from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
@@ -73,13 +72,13 @@ def compile_pipeline(
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
     launcher = trainer_settings.launcher(name, resources, settings)
-    with runners_compiler.configured_trainers(
-        pipeline, launcher, trainer_settings.checkpoint_dir(name, settings), defaults
-    ) as in_step:
+    checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
+    with (
+        runners_compiler.configured_trainers(pipeline, launcher, checkpoint_dir, defaults) as in_step,
+        runners_compiler.fingerprinted_queries(pipeline) as unversioned,
+    ):
         job = runners_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=False)
-    # Nothing checks whether the inputs of these have changed.
-    queries = [name for name, component in by_name.items() if isinstance(component, QueryBasedExampleGen)]
-    spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.without_cache(job["pipelineSpec"], queries))
+    spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.without_cache(job["pipelineSpec"], unversioned))
     step_resources = {
         name: _resources(component, resources, name in in_step)
         for name, component in by_name.items()

@@ -188,6 +188,22 @@ def test_imports_are_followed(tmp_path):
     assert fingerprint.of_imports("package.parts", tmp_path / "package" / "parts.py") != inside
 
 
+def test_of_an_installed_module_only_its_own_package_counts(tmp_path):
+    installed = tmp_path / "site-packages"
+    for name, text in {
+        "source/reader.py": "import big, source.names\n",
+        "source/names.py": "",
+        "big/__init__.py": "",
+    }.items():
+        (installed / name).parent.mkdir(parents=True, exist_ok=True)
+        (installed / name).write_text(text)
+    before = fingerprint.of_imports("source.reader", installed / "source" / "reader.py")
+    (installed / "big" / "__init__.py").write_text("#")
+    assert fingerprint.of_imports("source.reader", installed / "source" / "reader.py") == before
+    (installed / "source" / "names.py").write_text("#")
+    assert fingerprint.of_imports("source.reader", installed / "source" / "reader.py") != before
+
+
 def test_environment_names_what_computes_results():
     text = fingerprint.environment()
     assert f"tensorflow {metadata.version('tensorflow')}" in text

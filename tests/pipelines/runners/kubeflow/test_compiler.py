@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from tfx.components.example_gen.component import QueryBasedExampleGen
+from tfx.orchestration import pipeline as tfx_orchestration
+from tfx.proto import example_gen_pb2
 
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners.kubeflow import compiler as kubeflow_compiler
+from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.runners.kubeflow.target import KubeflowTarget
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec import machines as spec_machines
@@ -169,9 +174,62 @@ def test_changed_files_are_another_key_of_the_cache(taxi):
     assert tasks["CsvExampleGen"]["inputs"]["parameters"]["resolved_input"] == {"taskOutputParameter": resolved}
 
 
-def test_what_reads_without_files_runs_each_time(digits):
+def test_data_of_a_declared_version_are_not_read_again(digits):
     tasks = digits.pipeline["root"]["dag"]["tasks"]
-    assert [name for name, task in tasks.items() if "cachingOptions" not in task] == ["DigitsExampleGen"]
+    assert all(task["cachingOptions"] == {"enableCache": True} for task in tasks.values())
+    parameter = tasks["DigitsExampleGen"]["inputs"]["parameters"]["fingerprint"]["runtimeValue"]["constant"]
+    assert json.loads(parameter)["content"].endswith(" 1"), "after the hash of its code"
+
+
+class Trips(QueryBasedExampleGen):
+    """Reads a database."""
+
+    def __init__(self) -> None:
+        split = example_gen_pb2.Input.Split(name="all", pattern="SELECT * FROM trips")
+        super().__init__(input_config=example_gen_pb2.Input(splits=[split]))
+
+
+class VersionedTrips(Trips):
+    """Knows when the table has changed."""
+
+    last_change = "2026-11-01"
+
+    @property
+    def data_version(self) -> str:
+        return self.last_change
+
+
+def compile_one(example_gen: Trips) -> dict:
+    """Compiles a pipeline in Python; returns the task of its only component."""
+    handwritten = tfx_orchestration.Pipeline("by-hand", "gs://bucket/root", components=[example_gen], enable_cache=True)
+    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    package = kubeflow_compiler.compile_pipeline(handwritten, kubeflow, {})
+    return package.pipeline["root"]["dag"]["tasks"][example_gen.id]
+
+
+def test_a_query_runs_each_time_unless_it_declares_a_version(monkeypatch):
+    assert "cachingOptions" not in compile_one(Trips())
+    trips = VersionedTrips()
+    before = compile_one(trips)
+    assert before["cachingOptions"] == {"enableCache": True}
+    assert "fingerprint" not in trips.spec.exec_properties, "the pipeline is as it was"
+    assert compile_one(VersionedTrips()) == before
+    monkeypatch.setattr(VersionedTrips, "last_change", "2026-11-02")
+    changed = compile_one(VersionedTrips())
+    assert changed["inputs"] != before["inputs"]
+    monkeypatch.setattr("tfx_distribute.trainer_module.user_code.fingerprint.of_imports", lambda *_: "of changed code")
+    assert compile_one(VersionedTrips())["inputs"] != changed["inputs"]
+    stock = Trips()
+    stock.data_version = "2026-11-01"
+    assert compile_one(stock)["cachingOptions"] == {"enableCache": True}
+
+
+@pytest.mark.parametrize("version", ["", 1, 20261101.5])
+def test_what_is_not_a_version_of_data(version):
+    trips = Trips()
+    trips.data_version = version
+    with pytest.raises(ConfigurationError, match=r"^Trips.data_version: .* is not a version; write a text"):
+        compile_one(trips)
 
 
 def test_resources_in_both_generations(taxi):
@@ -194,7 +252,7 @@ def test_a_step_is_tried_again_however_long_it_ran(name, retries, request):
     (policy,) = [task["retryPolicy"] for task in tasks.values() if "retryPolicy" in task]
     assert policy == tasks["Trainer"]["retryPolicy"]
     assert policy["maxRetryCount"] == retries
-    # The backend takes what is missing as 0, and counts from the start of the first try.
+    # The backend takes what is missing as 0, and counts from the first try's start.
     assert (policy["backoffDuration"], policy["backoffFactor"]) == ("0s", 2)
     assert int(policy["backoffMaxDuration"].removesuffix("s")) > 30 * 24 * 3600
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.pipelines.spec.machines import MachineSpec
+from tfx_distribute.pipelines.spec.machines import TRAINER, TRAINER_STEP, MachineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -64,6 +64,32 @@ def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
             f"(resources.Trainer); write accelerator_count: {devices} or 0, or "
             f"resources.Trainer.accelerator_count: {requested}"
         )
+
+
+def check_waiting_step(resources: Mapping[str, MachineSpec], training: str) -> None:
+    """Checks that `TrainerStep`, the step that waits for training, has an effect.
+
+    Args:
+      resources: Component or training role -> machine.
+      training: Setting that says where training runs.
+
+    Raises:
+      ConfigurationError: It has none, or some of its keys have none.
+    """
+    machine = resources.get(TRAINER_STEP)
+    if machine is None:
+        return
+    if training == "step":
+        raise ConfigurationError(
+            f"resources.{TRAINER_STEP}: has no effect with training: step, where no step waits for other machines; write "
+            f"resources.{TRAINER}, or training: auto"
+        )
+    for setting in ("accelerator", "accelerator_count", "topology", "shared_memory"):
+        if getattr(machine, setting):
+            raise ConfigurationError(
+                f"resources.{TRAINER_STEP}.{setting}: has no effect: this step only waits for the machines that train; write "
+                f"it under resources.{TRAINER}"
+            )
 
 
 def is_tpu(machine: MachineSpec) -> bool:

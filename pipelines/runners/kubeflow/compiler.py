@@ -20,7 +20,13 @@ from tfx_distribute.pipelines.runners import compiler as runners_compiler
 from tfx_distribute.pipelines.runners import pipeline_ir
 from tfx_distribute.pipelines.runners.kubeflow import pods, trainer_settings
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
-from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, MachineSpec
+from tfx_distribute.pipelines.spec.machines import (
+    DEFAULT,
+    PARAMETER_SERVER,
+    TRAINER_STEP,
+    MachineSpec,
+    machine_of_waiting_step,
+)
 
 SPOT_RETRIES = 3  # of a step on a spot machine
 # The backend takes a missing duration as 0, and no step would be tried again. Argo
@@ -81,7 +87,7 @@ def compile_pipeline(
       ConfigurationError: The pipeline cannot run there.
     """
     by_name = {component.id: component for component in pipeline.components}
-    runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER)
+    runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER, TRAINER_STEP)
     if defaults is None:
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
@@ -106,8 +112,8 @@ def compile_pipeline(
     compiled = pipeline_ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
     spot_steps = [name for name, step in steps.items() if step.spot]
     waiting_steps = runners_compiler.launcher_only_trainers(by_name, in_step)
-    compiled = pipeline_ir.with_retries(compiled, spot_steps, SPOT_RETRIES, **BACKOFF)
     compiled = pipeline_ir.with_retries(compiled, waiting_steps, runners_compiler.SMALL_RETRIES, **BACKOFF)
+    compiled = pipeline_ir.with_retries(compiled, spot_steps, SPOT_RETRIES, **BACKOFF)
     compiled = pipeline_ir.with_legal_names(compiled)
     pipeline_ir.check(compiled)
     # Steps that are not components: they resolve input files and the latest blessed
@@ -145,7 +151,7 @@ def _step(
     trains_in_step: bool,
 ) -> _Step:
     trains = isinstance(component, Trainer)
-    own_spec = SMALL if trains and not trains_in_step else resources.get(component.id)
+    own_spec = resources.get(component.id) if trains_in_step or not trains else machine_of_waiting_step(resources)
     machine_spec = own_spec or resources.get(DEFAULT) or MachineSpec()
     machine = pods.make_machine(machine_spec, settings.platform)
     resource_spec = pods.make_resource_spec(machine)

@@ -46,6 +46,7 @@ def validate(spec: PipelineSpec) -> VertexSettings:
             )
     distribution = spec.trainer.parameters.distribution
     worker = machine_of(spec.resources, TRAINER)
+    machine_checks.check_waiting_step(spec.resources, settings.training)
     machine_checks.check_all(spec.resources, "vertex")
     for name, machine in spec.resources.items():
         if name not in (TRAINER, PARAMETER_SERVER):

@@ -19,7 +19,13 @@ from tfx_distribute.pipelines.runners import pipeline_ir
 from tfx_distribute.pipelines.runners.vertex import checks, trainer_settings
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
-from tfx_distribute.pipelines.spec.machines import DEFAULT, PARAMETER_SERVER, SMALL, MachineSpec
+from tfx_distribute.pipelines.spec.machines import (
+    DEFAULT,
+    PARAMETER_SERVER,
+    TRAINER_STEP,
+    MachineSpec,
+    machine_of_waiting_step,
+)
 
 _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
 
@@ -67,7 +73,7 @@ def compile_pipeline(
       ConfigurationError: The pipeline cannot run there.
     """
     by_name = {component.id: component for component in pipeline.components}
-    runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER)
+    runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER, TRAINER_STEP)
     if defaults is None:
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
@@ -98,7 +104,8 @@ def _resources(
     component: base_component.BaseComponent, resources: Mapping[str, MachineSpec], trains_in_step: bool
 ) -> dict[str, Any]:
     """Returns the ResourceSpec of a component's step; empty for none."""
-    own_spec = SMALL if isinstance(component, Trainer) and not trains_in_step else resources.get(component.id)
+    waits = isinstance(component, Trainer) and not trains_in_step
+    own_spec = machine_of_waiting_step(resources) if waits else resources.get(component.id)
     # TFX itself ignores the platform_config of file-based ExampleGens.
     if own_spec is None and component.platform_config:
         return dict(json_format.MessageToDict(component.platform_config))

@@ -40,6 +40,7 @@ RESOURCES = {
     "default": {"cpu": "500m", "memory": "2Gi"},
     "CsvExampleGen": {"cpu": 2, "memory": "8Gi"},
     "Trainer": {"cpu": 8, "memory": "32Gi", "accelerator": "nvidia-l4", "accelerator_count": 2, "spot": True},
+    "TrainerStep": {"memory": "2Gi"},
 }
 
 
@@ -258,8 +259,9 @@ def test_a_step_is_tried_again_however_long_it_ran(name, retries, request):
 
 
 def test_a_step_that_only_waits_is_small(digits):
-    trainer = executors(digits.pipeline)["Trainer_executor"]["container"]
-    assert "accelerator" not in trainer["resources"]
+    resources = executors(digits.pipeline)["Trainer_executor"]["container"]["resources"]
+    assert (resources["resourceCpuLimit"], resources["resourceMemoryLimit"]) == ("500m", "2Gi"), "the memory is its own"
+    assert "accelerator" not in resources
     config = digits.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["Trainer_executor"]
     assert not {"nodeSelector", "tolerations", "emptyDirMounts"} & set(config)
     parameter = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
@@ -340,7 +342,7 @@ def test_a_trainer_written_by_hand_gets_the_settings_of_the_target():
     launcher = settings.from_json(inputs["launcher"]["runtimeValue"]["constant"])
     assert (launcher.training, launcher.training_dir) == ("tfjob", "/shared/training"), "two workers"
     assert inputs["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
-    assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "1", "its step waits"
+    assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "500m", "its step waits"
     assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "8"
     assert {component.id: dict(component.exec_properties) for component in handwritten.components} == before
 
@@ -415,6 +417,15 @@ def test_what_kubeflow_would_not_do_is_refused():
             "resources.Trainer.accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
         ),
         ({"resources": {"default": {"accelerator": "gpu"}}}, "resources.default.accelerator: gke has no 'gpu'"),
+        (
+            {"resources": {"TrainerStep": {"accelerator": "nvidia-l4"}}},
+            "resources.TrainerStep.accelerator: has no effect: this step only waits for the machines that train; write it "
+            "under resources.Trainer",
+        ),
+        (
+            {"targets": {"kubeflow": TARGET | {"training": "step"}}, "resources": {"TrainerStep": {"cpu": 1}}},
+            "resources.TrainerStep: has no effect with training: step",
+        ),
         ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is not on a volume"),
     ],
 )

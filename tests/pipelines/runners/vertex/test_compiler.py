@@ -192,6 +192,12 @@ REFUSED = {
         "targets.vertex.service_account: is missing, and only with one can training write to a TensorBoard instance",
     ),
     "local push": ({}, {"push": {"directory": "/serving"}}, (), "push.directory: /serving cannot be reached by a step"),
+    "machine of a step that does not wait": (
+        {"training": "step"},
+        {"resources": {"TrainerStep": {"cpu": 1}}},
+        (),
+        "resources.TrainerStep: has no effect with training: step",
+    ),
     "step on a TPU": (
         {"training": "step"},
         {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},

@@ -38,7 +38,7 @@ from tfx_distribute.trainer_module.lifecycle import (
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
-from tfx_distribute.trainer_module.strategies import factory
+from tfx_distribute.trainer_module.strategies import factory, requested_gpus
 from tfx_distribute.trainer_module.training import autograph, checkpoint, coordinator_steps, export, loop, sidecar_evaluator
 from tfx_distribute.trainer_module.user_code import run_fn, user_exit
 
@@ -118,6 +118,7 @@ def run(job: TrainingJob) -> None:
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
     watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
     reporter.report(Progress("start"))
+    requested_gpus.check(job.distribution, task, os.environ)
     if is_server(job.distribution, task):
         reporter.report(Progress("serve"))
         reporter.enter("serving", limited=False)

@@ -87,8 +87,8 @@ def check_waiting_step(resources: Mapping[str, MachineSpec], training: str) -> N
     for setting in ("accelerator", "accelerator_count", "topology", "shared_memory"):
         if getattr(machine, setting):
             raise ConfigurationError(
-                f"resources.{TRAINER_STEP}.{setting}: has no effect: this step only waits for the machines that train; write "
-                f"it under resources.{TRAINER}"
+                f"resources.{TRAINER_STEP}.{setting}: has no effect: this step only waits for the machines that train; "
+                f"write it under resources.{TRAINER}"
             )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tfx_distribute.components.container.names import RESOLVED_INPUT
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 
 Document = dict[str, Any]
 
@@ -191,6 +192,26 @@ def with_resources(pipeline: Document, resources: Mapping[str, Document]) -> Doc
     for name, resource_spec in resources.items():
         executor = _get_executor(pipeline, _get_component(pipeline, _get_tasks(pipeline)[name]))
         executor["container"]["resources"] = resource_spec
+    return pipeline
+
+
+def with_requested_gpus(pipeline: Document, tasks: Sequence[str]) -> Document:
+    """Tells tasks that train how many GPUs their containers request.
+
+    They fail if TensorFlow does not see them.
+
+    Args:
+      pipeline: The pipeline, with the resources of its tasks.
+      tasks: Names of the tasks that train.
+    """
+    pipeline = copy.deepcopy(pipeline)
+    for name in tasks:
+        container = _get_executor(pipeline, _get_component(pipeline, _get_tasks(pipeline)[name]))["container"]
+        accelerator = container.get("resources", {}).get("accelerator", {})
+        # `nvidia.com/gpu` of Kubernetes, or such as `NVIDIA_L4` of Vertex AI
+        if accelerator.get("type", "").lower().startswith("nvidia"):
+            variable = {"name": REQUESTED_GPUS, "value": str(accelerator.get("count", 1))}
+            container["env"] = [*container.get("env", ()), variable]
     return pipeline
 
 

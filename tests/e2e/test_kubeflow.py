@@ -51,6 +51,8 @@ class Installation:
         document = yaml.safe_load(file.read_text())
         document |= {name: shown[name] for name in ("push", "resources", "targets")}
         file.write_text(yaml.safe_dump(document | changes))
+        # A process that was given GPUs does not train on the CPU unless it is told to.
+        words = ("-p", "accelerator_type=cpu", *words)
         done = command("compile", file, "--target", "kubeflow", "-o", self.folder / f"{example}.yaml", *words)
         assert done.code == 0, done.output
         # The content of the image.

@@ -58,7 +58,8 @@ class Cloud:
         document = yaml.safe_load((self.image / "pipeline.yaml").read_text())
         document |= {name: shown[name] for name in ("push", "resources", "targets")}
         self.file.write_text(yaml.safe_dump(document | changes))
-        words = [word for parameter in parameters for word in ("-p", parameter)]
+        # A process that was given GPUs does not train on the CPU unless it is told to.
+        words = [word for parameter in ("accelerator_type=cpu", *parameters) for word in ("-p", parameter)]
         output = self.folder / f"{example}.json"
         done = self.command("compile", self.file, "--target", "vertex", "-o", output, *words)
         assert done.code == 0, done.output
@@ -150,7 +151,7 @@ def kill_replica(cloud: Cloud, number: int, replica: str, step: int) -> None:
 
 
 def test_digits_on_worker_pools_of_a_custom_job(cloud):
-    parameters = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1", "accelerator_type=cpu")
+    parameters = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1")
     compiled = cloud.compiled("digits", *parameters)
     document, job_id = cloud.submitted(compiled, epochs=12)
     assert document["pipelineSpec"] == json.loads(compiled.read_text())["pipelineSpec"]

@@ -148,6 +148,7 @@ class StepPods:
                         "image": step.container["image"],
                         "command": ["python", "/kfp-launcher/launch.py"],
                         "env": [
+                            *step.container.get("env", ()),
                             {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
                             for variable, path in fields.items()
                         ],

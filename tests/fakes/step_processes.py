@@ -55,6 +55,7 @@ class StepProcesses:
 
     def _run(self, step: Step) -> str:
         environment = {**os.environ, **self.environment, "KFP_POD_NAME": step.pod, "KFP_POD_UID": str(uuid.uuid4())}
+        environment |= {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
         log = self.folder / f"{step.pod}.log"
         with log.open("wb") as stream:
             process = subprocess.Popen(

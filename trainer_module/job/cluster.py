@@ -19,6 +19,8 @@ TF_CONFIG = "TF_CONFIG"
 # Environment variable: the launcher's name for this try, the same in all of its
 # processes.
 TRY = "TFX_DISTRIBUTE_TRY"
+# Environment variable: number of GPUs that this process's container requests.
+REQUESTED_GPUS = "TFX_DISTRIBUTE_REQUESTED_GPUS"
 
 CHIEF = "chief"
 WORKER = "worker"

@@ -16,7 +16,7 @@ from typing_extensions import override
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
-from tfx_distribute.trainer_module.strategies import tpu
+from tfx_distribute.trainer_module.strategies import requested_gpus, tpu
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
 _current: tf.distribute.Strategy | None = None
@@ -107,9 +107,8 @@ def _devices(distribution: Distribution) -> list[str]:
         return list(named)
     if kind == "gpu" or (kind == "auto" and gpus):
         if not gpus:
-            raise ConfigurationError(
-                "accelerator_type: GPUs are asked for, but this process sees none; write accelerator_type=cpu"
-            )
+            report = requested_gpus.make_report()
+            raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {requested_gpus.explain(report)}")
         if len(gpus) < count and distribution.mesh:
             raise ConfigurationError(
                 f"mesh: {distribution.mesh} is {count} devices, but this process sees {_gpus(len(gpus))}; write a mesh of "

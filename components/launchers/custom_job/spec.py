@@ -15,6 +15,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     EVALUATOR,
     PARAMETER_SERVER,
+    REQUESTED_GPUS,
     WORKER,
     ClusterTask,
     replicas_of_roles,
@@ -127,11 +128,13 @@ def worker_pools(
       WorkerPoolSpecs of the API, as JSON values; empty ones for roles without machines.
     """
 
-    def training_container() -> dict[str, Any]:
+    def training_container(machine: Mapping[str, Any]) -> dict[str, Any]:
+        has_gpus = machine.get("accelerator_type", "").startswith("NVIDIA")
+        gpus = {REQUESTED_GPUS: str(machine["accelerator_count"])} if has_gpus else {}
         return {
             "image_uri": settings.image,
             "command": ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address],
-            "env": [{"name": key, "value": value} for key, value in sorted(environment.items())],
+            "env": [{"name": key, "value": value} for key, value in sorted({**environment, **gpus}.items())],
         }
 
     def pool(machine: Mapping[str, Any], count: int, container: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +144,7 @@ def worker_pools(
     pools = {}
     for role, count in replicas_of_roles(distribution).items():
         machine = settings.worker if uses_accelerators(distribution, ClusterTask(role, 0)) else settings.parameter_server
-        pools[role] = pool(machine, count, training_container())
+        pools[role] = pool(machine, count, training_container(machine))
     if distribution.all_reduce == strategy_info.REDUCTION_SERVER:
         container = {"image_uri": REDUCTION_SERVER_IMAGE}
         pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, container)

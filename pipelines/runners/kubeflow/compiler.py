@@ -110,6 +110,7 @@ def compile_pipeline(
         if isinstance(component, base_component.BaseComponent)
     }
     compiled = pipeline_ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
+    compiled = pipeline_ir.with_requested_gpus(compiled, in_step)
     spot_steps = [name for name, step in steps.items() if step.spot]
     waiting_steps = runners_compiler.launcher_only_trainers(by_name, in_step)
     compiled = pipeline_ir.with_retries(compiled, waiting_steps, runners_compiler.SMALL_RETRIES, **BACKOFF)

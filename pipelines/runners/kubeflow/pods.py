@@ -16,6 +16,7 @@ from tfx_distribute.components.launchers.tfjob.manifest import CONTAINER
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number
+from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 
 Document = dict[str, Any]
 
@@ -167,11 +168,13 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
         size = {"sizeLimit": machine.shared_memory} if machine.shared_memory else {}
         volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", **size}})
         mounts.append({"name": SHARED_MEMORY, "mountPath": "/dev/shm"})  # noqa: S108
-    environment = [
+    environment: list[Document] = [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": key}}}
         for secret in target.secrets
         for variable, key in sorted(secret.env.items())
     ]
+    if accelerators.GPU_RESOURCE in machine.limits:
+        environment.append({"name": REQUESTED_GPUS, "value": machine.limits[accelerators.GPU_RESOURCE]})
     container: Document = {"name": CONTAINER, "image": target.image}
     if environment:
         container["env"] = environment

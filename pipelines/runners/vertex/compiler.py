@@ -91,6 +91,7 @@ def compile_pipeline(
         if isinstance(component, base_component.BaseComponent)
     }
     spec = pipeline_ir.with_resources(spec, {name: value for name, value in step_resources.items() if value})
+    spec = pipeline_ir.with_requested_gpus(spec, in_step)
     job["pipelineSpec"] = pipeline_ir.with_retries(
         spec, runners_compiler.launcher_only_trainers(by_name, in_step), runners_compiler.SMALL_RETRIES
     )

@@ -63,5 +63,5 @@ def test_too_few_devices(taken, distribution, message):
 
 def test_no_device_of_the_kind(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    with pytest.raises(ConfigurationError, match="^accelerator_type: GPUs are asked for, but this process sees none"):
+    with pytest.raises(ConfigurationError, match="^accelerator_type: GPUs are asked for, but TensorFlow sees only CPU:0"):
         factory._devices(Distribution("mirrored", accelerator_type="gpu", accelerator_count=2))

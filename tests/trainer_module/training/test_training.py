@@ -301,7 +301,7 @@ def test_ring_all_reduce_and_bfloat16(cluster):
 
 
 def test_missing_gpus_are_reported(cluster):
-    with pytest.raises(TrainingError, match="^accelerator_type: GPUs are asked for, but this process sees none"):
+    with pytest.raises(TrainingError, match="^accelerator_type: GPUs are asked for, but TensorFlow sees only CPU:0"):
         cluster.train(Distribution("mirrored", accelerator_type="gpu"))
 
 

@@ -258,6 +258,20 @@ def test_a_step_is_tried_again_however_long_it_ran(name, retries, request):
     assert int(policy["backoffMaxDuration"].removesuffix("s")) > 30 * 24 * 3600
 
 
+def test_a_role_that_was_given_gpus_knows_it(taxi, digits):
+    def requested(package, name):
+        environment = executors(package.pipeline)[f"{name}_executor"]["container"].get("env", [])
+        return {variable["name"]: variable["value"] for variable in environment}
+
+    assert requested(taxi, "Trainer") == {"TFX_DISTRIBUTE_REQUESTED_GPUS": "2"}
+    assert requested(taxi, "Transform") == requested(digits, "Trainer") == {}, "the pods of a TFJob have it themselves"
+    parameter = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
+    launcher = json.loads(parameter["runtimeValue"]["constant"])
+    (worker,), (server,) = (launcher[role]["spec"]["containers"] for role in ("worker", "parameter_server"))
+    assert {"name": "TFX_DISTRIBUTE_REQUESTED_GPUS", "value": "2"} in worker["env"]
+    assert "TFX_DISTRIBUTE_REQUESTED_GPUS" not in str(server)
+
+
 def test_a_step_that_only_waits_is_small(digits):
     resources = executors(digits.pipeline)["Trainer_executor"]["container"]["resources"]
     assert (resources["resourceCpuLimit"], resources["resourceMemoryLimit"]) == ("500m", "2Gi"), "the memory is its own"

@@ -125,6 +125,8 @@ def test_machines_of_steps(taxi, digits):
     assert container(taxi, "CsvExampleGen")["resources"] == {"cpuLimit": 0.5, "memoryLimit": 2.0}
     accelerator = {"type": "NVIDIA_TESLA_T4", "count": "2"}
     assert container(taxi, "Trainer")["resources"] == {"cpuLimit": 4.0, "memoryLimit": 16.0, "accelerator": accelerator}
+    requested = [{"name": "TFX_DISTRIBUTE_REQUESTED_GPUS", "value": accelerator["count"]}]
+    assert container(taxi, "Trainer")["env"] == requested, "without which TensorFlow would use the CPU in silence"
     assert "accelerator" not in container(digits, "Trainer")["resources"], "it has others train"
 
 

@@ -205,25 +205,6 @@ ACCELERATORS: dict[str, Accelerator] = {
             machines={8: ("a3-ultragpu-8g",)},
         ),
         Accelerator(
-            "nvidia-b200",
-            "gpu",
-            products=("NVIDIA-B200",),
-            vertex_type="NVIDIA_B200",
-            machines={8: ("a4-highgpu-8g",)},
-        ),
-        Accelerator(
-            "nvidia-rtx-pro-6000",
-            "gpu",
-            products=("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",),
-            vertex_type="NVIDIA_RTX_PRO_6000",
-            machines={
-                1: ("g4-standard-48",),
-                2: ("g4-standard-96",),
-                4: ("g4-standard-192",),
-                8: ("g4-standard-384",),
-            },
-        ),
-        Accelerator(
             "tpu-v3-device",
             "tpu",
             vertex_type="TPU_V3",
@@ -247,7 +228,13 @@ ACCELERATORS: dict[str, Accelerator] = {
     )
 }
 
+_BLACKWELL = (
+    "the TensorFlow version that TFX requires comes with CUDA 12.3, whose libraries have no code for Blackwell GPUs (it "
+    "takes CUDA 12.8)"
+)
 REFUSED: dict[str, str] = {
+    "nvidia-b200": _BLACKWELL,
+    "nvidia-rtx-pro-6000": _BLACKWELL,
     "nvidia-gb200": "its machines have Arm processors, for which TFX has no packages",
     "tpu-v6e-slice": "the TensorFlow version that TFX requires does not run on it",
     "tpu7x": "the TensorFlow version that TFX requires does not run on it",

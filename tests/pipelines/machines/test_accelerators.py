@@ -123,6 +123,11 @@ def test_find_gives_the_row(platform):
         ),
         (("nvidia-gb200", 4, "", "gke"), "accelerator: nvidia-gb200 cannot be used: its machines have Arm processors"),
         (
+            ("nvidia-b200", 8, "", "vertex"),
+            "accelerator: nvidia-b200 cannot be used: .* CUDA 12.3, .* no code for Blackwell",
+        ),
+        (("nvidia-rtx-pro-6000", 1, "", "kubernetes"), "accelerator: nvidia-rtx-pro-6000 cannot be used: .* Blackwell"),
+        (
             ("nvidia-tesla-t4", 3, "", "gke"),
             "accelerator_count: a machine has 1, 2 or 4 nvidia-tesla-t4, not 3; write accelerator_count=2 or "
             "accelerator_count=4",
@@ -132,13 +137,13 @@ def test_find_gives_the_row(platform):
             "accelerator_count: a machine has 1, 2 or 4 nvidia-tesla-t4, not 8; write accelerator_count=4, and more workers",
         ),
         (
-            ("nvidia-b200", 4, "", "vertex"),
-            "accelerator_count: a machine has 8 nvidia-b200, not 4; write accelerator_count=8$",
+            ("nvidia-h200-141gb", 4, "", "vertex"),
+            "accelerator_count: a machine has 8 nvidia-h200-141gb, not 4; write accelerator_count=8$",
         ),
         # 0 is one GPU.
         (
-            ("nvidia-b200", 0, "", "vertex"),
-            "accelerator_count: a machine has 8 nvidia-b200, not 1; write accelerator_count=8$",
+            ("nvidia-h200-141gb", 0, "", "vertex"),
+            "accelerator_count: a machine has 8 nvidia-h200-141gb, not 1; write accelerator_count=8$",
         ),
         (("nvidia-l4", -1, "", "kubernetes"), "accelerator_count: -1 is too small; write 1 or more"),
         (("tpu-v5p-slice", -1, "2x2x1", "gke"), "accelerator_count: -1 is too small"),
@@ -172,8 +177,8 @@ def test_any_number_of_gpus_may_be_asked_of_a_cluster_whose_machines_are_not_kno
 
 
 def test_a_pod_may_have_an_even_share_of_a_machine():
-    accelerators.check("nvidia-b200", 4, "", "gke")
-    assert ACCELERATORS["nvidia-b200"].list_counts("gke") == (1, 2, 4, 8)
+    accelerators.check("nvidia-h200-141gb", 4, "", "gke")
+    assert ACCELERATORS["nvidia-h200-141gb"].list_counts("gke") == (1, 2, 4, 8)
 
 
 def test_spot_is_refused_where_clusters_share_no_label_for_it():

@@ -12,11 +12,14 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 from tfx.components.evaluator import constants
 
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 PIPELINE_CONTEXT = "system.Pipeline"  # Kubeflow's context type of all runs of a pipeline
 BLESSING = "tfx.ModelBlessing"  # Kubeflow's artifact type
 TIMEOUT_SECONDS = 30.0
+# For a store that starts again. Kubeflow Pipelines does not try a failed step again.
+RETRY_SECONDS = 40.0
 
 
 def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
@@ -36,19 +39,27 @@ def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
     """
     host, _, port = address.rpartition(":")
     config = metadata_store_pb2.MetadataStoreClientConfig(host=host, port=int(port), client_timeout_sec=TIMEOUT_SECONDS)
-    try:
+
+    def ask() -> list[metadata_store_pb2.Artifact]:
         store = metadata_store.MetadataStore(config)
         context = store.get_context_by_type_and_name(PIPELINE_CONTEXT, pipeline)
         artifacts = store.get_artifacts_by_context(context.id) if context else []
         type_ids = {artifact_type.id for artifact_type in store.get_artifact_types() if artifact_type.name == BLESSING}
+        return [artifact for artifact in artifacts if artifact.type_id in type_ids]
+
+    def is_transient(error: Exception) -> bool:
+        return isinstance(error, errors.UnavailableError)
+
+    try:
+        blessings = retry.call_with_retries(ask, "the metadata store", is_transient, RETRY_SECONDS)
     except errors.NotFoundError:
         return None
-    except (errors.UnavailableError, errors.DeadlineExceededError) as error:
+    except (TrainingError, errors.DeadlineExceededError) as error:
         raise ConfigurationError(
             f"targets.kubeflow.metadata_service: the metadata store does not answer at {address} ({error}); write the "
             "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it"
         ) from error
-    return select_latest((artifact for artifact in artifacts if artifact.type_id in type_ids), pipeline_root)
+    return select_latest(blessings, pipeline_root)
 
 
 def select_latest(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root: str) -> str | None:

@@ -18,22 +18,30 @@ RETRY_SECONDS = 3.0  # between two requests
 T = TypeVar("T")
 
 
-def call_with_retries(request: Callable[[], T], service: str, is_transient: Callable[[Exception], bool]) -> T:
+def call_with_retries(
+    request: Callable[[], T],
+    service: str,
+    is_transient: Callable[[Exception], bool],
+    timeout_seconds: float | None = None,
+) -> T:
     """Sends a request, repeatedly if the service cannot be reached or cannot answer.
 
     Args:
       request: Sends the request once.
       service: Name of the service, for messages.
       is_transient: Returns True for an error after which another request may succeed.
+      timeout_seconds: Seconds without an answer after which it is given up; None for
+        `TIMEOUT_SECONDS`.
 
     Returns:
       The answer.
 
     Raises:
-      TrainingError: There was no answer for `TIMEOUT_SECONDS`.
+      TrainingError: There was no answer for that long.
       Exception: The first error that is not transient, as `request` raised it.
     """
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    seconds = TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+    deadline = time.monotonic() + seconds
     has_warned = False
     while True:
         try:
@@ -42,9 +50,7 @@ def call_with_retries(request: Callable[[], T], service: str, is_transient: Call
             if not is_transient(error):
                 raise
             if time.monotonic() > deadline:
-                raise TrainingError(
-                    f"{service} did not answer for {TIMEOUT_SECONDS:g} s; the last error: {error}"
-                ) from error
+                raise TrainingError(f"{service} did not answer for {seconds:g} s; the last error: {error}") from error
             if not has_warned:
                 logging.warning("%s does not answer, trying again: %s", service, error)
                 has_warned = True

@@ -19,18 +19,21 @@ PIPELINE, RUN = "system.Pipeline", "system.PipelineRun"
 class MetadataService(service.MetadataStoreServiceServicer):
     """The store and its server, on loopback.
 
+    Args:
+      port: Port of the server; 0 for any that is free.
+
     Attributes:
       address: The server's `host:port`.
       store: The store.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         config = pb.ConnectionConfig()
         config.fake_database.SetInParent()
         self.store = metadata_store.MetadataStore(config)
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
         service.add_MetadataStoreServiceServicer_to_server(self, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
 
     def __enter__(self) -> "MetadataService":
         self._server.start()

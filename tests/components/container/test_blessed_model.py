@@ -1,12 +1,15 @@
 """Tests which model is found as the latest blessed one."""
 
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from tfx_distribute.components.container import blessed_model
+from tfx_distribute.components.launchers import retry
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -37,9 +40,27 @@ def test_the_latest_blessed_model_of_the_pipeline(service):
     assert blessed_model.find(service.address, "taxi", "s3://ours") is None, "another team's pipeline has the same name"
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
 def test_a_store_that_does_not_answer(monkeypatch):
     monkeypatch.setattr(blessed_model, "TIMEOUT_SECONDS", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    monkeypatch.setattr(blessed_model, "RETRY_SECONDS", 1.0)
+    port = free_port()
     with pytest.raises(ConfigurationError, match=rf"metadata_service: .* at 127.0.0.1:{port}"):
         blessed_model.find(f"127.0.0.1:{port}", "digits", "s3://b")
+
+
+def test_a_store_that_starts_again(monkeypatch):
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.2)
+    port = free_port()
+    with ThreadPoolExecutor() as threads:
+        answer = threads.submit(blessed_model.find, f"127.0.0.1:{port}", "digits", "s3://b")
+        time.sleep(1)
+        assert not answer.done()
+        with MetadataService(port) as service:
+            bless(service, "digits", "s3://b/1", 1.0, 100)
+            assert answer.result(timeout=60) in (None, "s3://b/1"), "it may ask before the model is blessed"
+            assert blessed_model.find(service.address, "digits", "s3://b") == "s3://b/1"

@@ -180,7 +180,10 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
         launches=target.launches() if target else None,
-        warnings=tuple(_warnings(spec, distribution, row, data, devices, replicas, batch)),
+        warnings=(
+            *_warnings(spec, distribution, row, data, devices, replicas, batch),
+            *(target.find_warnings() if target else ()),
+        ),
     )
 
 

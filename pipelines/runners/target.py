@@ -122,6 +122,10 @@ class Target(abc.ABC, Generic[SettingsT]):
           ConfigurationError: It cannot; the message says what to write instead.
         """
 
+    def find_warnings(self) -> list[str]:
+        """Returns what the user should know before a run on this platform."""
+        return []
+
     def launches(self) -> dict[str, Any] | None:
         """Returns what the Trainer's step would create to train, or None for nothing.
 

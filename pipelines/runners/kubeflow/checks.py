@@ -15,6 +15,11 @@ from tfx_distribute.trainer_module.job import strategy_table
 # backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
 RESERVED_FOLDERS = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
 
+# What a namespace may write in the bucket of an installation for several users. Source:
+# manifests/kustomize/base/installs/multi-user/pipelines-profile-controller/sync.py,
+# since 2.15. `artifacts` and `shared` are everybody's.
+NAMESPACE_PREFIXES = ("private-artifacts/{}/", "private/{}/", "artifacts/", "shared/")
+
 
 def validate(spec: PipelineSpec) -> KubeflowSettings:
     """Checks that a pipeline can run on Kubeflow.
@@ -65,6 +70,33 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
             "address"
         )
     return settings
+
+
+def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
+    """Returns what an installation of Kubeflow may refuse, or ignore.
+
+    Args:
+      spec: The pipeline.
+      settings: Its settings of Kubeflow.
+    """
+    warnings = []
+    bucket, _, folder = settings.pipeline_root.removeprefix("minio://").partition("/")
+    if settings.namespace and settings.pipeline_root.startswith("minio://"):
+        prefixes = [prefix.format(settings.namespace) for prefix in NAMESPACE_PREFIXES]
+        if not f"{folder}/".startswith(tuple(prefixes)):
+            warnings.append(
+                f"targets.kubeflow.pipeline_root: {settings.pipeline_root} is refused by Kubeflow Pipelines 2.15 and later "
+                f"with several users, where namespace {settings.namespace} may only write to "
+                f"{', '.join(prefixes[:-1])} and {prefixes[-1]} of its bucket; write e.g. "
+                f"minio://{bucket}/{prefixes[0]}v2"
+            )
+    launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
+    if settings.gang_scheduling and launcher_settings.runs_remotely(launcher, spec.trainer.parameters.distribution):
+        warnings.append(
+            "targets.kubeflow.gang_scheduling: has an effect only if the Training Operator runs with --gang-scheduler-name="
+            "volcano or scheduler-plugins, which cannot be seen from here; otherwise each pod starts when it fits"
+        )
+    return warnings
 
 
 def _check_volumes(settings: KubeflowSettings) -> None:

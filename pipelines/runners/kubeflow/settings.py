@@ -51,7 +51,8 @@ class KubeflowSettings(RemoteSettings):
     """
 
     pipeline_root: str = Field(pattern=r"^(gs|s3|minio)://.")
-    """Address that artifacts are written under."""
+    """Address that artifacts are written under. In an installation for several users,
+    `minio://BUCKET/private-artifacts/NAMESPACE/v2`, or below `artifacts`."""
     host: str | None = None
     """Address of the Kubeflow Pipelines API; default what `kfp` finds."""
     namespace: str | None = None
@@ -81,7 +82,8 @@ class KubeflowSettings(RemoteSettings):
     queue: str | None = None
     """Local queue of Kueue that admits training."""
     gang_scheduling: GangScheduling | None = None
-    """How pods of a TFJob start together; leave it out to start each when it fits."""
+    """How pods of a TFJob start together; leave it out to start each when it fits. The
+    Training Operator ignores it unless it runs with `--gang-scheduler-name`."""
     active_deadline_seconds: int | None = Field(None, ge=1)
     """Seconds after which a TFJob has failed."""
     metadata_service: str = Field("metadata-grpc-service.kubeflow:8080", pattern=r"^[^:/]+:\d+$")

@@ -56,6 +56,12 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
         return checks.validate(self.spec)
 
+    def find_warnings(self) -> list[str]:
+        """Returns what an installation may refuse, or ignore."""
+        from tfx_distribute.pipelines.runners.kubeflow import checks
+
+        return checks.find_warnings(self.spec, self.settings)
+
     def launches(self) -> dict[str, Any] | None:
         """Returns the manifest of a TFJob, or None if training runs in the step."""
         from tfx_distribute.components.launchers.tfjob.manifest import make_manifest

@@ -452,6 +452,34 @@ def test_mistakes(tmp_path, changes, message):
 
 
 @pytest.mark.parametrize(
+    ("settings", "expected_start"),
+    [
+        (
+            {"pipeline_root": "minio://mlpipeline/v2/artifacts"},
+            "targets.kubeflow.pipeline_root: minio://mlpipeline/v2/artif",
+        ),
+        ({"pipeline_root": "minio://mlpipeline/private/other/a"}, "targets.kubeflow.pipeline_root: minio://mlpipeline/priv"),
+        ({"pipeline_root": "minio://mlpipeline/private-artifacts/team/v2"}, None),
+        ({"pipeline_root": "minio://mlpipeline/artifacts"}, None),
+        ({"pipeline_root": "s3://own-bucket/root"}, None),
+        ({"pipeline_root": "minio://mlpipeline/v2/artifacts", "namespace": None}, None),
+        (
+            {"gang_scheduling": {}, "training": "tfjob"},
+            "targets.kubeflow.gang_scheduling: has an effect only if the Trainin",
+        ),
+        ({"gang_scheduling": {}}, None),
+    ],
+)
+def test_what_an_installation_may_refuse_or_ignore(tmp_path, settings, expected_start):
+    file = project(tmp_path, "digits", targets={"kubeflow": TARGET | {"namespace": "team"} | settings})
+    result = CliRunner().invoke(main, ["plan", str(file), "--target", "kubeflow"])
+    assert result.exit_code == 0, result.output
+    warnings = [line for line in result.output.splitlines() if line.startswith("warning: targets.kubeflow")]
+    assert [warning.startswith(f"warning: {expected_start}") for warning in warnings] == [True] * bool(expected_start)
+    assert KubeflowTarget(loader.load(file)).find_warnings() == [warning.removeprefix("warning: ") for warning in warnings]
+
+
+@pytest.mark.parametrize(
     ("words", "target", "message"),
     [
         (("accelerator_count=4",), {}, "accelerator_count: 4 devices per training process, but a machine has 2"),

@@ -102,6 +102,15 @@ def test_each_push_is_another_whole_version_that_others_can_read(model, serving)
     assert stat.S_IMODE((serving / versions[0]).stat().st_mode) == 0o777 & ~umask
 
 
+def test_a_model_in_another_file_system_is_pushed(model, serving):
+    """A step of a cluster has inputs in a folder of its own, and pushes to a volume."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        elsewhere = shutil.copytree(model, Path(folder) / "model")
+        assert os.stat(elsewhere).st_dev != os.stat(serving).st_dev
+        version = publishing.publish(str(elsewhere), str(serving))
+    assert (serving / Path(version).name / "saved_model.pb").read_bytes() == (model / "saved_model.pb").read_bytes()
+
+
 def test_missing_model_is_not_pushed(tmp_path, serving):
     with pytest.raises(publishing.PushError, match="there is no model in .*nothing"):
         publishing.publish(str(tmp_path / "nothing"), str(serving))

@@ -1,5 +1,9 @@
 """Tests that local artifacts are copied to shared storage and back."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 from tfx.types import standard_artifacts
 
@@ -13,18 +17,26 @@ def model(uri):
     return artifact
 
 
-def test_local_artifacts_are_copied_to_shared_storage_and_back(tmp_path):
+@pytest.fixture
+def shared():
+    """A folder in another file system, as a volume is for a step."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+def test_local_artifacts_are_copied_to_shared_storage_and_back(tmp_path, shared):
+    assert os.stat(shared).st_dev != os.stat(tmp_path).st_dev
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "file").write_text("read")
     inputs = {"base_model": [model(tmp_path / "in"), model("gs://b/elsewhere")]}
     outputs = {"model": [model(tmp_path / "out")]}
-    with staged(inputs, outputs, str(tmp_path / "shared"), is_shared=True) as artifacts:
+    with staged(inputs, outputs, str(shared), is_shared=True) as artifacts:
         near, far = artifacts.inputs["base_model"]
-        assert (near.uri, far.uri) == (str(tmp_path / "shared/inputs/base_model-0"), "gs://b/elsewhere")
-        assert (tmp_path / "shared/inputs/base_model-0/file").read_text() == "read"
+        assert (near.uri, far.uri) == (str(shared / "inputs/base_model-0"), "gs://b/elsewhere")
+        assert (shared / "inputs/base_model-0/file").read_text() == "read"
         assert artifacts.addresses[near.uri] == str(tmp_path / "in")
-        (tmp_path / "shared/outputs/model-0/file").write_text("written")
-        assert artifacts.outputs["model"][0].uri == str(tmp_path / "shared/outputs/model-0")
+        (shared / "outputs/model-0/file").write_text("written")
+        assert artifacts.outputs["model"][0].uri == str(shared / "outputs/model-0")
     assert inputs["base_model"][0].uri == str(tmp_path / "in"), "the original is unchanged"
     assert (tmp_path / "out" / "file").read_text() == "written"
 

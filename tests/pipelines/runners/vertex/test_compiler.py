@@ -1,5 +1,6 @@
 """Reads compiled pipelines with the types of Vertex AI's SDK and Kubeflow Pipelines."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -128,6 +129,13 @@ def test_machines_of_steps(taxi, digits):
     requested = [{"name": "TFX_DISTRIBUTE_REQUESTED_GPUS", "value": accelerator["count"]}]
     assert container(taxi, "Trainer")["env"] == requested, "without which TensorFlow would use the CPU in silence"
     assert "accelerator" not in container(digits, "Trainer")["resources"], "it has others train"
+
+
+def test_data_of_a_declared_version_are_not_read_again(digits):
+    task = digits.job["pipelineSpec"]["root"]["dag"]["tasks"]["DigitsExampleGen"]
+    assert task["cachingOptions"] == {"enableCache": True}
+    fingerprint = task["inputs"]["parameters"]["fingerprint"]["runtimeValue"]["constantValue"]["stringValue"]
+    assert json.loads(fingerprint)["content"].endswith(" 1"), "after the hash of its code"
 
 
 def test_what_the_trainer_is_told(taxi, digits):

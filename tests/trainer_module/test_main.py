@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.cluster import Cluster
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult
@@ -74,6 +75,23 @@ def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, tmp_pat
     assert ended() == 138
     (cluster.folder / "result.json").write_text(TrainingResult(1, 1, 1, 1.0, {}).to_json())
     assert ended() == 0
+
+
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU")
+@pytest.mark.parametrize(
+    ("strategy", "task"), [("one_device", None), ("parameter_server", 1)], ids=["alone", "a worker of parameter servers"]
+)
+def test_a_process_that_was_given_gpus_ends_where_there_are_none(cluster, strategy, task):
+    job = write_job(cluster, distribution=Distribution(strategy))
+    config = Cluster.of({"chief": 1, "worker": 1, "ps": 1}, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])
+    variables = {"TF_CONFIG": config.tf_config(config.tasks[task])} if task else {}
+    process = start(job, TFX_DISTRIBUTE_REQUESTED_GPUS="2", **variables)
+    try:
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1, "no other try helps"
+    assert f"accelerator: {config.tasks[task or 0]} was given 2 GPUs, but TensorFlow sees only CPU:0 (" in errors
 
 
 def test_failure_is_an_exit_code_and_a_message(cluster):

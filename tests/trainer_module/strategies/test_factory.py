@@ -62,6 +62,11 @@ def test_too_few_devices(taken, distribution, message):
 
 
 def test_no_device_of_the_kind(monkeypatch):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    devices = tf.config.list_physical_devices
+
+    def without_gpus(kind=None):
+        return [device for device in devices(kind) if device.device_type != "GPU"]
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", without_gpus)
     with pytest.raises(ConfigurationError, match="^accelerator_type: GPUs are asked for, but TensorFlow sees only CPU:0"):
         factory._devices(Distribution("mirrored", accelerator_type="gpu", accelerator_count=2))

@@ -139,15 +139,17 @@ def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, A
 def _compile(target: "RemoteTarget[Any]", module: "Module", enable_cache: bool) -> "Package":
     """Compiles a pipeline; ends the program if it cannot be compiled.
 
-    Prints the target's warnings to standard error.
+    Prints warnings to standard error.
     """
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
-    for warning in target.find_warnings():
-        click.echo(f"warning: {warning}", err=True)
     with quiet():
         try:
-            return target.compile(module, enable_cache)
+            package = target.compile(module, enable_cache)
         except ConfigurationError as error:
-            message = str(error)
-    refuse(message)
+            package, message = None, str(error)
+    if package is None:
+        refuse(message)
+    for warning in (*target.find_warnings(), *(package.warnings if enable_cache else ())):
+        click.echo(f"warning: {warning}", err=True)
+    return package

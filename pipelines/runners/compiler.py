@@ -140,6 +140,19 @@ def fingerprinted_queries(pipeline: pipeline_lib.Pipeline) -> Iterator[list[str]
             del query.spec.exec_properties[tfx_pipeline.FINGERPRINT]
 
 
+def warn_of_uncached(unversioned: Sequence[str]) -> tuple[str, ...]:
+    """Returns a warning for each ExampleGen that runs each time.
+
+    Args:
+      unversioned: Ids of ExampleGens that declare no version of their data.
+    """
+    return tuple(
+        f"{name}: declares no data_version, so that it runs each time, and everything after it too; if you know when its "
+        "data change, write a data_version in its class (docs/data.md)"
+        for name in unversioned
+    )
+
+
 def launcher_only_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:
     """Returns the names of Trainers whose steps only launch training on other machines.
 

@@ -46,6 +46,10 @@ class Package(Protocol):
     def num_steps(self) -> int:
         """Number of the pipeline's steps."""
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know before a run."""
+
     def to_text(self) -> str:
         """Returns the file as the platform's client reads it."""
 

@@ -42,10 +42,12 @@ class Package:
     Attributes:
       pipeline: KFP's PipelineSpec.
       platform: The platform spec: where each step runs.
+      warnings: What the user should know before a run.
     """
 
     pipeline: Mapping[str, Any]
     platform: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
 
     @property
     def num_steps(self) -> int:
@@ -127,7 +129,8 @@ def compile_pipeline(
         if "container" in executor
     }
     configs = {label: config for label, config in configs.items() if config}
-    return Package(compiled, {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}})
+    platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}}
+    return Package(compiled, platform, runners_compiler.warn_of_uncached(unversioned))
 
 
 @dataclass(frozen=True)

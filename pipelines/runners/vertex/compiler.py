@@ -37,9 +37,11 @@ class Package:
     Attributes:
       job: Vertex AI's PipelineJob, JSON, which contains KFP's PipelineSpec of schema
         2.0.0.
+      warnings: What the user should know before a run.
     """
 
     job: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
 
     @property
     def num_steps(self) -> int:
@@ -98,7 +100,7 @@ def compile_pipeline(
     job["labels"] = {**job["labels"], **settings.labels}
     parameters = _values(job["pipelineSpec"], defaults)
     job["runtimeConfig"] = {"gcsOutputDirectory": settings.pipeline_root, "parameters": parameters}
-    return Package(job)
+    return Package(job, runners_compiler.warn_of_uncached(unversioned))
 
 
 def _resources(

@@ -205,7 +205,10 @@ def compile_one(example_gen: Trips) -> dict:
     handwritten = tfx_orchestration.Pipeline("by-hand", "gs://bucket/root", components=[example_gen], enable_cache=True)
     kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
     package = kubeflow_compiler.compile_pipeline(handwritten, kubeflow, {})
-    return package.pipeline["root"]["dag"]["tasks"][example_gen.id]
+    task = package.pipeline["root"]["dag"]["tasks"][example_gen.id]
+    warned = any(f"{example_gen.id}: declares no data_version" in warning for warning in package.warnings)
+    assert warned == ("cachingOptions" not in task)
+    return task
 
 
 def test_a_query_runs_each_time_unless_it_declares_a_version(monkeypatch):

@@ -149,8 +149,10 @@ class StepPods:
                         "command": ["python", "/kfp-launcher/launch.py"],
                         "env": [
                             *step.container.get("env", ()),
-                            {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-                            for variable, path in fields.items()
+                            *(
+                                {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+                                for variable, path in fields.items()
+                            ),
                         ],
                         "resources": {"limits": resources, "requests": resources},
                         "securityContext": {

@@ -8,7 +8,9 @@ import os
 import sys
 from pathlib import Path
 
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_environment
+from tfx_distribute.trainer_module.lifecycle import exit_codes
 
 
 def main() -> int:
@@ -21,12 +23,32 @@ def main() -> int:
     arguments = parser.parse_args()
     # The Keras version has to be set before TensorFlow is imported, which is needed to
     # read an address. A launcher that passes an address sets the version itself.
-    if "://" not in arguments.job and Path(arguments.job).exists():
-        job = TrainingJob.from_json(Path(arguments.job).read_bytes())
+    if "://" not in arguments.job:
+        try:
+            job = _read(Path(arguments.job))
+        except ConfigurationError as error:
+            print(error, file=sys.stderr)
+            return exit_codes.FAILED
         os.environ.update(keras_environment(job.training_options.keras_version))
     from tfx_distribute.trainer_module import process
 
     return process.main(arguments.job)
+
+
+def _read(file: Path) -> TrainingJob:
+    """Reads a job document.
+
+    Raises:
+      ConfigurationError: This process cannot read it.
+    """
+    try:
+        return TrainingJob.from_json(file.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(
+            f"--job: {file} cannot be read: {error.strerror}; the step that started this process wrote it. On Kubeflow, "
+            "targets.kubeflow.training_dir has to be on a volume that all pods share (ReadWriteMany), and all of them "
+            f"have to run as the same user; this one is user {os.getuid()}, group {os.getgid()}"
+        ) from error
 
 
 if __name__ == "__main__":

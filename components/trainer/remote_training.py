@@ -67,7 +67,9 @@ def train(
             f"module_file: other machines cannot import from {folder}; have the image hold the module, and write "
             "build_model or run_fn with its dotted path"
         )
-    _remove_abandoned(root)
+    with _explaining_denial(root):
+        _remove_abandoned(root)
+        fileio.makedirs(folder)
     lease_file = os.path.join(folder, LEASE_FILE)
     with (
         terminable(),
@@ -103,7 +105,13 @@ def _launch(
 
         owner = tfjob_launcher.owner()
         manifest = tfjob_manifest.make_manifest(name, address, job.distribution, environment, settings, owner)
-        tfjob_launcher.launch(manifest, restarts, settings.active_deadline_seconds, rerun=rerun)
+        tfjob_launcher.launch(
+            manifest,
+            restarts,
+            settings.active_deadline_seconds,
+            quota_timeout_seconds=settings.quota_timeout_seconds,
+            rerun=rerun,
+        )
         return
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 
@@ -114,13 +122,31 @@ def _launch(
 
 
 @contextlib.contextmanager
+def _explaining_denial(root: str) -> Iterator[None]:
+    """Explains, within the block, that this step may not write to the shared folder.
+
+    Raises:
+      ConfigurationError: It may not.
+    """
+    try:
+        yield
+    except (PermissionError, tf.errors.PermissionDeniedError) as error:
+        if "://" in root:
+            raise
+        raise ConfigurationError(
+            f"targets.kubeflow.training_dir: this step may not write to {root}: {error}; have the volume's folder belong to "
+            f"user {os.getuid()} or group {os.getgid()}, as which the step runs, or write another run_as_user or "
+            "run_as_group in targets.kubeflow.security_context"
+        ) from error
+
+
+@contextlib.contextmanager
 def _cleaning_up(folder: str) -> Iterator[None]:
-    """Creates the training's folder, and removes files from it after the block.
+    """Removes files from the training's folder after the block.
 
     After success, only the copies of inputs are removed, so that a retry finds the
     result. After a failure, the whole folder is removed.
     """
-    fileio.makedirs(folder)
     unneeded_folder = folder
     try:
         yield

@@ -29,8 +29,13 @@ from tfjob_admission import CRD, Document, metadata_errors, schema_errors, webho
 Event = tuple[int, str, str, Document]  # version, type, resource, object
 
 
-_KINDS = {"tfjobs": ("kubeflow.org", "kubeflow.org/v1", "TFJob"), "pods": ("", "v1", "Pod")}
-_PATH = re.compile(r"/(api/v1|apis/kubeflow\.org/v1)/namespaces/([^/]+)/(tfjobs|pods)(?:/([^/]+)(?:/(log|status))?)?")
+_KINDS = {
+    "tfjobs": ("kubeflow.org", "kubeflow.org/v1", "TFJob"),
+    "pods": ("", "v1", "Pod"),
+    "events": ("", "v1", "Event"),
+}
+_PATH = re.compile(r"/(api/v1|apis/kubeflow\.org/v1)/namespaces/([^/]+)/(tfjobs|pods|events)(?:/([^/]+)(?:/(log|status))?)?")
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _MERGE_PATCH = "application/merge-patch+json"
 _REASONS = {409: "AlreadyExists", 410: "Expired", 422: "Invalid", 500: "InternalError"}
 
@@ -83,6 +88,9 @@ class ApiServer:
       checks_schema: True if TFJobs are checked against their schema, which needs its
         file.
       installed: True if the cluster has the resource of TFJobs.
+      namespaces: Names of all namespaces; None if there is every namespace.
+      pod_refusal: Why no pod is admitted, after `pods "NAME" is forbidden: `; empty if
+        all are.
       logs: Namespace and name of a pod -> file of its output: lines, each with its time
         and a space in front.
       version: The resourceVersion of the latest change.
@@ -97,6 +105,8 @@ class ApiServer:
         self.requests: list[tuple[str, str]] = []
         self.checks_schema = CRD.exists()
         self.installed = True
+        self.namespaces: set[str] | None = None
+        self.pod_refusal = ""
         self.logs: dict[tuple[str, str], Path] = {}
         self.version = 0
         self._user = user
@@ -214,6 +224,38 @@ class ApiServer:
             pod["metadata"] = {**pod["metadata"], "namespace": namespace, **fixed}
             return self._put("pods", pod)
 
+    def add_event(self, about: Document, reason: str, message: str, kind: str = "Warning") -> None:
+        """Writes an event about an object, or counts one more of the same words.
+
+        Args:
+          about: The object.
+          reason: Short name of what happened.
+          message: What happened.
+          kind: `Warning` or `Normal`.
+        """
+        meta = about["metadata"]
+        name = f"{meta['name']}.{uuid.uuid5(uuid.UUID(meta['uid']), reason + message).hex[:16]}"
+        with self._changed:
+            old = self._objects.get(("events", meta["namespace"], name), {})
+            event = {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {
+                    "name": name,
+                    "namespace": meta["namespace"],
+                    "uid": str(uuid.uuid4()),
+                    "creationTimestamp": now(),
+                },
+                "involvedObject": {"kind": about["kind"], "name": meta["name"], "uid": meta["uid"]},
+                "reason": reason,
+                "message": message,
+                "type": kind,
+                "firstTimestamp": old.get("firstTimestamp", now()),
+                "lastTimestamp": now(),
+                "count": old.get("count", 0) + 1,
+            }
+            self._put("events", event)
+
     def delete(self, namespace: str, name: str, resource: str = "tfjobs", foreground: bool = False) -> Document:
         """Deletes an object and, as garbage collection does, everything that it owns.
 
@@ -287,8 +329,10 @@ class ApiServer:
         Raises:
           ApiError: The answer is an error.
         """
+        if (method, path) == ("POST", _REVIEWS):
+            return self._review(body)
         match = _PATH.fullmatch(path)
-        if not match or (match[1] == "api/v1") != (match[3] == "pods") or not (self.installed or match[3] == "pods"):
+        if not match or (match[1] == "api/v1") != (match[3] != "tfjobs") or not (self.installed or match[3] != "tfjobs"):
             return None
         _, namespace, resource, name, subresource = match.groups()
         reading = "get" if name else "watch" if _is_true(query, "watch") else "list"
@@ -327,6 +371,12 @@ class ApiServer:
             cannot = f'cannot {verb} resource "{full}" in API group "{group}" in the namespace "{namespace}"'
             raise ApiError(403, f'{target} is forbidden: User "{self._user}" {cannot}', resource, name)
 
+    def _review(self, body: Document) -> Document:
+        asked = body["spec"]["resourceAttributes"]
+        full = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        allowed = self.allowed is None or (asked.get("group", ""), full, asked["verb"]) in self.allowed
+        return {**body, "status": {"allowed": allowed}}
+
     def _create(self, namespace: str, body: Document, dry_run: bool) -> Document:
         if (body.get("apiVersion"), body.get("kind")) != _KINDS["tfjobs"][1:]:
             raise ApiError(400, f"the object provided is unrecognized: {body.get('apiVersion')}, {body.get('kind')}")
@@ -334,6 +384,8 @@ class ApiServer:
         meta = job.setdefault("metadata", {})
         if meta.setdefault("namespace", namespace) != namespace:
             raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
+        if self.namespaces is not None and namespace not in self.namespaces:
+            raise ApiError(404, f'namespaces "{namespace}" not found')
         name = meta.get("name", "")
         self._check(job, [])
         if ("tfjobs", namespace, name) in self._objects:
@@ -554,16 +606,18 @@ def _aggregate(messages: list[str]) -> str:
 def _selector(query: dict[str, str], namespace: str) -> Callable[[Document], bool]:
     """Returns a test for the label and field selectors of a request in a namespace."""
     requirements = []
+    fields = ("metadata.name", "metadata.namespace", "involvedObject.uid", "involvedObject.name", "involvedObject.kind")
     for kind in ("labelSelector", "fieldSelector"):
         for requirement in filter(None, query.get(kind, "").split(",")):
             match = re.fullmatch(r"([^=!]+)(!=|==?)([^=!]*)", requirement)
-            if not match or (kind == "fieldSelector" and match[1] not in ("metadata.name", "metadata.namespace")):
+            if not match or (kind == "fieldSelector" and match[1] not in fields):
                 raise ApiError(400, f"unable to parse requirement: {requirement}")
             requirements.append((match[1], match[2] != "!=", match[3]))
 
     def selects(document: Document) -> bool:
         meta = document["metadata"]
         values = {**meta.get("labels", {}), "metadata.name": meta["name"], "metadata.namespace": meta["namespace"]}
+        values |= {f"involvedObject.{key}": value for key, value in document.get("involvedObject", {}).items()}
         return meta["namespace"] == namespace and all(
             (values.get(key) == value) == equal for key, equal, value in requirements
         )

@@ -31,14 +31,19 @@ LEAVE_SECONDS = 5.0  # for processes to end when the fake itself ends
 LABEL = "training.kubeflow.org/"
 
 
+class _RefusedError(Exception):
+    """The cluster does not admit a pod."""
+
+
 class TrainingOperator:
     """Runs the TFJobs of an API server. A context manager; ends all its processes.
 
-    Three unexpected things are as in the real operator. It looks at a job only when the
+    Four unexpected things are as in the real operator. It looks at a job only when the
     job or one of its pods has changed, so `activeDeadlineSeconds` does not end a job
     that hangs. `backoffLimit` counts restarts of containers only; `ExitCode`, which
-    creates new pods instead, has no limit. And a pod that is deleted while it runs
-    fails its job.
+    creates new pods instead, has no limit. A pod that is deleted while it runs fails
+    its job. And if the cluster refuses a pod, only events say so: the job's status
+    stays as it was.
 
     Args:
       api: API server with the TFJobs.
@@ -110,7 +115,12 @@ class TrainingOperator:
         elif policy.get("suspend"):
             self._suspend(meta["name"], status, pods)
         else:
-            self._advance(job, status, pods)
+            try:
+                self._advance(job, status, pods)
+            except _RefusedError:  # it tries again, and leaves the status as it is
+                self._seen.pop(meta["uid"], None)
+                time.sleep(POLL_SECONDS)
+                return
         if status != job.get("status"):
             self._api.set_status(meta["namespace"], meta["name"], status)
 
@@ -203,6 +213,10 @@ class TrainingOperator:
             self._api.get(meta["namespace"], pod["metadata"]["name"], "pods")
             self._seen.pop(meta["uid"])  # an earlier job's pod has this name: try again
             return
+        if self._api.pod_refusal:
+            words = f'pods "{pod["metadata"]["name"]}" is forbidden: {self._api.pod_refusal}'
+            self._api.add_event(job, "FailedCreatePod", f"Error creating: {words}")
+            raise _RefusedError
         self._api.set_pod(meta["namespace"], pod)
 
     def _tf_config(self, job: Document, role: str, index: int) -> str:

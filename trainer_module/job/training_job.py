@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
 
+from tfx_distribute import __version__
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
 
@@ -125,6 +127,7 @@ class TrainingJob:
       input_options: How examples are read.
       fault_tolerance: How training survives the loss of a process.
       run_fn: Arguments of a `run_fn`; None for `build_model`.
+      version: Version of tfx-distribute that wrote the document.
     """
 
     module: UserModule
@@ -136,6 +139,7 @@ class TrainingJob:
     input_options: InputOptions = field(default_factory=InputOptions)
     fault_tolerance: FaultTolerance = field(default_factory=FaultTolerance)
     run_fn: RunFn | None = None
+    version: str = __version__
 
     def to_json(self) -> str:
         """Returns the document.
@@ -150,8 +154,15 @@ class TrainingJob:
         """Reads the document.
 
         Raises:
+          ConfigurationError: Another version of tfx-distribute wrote it.
           pydantic.ValidationError: The text is not such a document.
         """
+        version = json.loads(text).get("version")
+        if version != __version__:
+            raise ConfigurationError(
+                f"image: this process has tfx-distribute {__version__}, but the step that started it has "
+                f"{version or 'another'}; run both with the same image, under a tag that is not written again"
+            )
         return _JOB.validate_json(text)
 
 

@@ -6,21 +6,28 @@ names the remedy.
 
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import urllib3
+from absl import logging
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
+from tfx_distribute.components.launchers.tfjob import permissions
 from tfx_distribute.components.launchers.tfjob.pod_log import LAST_LINES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 REQUEST_SECONDS = 30.0  # for one answer
 DELETE_SECONDS = 5.0  # for the last request of a launcher that has to end
+# For a webhook that must agree to a TFJob: the operator's pod may be starting again.
+WEBHOOK_SECONDS = 60.0
 JOB_LABEL = "training.kubeflow.org/job-name"
+
+_PERMISSION_REMEDY = "apply what `tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
 
 T = TypeVar("T")
 
@@ -36,12 +43,33 @@ class TFJobClient:
     def __init__(self, name: str, namespace: str):
         self.name, self.namespace = name, namespace
         self._custom, self._core = client.CustomObjectsApi(), client.CoreV1Api()
+        self._lists_events = True
         self._resource = {
             "group": tfjob_manifest.GROUP,
             "version": tfjob_manifest.VERSION,
             "plural": tfjob_manifest.PLURAL,
             "namespace": namespace,
         }
+
+    def check_permissions(self) -> None:
+        """Checks that this step may do what following a TFJob takes.
+
+        Raises:
+          ConfigurationError: It may not; the message has all that is missing.
+        """
+        missing = [str(each) for each in permissions.permissions() if not self._is_allowed(each)]
+        if missing == [str(permissions.LIST_EVENTS)]:
+            self._lists_events = False
+            logging.warning(
+                "this step may not list events in namespace %s, and so cannot say why pods are refused; apply what "
+                "`tfx-distribute manifests` prints",
+                self.namespace,
+            )
+        elif missing:
+            raise ConfigurationError(
+                f"the service account of this step may not run a TFJob in namespace {self.namespace}: it may not "
+                f"{', '.join(missing)}; {_PERMISSION_REMEDY}"
+            )
 
     def create(self, manifest: dict[str, Any]) -> bool:
         """Creates the TFJob.
@@ -50,18 +78,31 @@ class TFJobClient:
           True if it was created, False if one of this name exists already.
 
         Raises:
-          ConfigurationError: The cluster refuses it.
+          ConfigurationError: The cluster refuses it, or does not know all of it.
         """
+        deadline = time.monotonic() + WEBHOOK_SECONDS
+
+        def is_transient(error: Exception) -> bool:
+            return _is_transient(error) and not (_is_webhook_failure(error) and time.monotonic() > deadline)
+
         try:
-            _call_kubernetes(
+            created = retry.call_with_retries(
                 lambda: self._custom.create_namespaced_custom_object(
                     body=manifest, _request_timeout=REQUEST_SECONDS, **self._resource
-                )
+                ),
+                "the Kubernetes API server",
+                is_transient,
             )
         except ApiException as error:
             if error.status == 409:
                 return False
             raise self._explain(error) from error
+        dropped = tfjob_manifest.find_dropped(manifest["spec"], created["spec"], "spec")
+        if dropped:
+            self.delete()
+            raise ConfigurationError(
+                f"the TFJobs of this cluster have no {', '.join(dropped)}; install Kubeflow's Training Operator 1.9"
+            )
         return True
 
     def get(self) -> dict[str, Any]:
@@ -114,6 +155,20 @@ class TFJobClient:
             raise self._explain(error) from error
         return list(pods.items)
 
+    def list_events(self, uid: str) -> list[client.CoreV1Event] | None:
+        """Returns the events about an object; None if this step may not list them."""
+        if not self._lists_events:
+            return None
+        try:
+            events = _call_kubernetes(
+                lambda: self._core.list_namespaced_event(
+                    self.namespace, field_selector=f"involvedObject.uid={uid}", _request_timeout=REQUEST_SECONDS
+                )
+            )
+        except ApiException as error:
+            raise self._explain(error) from error
+        return list(events.items)
+
     def last_lines(self, pod: str) -> list[str]:
         """Returns the last lines that a pod printed; none if its log cannot be read."""
         try:
@@ -129,6 +184,19 @@ class TFJobClient:
             return []
         lines: list[str] = answer.data.decode(errors="replace").rstrip().splitlines()
         return lines
+
+    def _is_allowed(self, permission: permissions.Permission) -> bool:
+        """Asks whether this step has a permission; True if nobody answers that."""
+        review = permissions.make_review(permission, self.namespace)
+        try:
+            answer = _call_kubernetes(
+                lambda: client.AuthorizationV1Api().create_self_subject_access_review(
+                    review, _request_timeout=REQUEST_SECONDS
+                )
+            )
+        except ApiException:  # everybody may ask, by default
+            return True
+        return bool(answer.status.allowed)
 
     def _call_for_existing(self, request: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Sends a request about a TFJob that has been created."""
@@ -146,13 +214,22 @@ class TFJobClient:
         # that it cannot run, which has nothing to do with permissions.
         if error.status == 403 and "admission webhook" not in message:
             return ConfigurationError(
-                f"the service account of this step may not run a TFJob in namespace {self.namespace} ({message}); apply "
-                "what `tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
+                f"the service account of this step may not run a TFJob in namespace {self.namespace} ({message}); "
+                f"{_PERMISSION_REMEDY}"
+            )
+        if error.status == 404 and message.startswith("namespaces "):
+            return ConfigurationError(
+                f"the cluster has no namespace {self.namespace} ({message}); create it, or run in another"
             )
         if error.status == 404:
             return ConfigurationError(
                 f"the cluster does not have TFJobs ({message}); install Kubeflow's Training Operator 1.9, or write "
                 "targets.kubeflow.training: step"
+            )
+        if _is_webhook_failure(error):
+            return ConfigurationError(
+                f"the cluster cannot check TFJob {self.name} ({message}); see whether the pods of Kubeflow's Training "
+                "Operator run, usually in namespace kubeflow"
             )
         return ConfigurationError(f"the cluster refuses TFJob {self.name}: {message}")
 
@@ -167,6 +244,11 @@ def _is_transient(error: Exception) -> bool:
     if isinstance(error, ApiException):
         return not error.status or error.status == 429 or error.status >= 500
     return isinstance(error, urllib3.exceptions.HTTPError)
+
+
+def _is_webhook_failure(error: Exception) -> bool:
+    """Returns True if the program that must agree to a TFJob does not answer."""
+    return isinstance(error, ApiException) and error.status == 500 and "failed calling webhook" in _message(error)
 
 
 def _message(error: ApiException) -> str:

@@ -20,51 +20,64 @@ from kubernetes import client, config
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
+from tfx_distribute.components.launchers.tfjob import refusals, remedies
 from tfx_distribute.components.launchers.tfjob import status as tfjob_status
 from tfx_distribute.components.launchers.tfjob.client import JOB_LABEL, TFJobClient
 from tfx_distribute.components.launchers.tfjob.pod_log import PodLog
 from tfx_distribute.components.launchers.tfjob.status import PodEnd, Start
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 POLL_SECONDS = 2.0
+EVENTS_SECONDS = 5.0  # between two looks at the events of a pod that starts
 OUT_OF_TIME = "active longer than specified deadline"  # the operator's words
 # How long a pod may fail to start: an image or a secret that is missing may still come.
 START_SECONDS = 300.0
+OPERATOR_SECONDS = 60.0  # for the operator to show that it has seen a TFJob
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TOKEN_FILE = _NAMESPACE_FILE.with_name("token")
 _ACCOUNT = "system:serviceaccount:"  # prefix of `NAMESPACE:NAME` in a token
 
 
-def launch(manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | None = None, *, rerun: bool = False) -> None:
+def launch(
+    manifest: dict[str, Any],
+    max_restarts: int,
+    deadline_seconds: int | None = None,
+    *,
+    quota_timeout_seconds: float = 3600.0,
+    rerun: bool = False,
+) -> None:
     """Trains in a TFJob, and returns when it has succeeded.
 
     A TFJob of the same name comes from an earlier attempt of this step. If it is still
     running, it is followed; if it has succeeded, nothing is left to do.
 
     Args:
-      manifest: Manifest of the TFJob. Pods whose templates name no service account get
-        that of this step.
+      manifest: Manifest of the TFJob. Pods whose templates name no service account or
+        no user get those of this step.
       max_restarts: How many times the cluster may restart.
       deadline_seconds: Seconds that the TFJob may take after its start, or after it was
         last resumed; None for no limit.
+      quota_timeout_seconds: Seconds to wait while a quota refuses pods.
       rerun: True to train again even if the TFJob has succeeded.
 
     Raises:
       ConfigurationError: The TFJob cannot be created.
-      TrainingError: The TFJob failed or was deleted; the message has the last lines of
-        the pod that failed.
+      TrainingError: The TFJob failed or was deleted, or its pods are refused or cannot
+        start; the message has the last lines of the pod that failed, or the cluster's
+        reason.
     """
     try:
         config.load_incluster_config()
     except config.ConfigException:
         config.load_kube_config()
     account = service_account()
-    if account:  # the namespace's default account may reach neither data nor images
-        manifest = with_service_account(manifest, account)
+    if account:
+        manifest = as_step(manifest, account, os.getuid(), os.getgid())
     jobs = TFJobClient(manifest["metadata"]["name"], _namespace())
+    jobs.check_permissions()
     with terminable():
-        watcher = _JobWatcher(jobs, manifest, max_restarts, deadline_seconds)
+        watcher = _JobWatcher(jobs, manifest, max_restarts, deadline_seconds, quota_timeout_seconds)
         try:
             if watcher.start(rerun):
                 watcher.follow()
@@ -94,11 +107,35 @@ def service_account() -> str | None:
     return subject.rpartition(":")[2] if subject.startswith(_ACCOUNT) else None
 
 
-def with_service_account(manifest: dict[str, Any], name: str) -> dict[str, Any]:
-    """Returns the manifest with a service account for all pods that name none."""
+def as_step(manifest: dict[str, Any], account: str, user: int, group: int) -> dict[str, Any]:
+    """Returns the manifest with the rights of this step for all pods.
+
+    With another service account they may reach neither data nor images, and as another
+    user not the files that step and pods exchange.
+
+    Args:
+      manifest: Manifest of the TFJob. What its templates say stays.
+      account: Service account of this step.
+      user: Its user; pods are not made root, their images decide about that.
+      group: Its group.
+
+    Raises:
+      ConfigurationError: This step runs as root, and the pods must not.
+    """
     manifest = copy.deepcopy(manifest)
     for replica in manifest["spec"]["tfReplicaSpecs"].values():
-        replica["template"]["spec"].setdefault("serviceAccountName", name)
+        pod = replica["template"]["spec"]
+        pod.setdefault("serviceAccountName", account)
+        context = pod.get("securityContext", {})
+        if "runAsUser" in context:
+            continue
+        if user:
+            pod["securityContext"] = {"runAsUser": user, "runAsGroup": group, **context}
+        elif context.get("runAsNonRoot"):
+            raise ConfigurationError(
+                "targets.kubeflow.security_context: this step runs as root, and pods of a training must not; give the image "
+                "a USER that is a number and not 0, as tfx-distribute's Dockerfile does, or write run_as_non_root: false"
+            )
     return manifest
 
 
@@ -115,13 +152,22 @@ class _JobWatcher:
       max_restarts: How many times the cluster may restart.
       deadline_seconds: Seconds that the TFJob may take after its start, or after it was
         last resumed; None for no limit.
+      quota_timeout_seconds: Seconds to wait while a quota refuses pods.
     """
 
-    def __init__(self, jobs: TFJobClient, manifest: dict[str, Any], max_restarts: int, deadline_seconds: int | None):
+    def __init__(
+        self,
+        jobs: TFJobClient,
+        manifest: dict[str, Any],
+        max_restarts: int,
+        deadline_seconds: int | None,
+        quota_timeout_seconds: float,
+    ):
         self._jobs = jobs
         self._manifest = manifest
         self._max_restarts = max_restarts
         self._deadline_seconds = deadline_seconds
+        self._quota_timeout_seconds = quota_timeout_seconds
         selector = f"{JOB_LABEL}={jobs.name},training.kubeflow.org/replica-type=chief"
         self._log = PodLog(jobs.namespace, selector)
         self._logged_state = ""
@@ -130,7 +176,12 @@ class _JobWatcher:
         self._pods: dict[str, set[str]] = {}  # name -> uids: a pod created again has a new one
         self._earlier_restarts: Counter[str] = Counter()  # name -> restarts before the last suspension
         self._ignored: set[str] = set()  # uids of pods from before the last suspension
-        self._waiting: dict[str, str] = {}  # uid -> the reason for waiting logged last
+        self._logged: set[str] = set()  # reasons for waiting
+        self._missing: frozenset[str] = frozenset()  # names of pods that do not exist
+        self._missing_since = 0.0
+        self._refused_since = 0.0  # 0 if no missing pod is known to be refused
+        self._events_read: dict[str, float] = {}  # pod's uid -> when its events were last read
+        self._mount_failures: dict[str, str] = {}  # pod's uid -> why its volumes are not there
         self._stuck: dict[str, float] = {}  # uid -> since when the pod cannot start
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
 
@@ -178,9 +229,11 @@ class _JobWatcher:
                     return
                 if condition == "Failed":
                     self._restart_or_fail(job)
+                pods = self._jobs.list_pods()
                 if condition != "Suspended":  # then the pods are old ones, which are being removed
-                    for pod in self._jobs.list_pods():
+                    for pod in pods:
                         self._observe(pod)
+                self._observe_missing(job, pods)
                 if self._restarts() > self._max_restarts:
                     raise TrainingError(f"{self._why(job)}\n{self._restarts_used_up()}")
                 if self._is_late():
@@ -238,17 +291,76 @@ class _JobWatcher:
         if uid in self._ignored:
             return
         self._pods.setdefault(pod.metadata.name, set()).add(uid)
-        waits = tfjob_status.waits_for_machine(pod)
-        if waits and self._waiting.get(uid) != waits:
-            self._waiting[uid] = waits
-            logging.info("pod %s %s", pod.metadata.name, waits)
-        cannot_start = tfjob_status.cannot_start(pod)
-        if cannot_start and time.monotonic() - self._stuck.setdefault(uid, time.monotonic()) > START_SECONDS:
-            raise TrainingError(f"TFJob {self._jobs.name}: pod {pod.metadata.name} {cannot_start}")
+        self._observe_start_of(pod)
         end = PodEnd.of(pod)
         if end.how and uid not in self._failed_pods:
             self._failed_pods[uid] = replace(end, last_lines=tuple(self._jobs.last_lines(end.name)))
             logging.warning("pod %s %s", end.name, end.how)
+
+    def _observe_start_of(self, pod: client.V1Pod) -> None:
+        """Logs what a pod waits for, and gives up one that cannot start.
+
+        Raises:
+          TrainingError: The pod could not start for `START_SECONDS`.
+        """
+        uid, name = pod.metadata.uid, pod.metadata.name
+        problem = tfjob_status.cannot_start(pod) or self._find_mount_failure(pod)
+        if not problem:
+            self._stuck.pop(uid, None)
+            waits = tfjob_status.waits_for_machine(pod)
+            if waits:
+                self._log_once(f"pod {name} {waits}")
+            return
+        words = remedies.with_remedy(f"pod {name} {problem}")
+        self._log_once(words)
+        if time.monotonic() - self._stuck.setdefault(uid, time.monotonic()) > START_SECONDS:
+            raise TrainingError(f"TFJob {self._jobs.name}: {words}")
+
+    def _find_mount_failure(self, pod: client.V1Pod) -> str:
+        """Describes why a pod's volumes cannot be mounted, which only events say."""
+        uid, now = pod.metadata.uid, time.monotonic()
+        if not tfjob_status.is_being_made(pod):
+            return ""
+        if now - self._events_read.get(uid, -EVENTS_SECONDS) >= EVENTS_SECONDS:
+            self._events_read[uid] = now
+            self._mount_failures[uid] = refusals.find_mount_failure(self._jobs.list_events(uid) or ())
+        failure = self._mount_failures[uid]
+        return f"cannot start (FailedMount: {failure})" if failure else ""
+
+    def _observe_missing(self, job: dict[str, Any], pods: list[client.V1Pod]) -> None:
+        """Logs why pods do not exist, and gives up if the cluster refuses them.
+
+        Raises:
+          TrainingError: It has refused them for too long, or nobody creates them.
+        """
+        missing = frozenset() if tfjob_status.is_suspended(job) else refusals.missing_pods(job, pods)
+        now = time.monotonic()
+        if missing != self._missing:
+            self._missing, self._missing_since, self._refused_since = missing, now, 0.0
+        if not missing:
+            return
+        events = self._jobs.list_events(job["metadata"]["uid"])
+        refusal = refusals.find_refusal(job, pods, events or ())
+        if refusal:
+            words = f"TFJob {self._jobs.name}: the cluster refuses its pods: {remedies.with_remedy(refusal)}"
+            self._log_once(words)
+            self._refused_since = self._refused_since or now
+            if now - self._refused_since > refusals.patience(refusal, self._quota_timeout_seconds):
+                raise TrainingError(words)
+        elif not (events or pods or job.get("status")) and now - self._missing_since > OPERATOR_SECONDS:
+            words = (
+                f"TFJob {self._jobs.name} has no pods after {OPERATOR_SECONDS:g} s, and nobody says why; see whether the "
+                "pods of Kubeflow's Training Operator run, usually in namespace kubeflow"
+            )
+            self._log_once(words)
+            if events is not None:  # otherwise the cluster may refuse the pods, and we may not read it
+                raise TrainingError(words)
+
+    def _log_once(self, words: str) -> None:
+        """Logs why the training does not start, unless that is known already."""
+        if words not in self._logged:
+            self._logged.add(words)
+            logging.warning("%s", words)
 
     def _is_late(self) -> bool:
         """Returns True if the TFJob has run for longer than its deadline."""
@@ -275,6 +387,9 @@ class _JobWatcher:
         for end in sorted(candidates, key=lambda end: end.at)[:1]:
             lines.append(f"pod {end.name} {end.how}")
             lines += [f"  {line}" for line in end.last_lines]
+            remedy = remedies.find_remedy(end.how) or remedies.find_remedy_for_output(end.last_lines)
+            if remedy:
+                lines.append(remedy)
         # The operator may have removed the pods before we could see them.
         if not candidates and self._log.last_lines:
             lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]

@@ -48,6 +48,7 @@ class TFJobSettings:
       scheduling_policy: The operator's schedulingPolicy, with which all pods start
         together; None if each pod starts by itself.
       active_deadline_seconds: Seconds after which the TFJob fails; None for no limit.
+      quota_timeout_seconds: Seconds to wait while a quota refuses pods.
       kind: Tells the kinds of settings apart in their JSON document.
     """
 
@@ -60,6 +61,7 @@ class TFJobSettings:
     queue: str | None = None
     scheduling_policy: Mapping[str, Any] | None = None
     active_deadline_seconds: int | None = None
+    quota_timeout_seconds: int = 3600
     kind: Literal["tfjob"] = "tfjob"
 
 
@@ -130,6 +132,28 @@ def make_manifest(
         "metadata": metadata,
         "spec": {"runPolicy": policy, "tfReplicaSpecs": replicas},
     }
+
+
+def find_dropped(sent: Any, stored: Any, path: str) -> list[str]:
+    """Returns the fields that a cluster has dropped: its resource does not know them.
+
+    Args:
+      sent: A part of a manifest that was sent.
+      stored: The same part as the cluster has stored it.
+      path: Name of the part.
+    """
+    if isinstance(sent, Mapping) and isinstance(stored, Mapping):
+        missing = [f"{path}.{key}" for key in sent if key not in stored]
+        return missing + [
+            field for key in sent if key in stored for field in find_dropped(sent[key], stored[key], f"{path}.{key}")
+        ]
+    if isinstance(sent, list) and isinstance(stored, list):
+        return [
+            field
+            for position, (one, other) in enumerate(zip(sent, stored, strict=False))
+            for field in find_dropped(one, other, f"{path}[{position}]")
+        ]
+    return []
 
 
 def _template(role: str, distribution: Distribution, settings: TFJobSettings) -> Mapping[str, Any]:

@@ -3,12 +3,17 @@
 Pure functions, without requests to Kubernetes.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from kubernetes import client
 
 from tfx_distribute.trainer_module.lifecycle import exit_codes
+
+_STARTING = ("ContainerCreating", "PodInitializing")
+_NOT_STARTED = ("StartError", "ContainerCannotRun")
+_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 
 
 def latest_condition(job: dict[str, Any]) -> dict[str, Any]:
@@ -32,6 +37,14 @@ def condition_type(job: dict[str, Any]) -> str:
     It is one of Created, Running, Restarting, Suspended, Succeeded and Failed.
     """
     return str(latest_condition(job)["type"])
+
+
+def is_suspended(job: dict[str, Any]) -> bool:
+    """Returns True if a TFJob shall have no pods.
+
+    While the cluster refuses the pods of a resumed TFJob, its status stays `Suspended`.
+    """
+    return bool((job["spec"].get("runPolicy") or {}).get("suspend"))
 
 
 def describe(job: dict[str, Any]) -> str:
@@ -95,7 +108,10 @@ class PodEnd:
             end = (status.state and status.state.terminated) or (status.last_state and status.last_state.terminated)
             if end and end.exit_code:
                 at = end.finished_at.timestamp() if end.finished_at else 0.0
-                how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'})"
+                # The container's own words are in its log. If it could not even be
+                # started, there are others.
+                words = f": {end.message}" if end.message and end.reason in _NOT_STARTED else ""
+                how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
                 return PodEnd(name, how, at, exit_codes.is_final(end.exit_code))
         return PodEnd(name)
 
@@ -109,9 +125,18 @@ def waits_for_machine(pod: client.V1Pod) -> str:
 
 
 def cannot_start(pod: client.V1Pod) -> str:
-    """Describes why a pod cannot start on its machine; empty if nothing prevents it."""
+    """Describes why a pod cannot start on any machine; empty if nothing prevents it."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and _MISSING_CLAIM.search(condition.message or ""):
+            return f"cannot start ({condition.reason or 'Pending'}: {condition.message})"
     for status in pod.status.container_statuses or ():
         waiting = status.state and status.state.waiting
-        if waiting and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
+        if waiting and waiting.reason not in (None, *_STARTING):
             return f"cannot start ({waiting.reason}: {waiting.message or ''})"
     return ""
+
+
+def is_being_made(pod: client.V1Pod) -> bool:
+    """Returns True while a machine prepares a pod's volumes and image."""
+    states = [status.state and status.state.waiting for status in pod.status.container_statuses or ()]
+    return pod.status.phase == "Pending" and any(waiting and waiting.reason in _STARTING for waiting in states)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfx_distribute.components.launchers.tfjob.manifest import CONTAINER
 from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
+from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings, SecurityContext
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 
@@ -24,6 +24,9 @@ SHARED_MEMORY = "dshm"  # name of the volume
 # In namespaces of a multi-user installation, Istio's proxy next to each container would
 # keep the pod running after training.
 NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
+
+# With the pod's security context, it is what namespaces of the level `restricted` want.
+NO_PRIVILEGES: Document = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,16 @@ def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Map
         ]
     if labels:
         config["podMetadata"] = {"labels": dict(labels)}
+    # Only on request: versions before 2.16 do not know the field, and two of them
+    # refuse pipelines with unknown fields.
+    security = {
+        "runAsUser": target.security_context.run_as_user,
+        "runAsGroup": target.security_context.run_as_group,
+        "runAsNonRoot": target.security_context.run_as_non_root,
+    }
+    security = {name: value for name, value in security.items() if value is not None}
+    if security:
+        config["securityContext"] = security
     return config
 
 
@@ -175,14 +188,14 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     ]
     if accelerators.GPU_RESOURCE in machine.limits:
         environment.append({"name": REQUESTED_GPUS, "value": machine.limits[accelerators.GPU_RESOURCE]})
-    container: Document = {"name": CONTAINER, "image": target.image}
+    container: Document = {"name": CONTAINER, "image": target.image, "securityContext": NO_PRIVILEGES}
     if environment:
         container["env"] = environment
     if machine.limits:
         container["resources"] = {"limits": dict(machine.limits)}
     if mounts:
         container["volumeMounts"] = mounts
-    spec: Document = {"containers": [container]}
+    spec: Document = {"containers": [container], "securityContext": _make_security_context(target.security_context)}
     if volumes:
         spec["volumes"] = volumes
     if machine.node_selector:
@@ -198,6 +211,21 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     if target.service_account:
         spec["serviceAccountName"] = target.service_account
     return {"metadata": {"annotations": NO_SIDECAR, "labels": dict(target.labels)}, "spec": spec}
+
+
+def _make_security_context(settings: SecurityContext) -> Document:
+    """Returns the security context of a training's pod.
+
+    Its user is that of the step which starts the training: the two exchange files.
+    """
+    context: Document = {
+        "runAsNonRoot": settings.run_as_non_root is not False,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if settings.fs_group is not None:
+        # Without the policy, each start of a pod would change the owner of each file.
+        context |= {"fsGroup": settings.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}
+    return context
 
 
 def _make_expressions(machine: Machine) -> list[Document]:

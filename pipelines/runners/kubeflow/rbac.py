@@ -7,12 +7,9 @@ from typing import Any
 
 import yaml
 
+from tfx_distribute.components.launchers.tfjob.permissions import RULES
+
 NAME = "tfx-distribute-trainer"
-RULES: list[dict[str, Any]] = [
-    {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs"], "verbs": ["create", "get", "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-]
 
 
 def make_manifests(namespace: str, service_account: str) -> list[dict[str, Any]]:

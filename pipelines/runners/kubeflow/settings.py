@@ -27,6 +27,25 @@ class Secret(SpecModel):
     """Environment variable -> key of the secret."""
 
 
+class SecurityContext(SpecModel):
+    """User and group of pods. Pods of a training run as the user of the Trainer's step.
+
+    What is written here is written for steps too, which takes Kubeflow Pipelines 2.16
+    or later; `fs_group` is for the pods of a TFJob only.
+    """
+
+    run_as_user: int | None = Field(None, ge=0)
+    """User id; default that of the image."""
+    run_as_group: int | None = Field(None, ge=0)
+    """Group id; default that of the image."""
+    run_as_non_root: bool | None = None
+    """Refuses to run as root. Default: true for pods of a TFJob, the installation's for
+    steps."""
+    fs_group: int | None = Field(1000, ge=0)
+    """Group that owns the volumes of a TFJob's pods, where the kind of volume allows
+    that; null to leave volumes as they are."""
+
+
 class GangScheduling(SpecModel):
     """Starts all pods of a training or none, with Volcano or the scheduler plugins."""
 
@@ -86,5 +105,10 @@ class KubeflowSettings(RemoteSettings):
     Training Operator ignores it unless it runs with `--gang-scheduler-name`."""
     active_deadline_seconds: int | None = Field(None, ge=1)
     """Seconds after which a TFJob has failed."""
+    quota_timeout_seconds: int = Field(3600, ge=0)
+    """Seconds to wait while a ResourceQuota refuses pods of a TFJob. Others may free
+    their part of it; an hour by default, as the step that waits needs little."""
+    security_context: SecurityContext = Field(default_factory=SecurityContext)
+    """User and group of pods."""
     metadata_service: str = Field("metadata-grpc-service.kubeflow:8080", pattern=r"^[^:/]+:\d+$")
     """`host:port` of Kubeflow Pipelines' metadata store, as pods reach it."""

@@ -38,6 +38,7 @@ def launcher(name: str, resources: Mapping[str, MachineSpec], settings: Kubeflow
         queue=settings.queue,
         scheduling_policy=None if gang is None else {key: value for key, value in policy.items() if value is not None},
         active_deadline_seconds=settings.active_deadline_seconds,
+        quota_timeout_seconds=settings.quota_timeout_seconds,
     )
 
 

@@ -1,9 +1,12 @@
+import json
 import math
 from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
+from tfx_distribute import __version__
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     Outputs,
@@ -50,7 +53,14 @@ def test_hyperparameters_survive_the_document():
 
 def test_other_documents_are_refused():
     with pytest.raises(ValidationError):
-        TrainingJob.from_json('{"module": {"function": "f"}}')
+        TrainingJob.from_json(json.dumps({"module": {"function": "f"}, "version": __version__}))
+
+
+@pytest.mark.parametrize("version", ["0.0.9", None])
+def test_documents_of_another_version_are_refused(version):
+    document = {**json.loads(JOB.to_json()), "version": version}
+    with pytest.raises(ConfigurationError, match=rf"has tfx-distribute {__version__}, but .* has {version or 'another'}; "):
+        TrainingJob.from_json(json.dumps(document))
 
 
 def test_result_survives_its_document():

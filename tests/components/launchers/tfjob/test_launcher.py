@@ -19,21 +19,16 @@ from running import wait_until
 from training_operator import TrainingOperator
 
 from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.tfjob import client as tfjob_client
 from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
-from tfx_distribute.components.launchers.tfjob import pod_log
+from tfx_distribute.components.launchers.tfjob import permissions, pod_log, refusals
 from tfx_distribute.components.launchers.tfjob.manifest import KEPT_SECONDS, Owner, TFJobSettings, make_manifest
-from tfx_distribute.pipelines.runners.kubeflow.rbac import RULES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 NAME, NAMESPACE = "digits-1", "team"
-NEEDED = {
-    (group, resource, verb)
-    for rule in RULES
-    for group in rule["apiGroups"]
-    for resource in rule["resources"]
-    for verb in rule["verbs"]
-}
+NEEDED = {(each.group, each.resource, each.verb) for each in permissions.permissions()}
+LIST_EVENTS = ("", "events", "list")
 
 
 @pytest.fixture
@@ -43,6 +38,10 @@ def api(tmp_path, monkeypatch):
         (retry, "RETRY_SECONDS", 0.1),
         (retry, "TIMEOUT_SECONDS", 8.0),
         (tfjob_launcher, "START_SECONDS", 0.5),
+        (tfjob_launcher, "OPERATOR_SECONDS", 3.0),
+        (tfjob_launcher, "EVENTS_SECONDS", 0.1),
+        (tfjob_client, "WEBHOOK_SECONDS", 0.5),
+        (refusals, "FINAL_SECONDS", 1.0),
         (pod_log, "RETRY_SECONDS", 0.1),
     ):
         monkeypatch.setattr(module, name, value)
@@ -67,16 +66,16 @@ def tfjob(command="exit 0", workers=1, owner=None):
 class Launch:
     """The launcher in a separate thread, and how it ended."""
 
-    def __init__(self, max_restarts=3, deadline_seconds=None, manifest=None, rerun=False):
+    def __init__(self, max_restarts=3, deadline_seconds=None, manifest=None, **options):
         self.error = None
         self._thread = threading.Thread(
-            target=self._run, args=(manifest or tfjob(), max_restarts, deadline_seconds, rerun), daemon=True
+            target=self._run, args=(manifest or tfjob(), max_restarts, deadline_seconds, options), daemon=True
         )
         self._thread.start()
 
-    def _run(self, manifest, max_restarts, deadline_seconds, rerun):
+    def _run(self, manifest, max_restarts, deadline_seconds, options):
         try:
-            tfjob_launcher.launch(manifest, max_restarts, deadline_seconds, rerun=rerun)
+            tfjob_launcher.launch(manifest, max_restarts, deadline_seconds, **options)
         except BaseException as error:
             self.error = error
 
@@ -327,12 +326,59 @@ def test_a_job_of_an_earlier_attempt_that_failed_is_created_again(api):
     assert second.wait() is None
 
 
-def test_not_allowed(api):
-    api.allowed = NEEDED - {("kubeflow.org", "tfjobs", "create")}
+@pytest.mark.parametrize("permission", sorted(NEEDED - {LIST_EVENTS}))
+def test_not_allowed(api, permission):
+    api.allowed = NEEDED - {permission}
     error = Launch().wait()
     assert isinstance(error, ConfigurationError)
-    assert "may not run a TFJob in namespace team" in str(error)
-    assert "`tfx-distribute manifests`" in str(error)
+    assert str(error) == (
+        "the service account of this step may not run a TFJob in namespace team: it may not "
+        f"{permission[2]} {permission[1]}; apply what `tfx-distribute manifests` prints, or name another "
+        "targets.kubeflow.service_account"
+    )
+    assert not api.objects("tfjobs")
+
+
+def test_trains_without_the_permission_to_read_events(api, tmp_path, caplog):
+    """Roles of earlier versions lack it."""
+    api.allowed = NEEDED - {LIST_EVENTS}
+    with TrainingOperator(api, tmp_path / "pods"):
+        assert Launch().wait() is None
+    assert caplog.text.count("this step may not list events in namespace team") == 1
+    assert not [path for _, path in api.requests if path.endswith("/events")]
+
+
+def test_no_namespace(api):
+    api.namespaces = {"default"}
+    error = Launch().wait()
+    assert isinstance(error, ConfigurationError)
+    assert str(error).startswith(f"the cluster has no namespace {NAMESPACE} (")
+
+
+def test_an_operator_that_does_not_run(api):
+    error = Launch().wait()
+    assert isinstance(error, TrainingError)
+    assert str(error).startswith(
+        f"TFJob {NAME} has no pods after 3 s, and nobody says why; see whether the pods of Kubeflow's"
+    )
+    assert not exists(api)
+
+
+def test_an_old_operator_drops_fields(api, monkeypatch):
+    """A cluster drops what its resource does not have, and does not say so."""
+    put = ApiServer._create
+
+    def create_without(self, namespace, body, dry_run):
+        del body["spec"]["runPolicy"]["ttlSecondsAfterFinished"]
+        return put(self, namespace, body, dry_run)
+
+    monkeypatch.setattr(ApiServer, "_create", create_without)
+    error = Launch().wait()
+    assert isinstance(error, ConfigurationError)
+    assert str(error) == (
+        "the TFJobs of this cluster have no spec.runPolicy.ttlSecondsAfterFinished; install Kubeflow's Training Operator 1.9"
+    )
+    assert not exists(api)
 
 
 def test_no_training_operator(api):
@@ -451,17 +497,130 @@ def test_a_refusal_while_it_follows_removes_the_job(api):
     assert not exists(api), "nobody follows it any more"
 
 
-def test_an_image_that_cannot_be_pulled(api):
-    launch = start(api)
+def waiting_pod(reason, message=None):
+    """Returns a pod whose container waits on a machine."""
     document = pod()
-    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    waiting = {"waiting": {"reason": reason, "message": message}}
     container = {"name": "tensorflow", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": waiting}
     document["status"] = {"phase": "Pending", "containerStatuses": [container]}
-    api.set_pod(NAMESPACE, document)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "remedy"),
+    [
+        ("ImagePullBackOff", "no such image", "write another targets.kubeflow.image"),
+        ("CreateContainerConfigError", 'secret "s3" not found', "create it in the namespace, or change targets."),
+        ("CreateContainerConfigError", "container has runAsNonRoot and image will run as root", "give the image a USER"),
+    ],
+)
+def test_a_container_that_cannot_be_created(api, caplog, reason, message, remedy):
+    launch = start(api)
+    api.set_pod(NAMESPACE, waiting_pod(reason, message))
+    words = f"pod {NAME}-chief-0 cannot start ({reason}: {message}); {remedy}"
+    wait_until(lambda: words in caplog.text)
+    assert launch.is_running, "told at once, given up later"
     error = launch.wait()
     assert isinstance(error, TrainingError)
-    assert "cannot start (ImagePullBackOff: no such image)" in str(error)
+    assert words in str(error)
+    assert caplog.text.count(words) == 1
     assert not exists(api)
+
+
+def test_a_claim_that_does_not_exist(api):
+    launch = start(api)
+    document = pod()
+    message = 'persistentvolumeclaim "data" not found'
+    unscheduled = condition("PodScheduled", reason="Unschedulable", message=message) | {"status": "False"}
+    document["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+    api.set_pod(NAMESPACE, document)
+    assert f"cannot start (Unschedulable: {message}); create the claim in" in str(launch.wait())
+
+
+def test_a_volume_that_cannot_be_mounted(api, caplog):
+    launch = start(api)
+    made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))
+    time.sleep(1.0)
+    assert launch.is_running, "nothing prevents its start"
+    message = 'MountVolume.SetUp failed for volume "s": secret "s" not found'
+    api.add_event(made, "FailedMount", message)
+    error = launch.wait()
+    assert isinstance(error, TrainingError)
+    assert f"pod {NAME}-chief-0 cannot start (FailedMount: {message}); create it in the namespace" in str(error)
+    assert str(error).partition(": ")[2] in caplog.text
+
+
+def test_a_large_image_after_a_volume_that_was_late(api, monkeypatch):
+    monkeypatch.setattr(tfjob_launcher, "START_SECONDS", 2.0)
+    launch = start(api)
+    made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))
+    api.add_event(made, "FailedMount", "not yet")
+    time.sleep(1.1)  # times of events are seconds
+    api.add_event(made, "Pulling", "Pulling image", "Normal")
+    api.set_status(NAMESPACE, NAME, status(condition("Created")))
+    time.sleep(2.0)
+    assert launch.is_running
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+# Pods that the cluster refuses.
+
+NEVER = 'violates PodSecurity "restricted:latest": runAsNonRoot != true'
+QUOTA = "exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1"
+
+
+def test_refused_pods_end_the_step(api, tmp_path, caplog):
+    api.pod_refusal = NEVER
+    with TrainingOperator(api, tmp_path / "pods"):
+        launch = Launch()
+        words = (
+            f'the cluster refuses its pods: pods "{NAME}-chief-0" is forbidden: {NEVER}; write what the namespace asks for'
+        )
+        wait_until(lambda: words in caplog.text)
+        assert launch.is_running
+        error = launch.wait()
+    assert isinstance(error, TrainingError)
+    assert str(error).startswith(f"TFJob {NAME}: {words}")
+    assert caplog.text.count(words) == 1
+    assert not exists(api)
+
+
+def test_a_quota_is_given_up_later(api, tmp_path):
+    api.pod_refusal = QUOTA
+    with TrainingOperator(api, tmp_path / "pods"):
+        began = time.monotonic()
+        error = Launch(quota_timeout_seconds=2.5).wait()
+    assert time.monotonic() - began > 2.5
+    assert QUOTA in str(error)
+    assert "have the quota of the namespace raised" in str(error)
+
+
+def test_a_quota_that_is_freed(api, tmp_path, caplog):
+    api.pod_refusal = QUOTA
+    with TrainingOperator(api, tmp_path / "pods"):
+        launch = Launch()
+        wait_until(lambda: QUOTA in caplog.text)
+        time.sleep(1.5)
+        api.pod_refusal = ""
+        assert launch.wait() is None
+
+
+def test_pods_that_are_refused_after_a_suspension(api, tmp_path, caplog):
+    """The status stays `Suspended`. An earlier refusal does not count."""
+    caplog.set_level("INFO", logger="absl")
+    api.pod_refusal = QUOTA
+    with TrainingOperator(api, tmp_path / "pods"):
+        launch = Launch(manifest=tfjob(f"while ! test -e {tmp_path}/done; do sleep 0.1; done"))
+        wait_until(lambda: QUOTA in caplog.text)
+        api.suspend(NAMESPACE, NAME)
+        wait_until(lambda: "Suspended" in caplog.text)
+        time.sleep(1.5)
+        assert launch.is_running
+        api.pod_refusal = NEVER
+        api.suspend(NAMESPACE, NAME, False)
+        error = launch.wait()
+    assert NEVER in str(error)
 
 
 @pytest.mark.parametrize("outer", ["nullcontext", "terminable"])
@@ -536,6 +695,30 @@ def test_pods_without_a_service_account_get_that_of_the_step(api, account):
     assert manifest == before
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
     assert launch.wait() is None
+
+
+def test_pods_run_as_the_user_of_the_step():
+    manifest = tfjob(workers=2)
+    contexts = {"Chief": {"runAsNonRoot": True, "fsGroup": 5}, "Worker": {"runAsUser": 7}}
+    for kind, context in contexts.items():
+        manifest["spec"]["tfReplicaSpecs"][kind]["template"]["spec"]["securityContext"] = context
+    changed = tfjob_launcher.as_step(manifest, "runner", 1000, 2000)
+    pods = {kind: replica["template"]["spec"] for kind, replica in changed["spec"]["tfReplicaSpecs"].items()}
+    assert pods["Chief"]["securityContext"] == {"runAsUser": 1000, "runAsGroup": 2000, "runAsNonRoot": True, "fsGroup": 5}
+    assert pods["Worker"]["securityContext"] == {"runAsUser": 7}, "a template's own user stays"
+
+
+def test_pods_of_a_step_that_is_root():
+    manifest = tfjob()
+    pod = manifest["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]
+    pod["securityContext"] = {"runAsNonRoot": True}
+    with pytest.raises(
+        ConfigurationError, match=r"this step runs as root, .* give the image a USER .*run_as_non_root: false"
+    ):
+        tfjob_launcher.as_step(manifest, "runner", 0, 0)
+    pod["securityContext"] = {"runAsNonRoot": False}
+    changed = tfjob_launcher.as_step(manifest, "runner", 0, 0)
+    assert changed["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["securityContext"] == {"runAsNonRoot": False}
 
 
 def test_pods_get_no_service_account_outside_a_cluster(api, account):

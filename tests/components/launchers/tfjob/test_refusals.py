@@ -1,0 +1,108 @@
+"""Tests what is concluded from events about a TFJob and its pods."""
+
+from datetime import datetime, timezone
+
+import pytest
+from kubernetes import client
+
+from tfx_distribute.components.launchers.tfjob import refusals, remedies
+
+NAME = "digits-1"
+FORBIDDEN = 'pods "digits-1-chief-0" is forbidden: '
+
+
+def at(second: int) -> datetime:
+    return datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
+
+
+def event(second: int, message: str = "no", reason: str = "FailedCreatePod") -> client.CoreV1Event:
+    about = client.V1ObjectReference(kind="TFJob", name=NAME)
+    meta = client.V1ObjectMeta(name=f"{NAME}.{second}")
+    return client.CoreV1Event(
+        metadata=meta, involved_object=about, reason=reason, message=message, type="Warning", last_timestamp=at(second)
+    )
+
+
+def pod(name: str, second: int = 0) -> client.V1Pod:
+    return client.V1Pod(metadata=client.V1ObjectMeta(name=name, creation_timestamp=at(second)))
+
+
+def job(**status: object) -> dict:
+    replicas = {"Chief": {"replicas": 1}, "Worker": {"replicas": 2}}
+    return {"metadata": {"name": NAME}, "spec": {"tfReplicaSpecs": replicas}, "status": status}
+
+
+def test_missing_pods():
+    pods = [pod(f"{NAME}-worker-1"), pod("other-worker-0")]
+    assert refusals.missing_pods(job(), pods) == {f"{NAME}-chief-0", f"{NAME}-worker-0"}
+
+
+def test_the_last_refusal_in_the_cluster_s_words():
+    events = [
+        event(1, "Error creating: first"),
+        event(3, "(combined from similar events): Error creating: last"),
+        event(2, "Error creating: second"),
+        event(4, "Created pod", "SuccessfulCreatePod"),
+    ]
+    assert refusals.find_refusal(job(), [], events) == "last"
+    assert refusals.find_refusal(job(), [], []) == ""
+
+
+def test_refusals_from_before_do_not_count():
+    suspended = {"type": "Suspended", "status": "False", "lastTransitionTime": "2026-01-01T00:00:05Z"}
+    assert refusals.find_refusal(job(startTime="2026-01-01T00:00:05Z"), [], [event(4)]) == ""
+    assert refusals.find_refusal(job(conditions=[suspended]), [], [event(4)]) == ""
+    assert refusals.find_refusal(job(), [pod(f"{NAME}-chief-0", 5)], [event(4)]) == ""
+    assert refusals.find_refusal(job(startTime="2026-01-01T00:00:05Z"), [], [event(5)]) == "no"
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        (f"{FORBIDDEN}exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2", 3600),
+        (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=500m,pods=0, limited: cpu=8,pods=0", 3600),
+        # Nothing is used, so nothing will be freed.
+        (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=0,pods=0, limited: cpu=4,pods=0", 60),
+        (f"{FORBIDDEN}failed quota: q: must specify limits.cpu for: tensorflow", 60),
+        (f"{FORBIDDEN}no PriorityClass with name high was found", 60),
+        ('admission webhook "policy" denied the request: no', 60),
+        ('Internal error occurred: failed calling webhook "policy": connection refused', 300),
+    ],
+)
+def test_patience(words, seconds):
+    assert refusals.patience(words, 3600) == seconds
+
+
+def test_a_volume_is_there_when_something_happened_after_it_was_not():
+    failed, pulling = event(1, "no secret", "FailedMount"), event(2, "Pulling image", "Pulling")
+    assert refusals.find_mount_failure([failed]) == "no secret"
+    assert refusals.find_mount_failure([pulling, failed]) == ""
+    assert refusals.find_mount_failure([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1", "quota of the namespace raised"),
+        ('error looking up service account team/x: serviceaccount "x" not found', "targets.kubeflow.service_account"),
+        ("maximum memory usage per Container is 1Gi, but limit is 4Gi", "in resources"),
+        ("couldn't find key k in Secret team/s3", "targets.kubeflow.secrets"),
+        ('0/1 nodes are available: persistentvolumeclaim "x" not found.', "targets.kubeflow.volumes"),
+        ('exec: "python": executable file not found in $PATH', "the image lacks tfx-distribute"),
+    ],
+)
+def test_remedies(words, remedy):
+    assert remedies.with_remedy(words).startswith(f"{words}; ")
+    assert remedy in remedies.find_remedy(words)
+
+
+def test_words_that_nobody_knows_stay_as_they_are():
+    assert remedies.with_remedy("something else") == "something else"
+
+
+def test_output_of_an_image_without_the_package():
+    line = (
+        "Error while finding module specification for 'tfx_distribute.trainer_module' (ModuleNotFoundError: No module named "
+    )
+    assert "the image lacks tfx-distribute" in remedies.find_remedy_for_output([f"{line}'tfx_distribute')"])
+    assert remedies.find_remedy_for_output(["ModuleNotFoundError: No module named 'mine'"]) == ""

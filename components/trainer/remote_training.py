@@ -67,9 +67,8 @@ def train(
             f"module_file: other machines cannot import from {folder}; have the image hold the module, and write "
             "build_model or run_fn with its dotted path"
         )
-    with _explaining_denial(root):
-        _remove_abandoned(root)
-        fileio.makedirs(folder)
+    _make_folder(folder)
+    _remove_abandoned(root)
     lease_file = os.path.join(folder, LEASE_FILE)
     with (
         terminable(),
@@ -121,23 +120,23 @@ def _launch(
     custom_job_launcher.launch(spec, settings, restarts, error_file, rerun=rerun)
 
 
-@contextlib.contextmanager
-def _explaining_denial(root: str) -> Iterator[None]:
-    """Explains, within the block, that this step may not write to the shared folder.
+def _make_folder(folder: str) -> None:
+    """Creates the training's folder.
 
     Raises:
-      ConfigurationError: It may not.
+      ConfigurationError: This step may not write to it.
     """
-    try:
-        yield
-    except (PermissionError, tf.errors.PermissionDeniedError) as error:
-        if "://" in root:
-            raise
+    if "://" in folder:
+        fileio.makedirs(folder)
+        return
+    with contextlib.suppress(PermissionError):
+        os.makedirs(folder, exist_ok=True)
+    if not os.access(folder, os.W_OK):
         raise ConfigurationError(
-            f"targets.kubeflow.training_dir: this step may not write to {root}: {error}; have the volume's folder belong to "
-            f"user {os.getuid()} or group {os.getgid()}, as which the step runs, or write another run_as_user or "
+            f"targets.kubeflow.training_dir: this step may not write to {os.path.dirname(folder)}; have the volume's folder "
+            f"belong to user {os.getuid()} or group {os.getgid()}, as which the step runs, or write another run_as_user or "
             "run_as_group in targets.kubeflow.security_context"
-        ) from error
+        )
 
 
 @contextlib.contextmanager

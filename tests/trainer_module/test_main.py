@@ -106,3 +106,23 @@ def test_tf_config_that_is_none(cluster):
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "TF_CONFIG of this process is not valid" in errors.strip().splitlines()[-1]
+
+
+def test_a_job_that_cannot_be_read(tmp_path):
+    """As on a volume that the step does not share."""
+    process = start(str(tmp_path / "job.json"))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert errors.startswith(f"--job: {tmp_path}/job.json cannot be read: No such file or directory; ")
+    assert errors.count("\n") == 1
+    assert "on a volume that all pods share (ReadWriteMany)" in errors
+
+
+def test_a_job_of_another_version(cluster):
+    job = json.loads(cluster.job.to_json()) | {"version": "0.0.9"}
+    (cluster.folder / "job.json").write_text(json.dumps(job))
+    process = start(str(cluster.folder / "job.json"))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "but the step that started it has 0.0.9; run both with the same image" in errors
+    assert errors.count("\n") == 1

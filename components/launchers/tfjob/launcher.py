@@ -391,9 +391,17 @@ class _JobWatcher:
             if remedy:
                 lines.append(remedy)
         # The operator may have removed the pods before we could see them.
+        if not candidates:
+            lines += self._failed_starts()
         if not candidates and self._log.last_lines:
             lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
         return "\n".join(lines)
+
+    def _failed_starts(self) -> list[str]:
+        """Describes why pods that are gone could not start: their events stay."""
+        uids = [uid for uids in self._pods.values() for uid in uids]
+        failures = (refusals.find_failed_start(self._jobs.list_events(uid) or ()) for uid in uids)
+        return [remedies.with_remedy(failure) for failure in failures if failure][-1:]
 
     def _restarts_used_up(self) -> str:
         return f"All {self._max_restarts} restarts (max_restarts) are used up"

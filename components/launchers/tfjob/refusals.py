@@ -69,6 +69,16 @@ def find_mount_failure(events: Sequence[client.CoreV1Event]) -> str:
     return str(latest.message) if latest and latest.reason == "FailedMount" else ""
 
 
+def find_failed_start(events: Iterable[client.CoreV1Event]) -> str:
+    """Returns why a container could not be started; empty if it could.
+
+    Args:
+      events: Events about the container's pod.
+    """
+    failures = [event for event in events if event.reason == "Failed"]
+    return str(max(failures, key=_time).message) if failures else ""
+
+
 def _last_start(job: Mapping[str, Any]) -> datetime:
     """Returns when a TFJob was last started, suspended or resumed."""
     status = job.get("status") or {}

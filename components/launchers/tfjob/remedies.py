@@ -39,7 +39,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "give the image a USER that is a number and not 0, or write run_as_non_root: false in "
         "targets.kubeflow.security_context",
     ),
-    (r'exec: "python"', _NO_PACKAGE),
+    (r"executable file not found", _NO_PACKAGE),
 )
 
 

@@ -9,7 +9,7 @@ from tfx.types import standard_artifacts
 
 from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
 from tfx_distribute.components.trainer import job_builder, remote_training
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     Outputs,
@@ -103,6 +103,21 @@ def test_failed_training_leaves_no_files(trained, tmp_path):
 def test_a_chief_without_a_result(trained):
     with pytest.raises(TrainingError, match=r"succeeded, but its chief did not write .*result.json"):
         trained(lambda job: None)
+
+
+def test_a_volume_that_the_step_may_not_write_to(trained, tmp_path):
+    tmp_path.chmod(0o500)
+    euid = os.geteuid()
+    if euid == 0:  # as a step that Kubeflow starts: it has no capabilities
+        os.seteuid(65534)
+    try:
+        with pytest.raises(
+            ConfigurationError, match="training_dir: this step may not write to .*; have the volume's folder"
+        ):
+            trained(succeed)
+    finally:
+        os.seteuid(euid)
+        tmp_path.chmod(0o700)
 
 
 def test_folders_whose_lease_ended_a_day_ago_are_removed(trained, tmp_path):

@@ -73,6 +73,12 @@ def test_patience(words, seconds):
     assert refusals.patience(words, 3600) == seconds
 
 
+def test_the_last_failed_start():
+    events = [event(2, "executable file not found", "Failed"), event(1, "first", "Failed"), event(3, "Pulled", "Pulled")]
+    assert refusals.find_failed_start(events) == "executable file not found"
+    assert refusals.find_failed_start([event(3, "Pulled", "Pulled")]) == ""
+
+
 def test_a_volume_is_there_when_something_happened_after_it_was_not():
     failed, pulling = event(1, "no secret", "FailedMount"), event(2, "Pulling image", "Pulling")
     assert refusals.find_mount_failure([failed]) == "no secret"

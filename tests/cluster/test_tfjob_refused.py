@@ -333,6 +333,29 @@ def test_an_operator_that_does_not_react(start, namespace):
     assert "has no pods after 60 s, and nobody says why" in str(error)
 
 
+def test_an_operator_whose_webhook_does_not_answer(start, namespace):
+    hooks = client.AdmissionregistrationV1Api(namespace.admin)
+    rule = {"apiGroups": ["kubeflow.org"], "apiVersions": ["v1"], "resources": ["tfjobs"], "operations": ["CREATE"]}
+    webhook = {
+        "name": "validator.tfjob.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"service": {"namespace": namespace.name, "name": "nobody"}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}},
+        "rules": [rule],
+    }
+    hooks.create_validating_webhook_configuration({"metadata": {"name": namespace.name}, "webhooks": [webhook]})
+    try:
+        time.sleep(3)  # until the API server knows it
+        error = start().wait(90)
+    finally:
+        hooks.delete_validating_webhook_configuration(namespace.name)
+        time.sleep(3)
+    assert isinstance(error, ConfigurationError)
+    assert 'failed calling webhook "validator.tfjob.example.com"' in str(error)
+    assert "see whether the pods of Kubeflow's Training Operator run" in str(error)
+
+
 def test_fields_that_the_cluster_does_not_know(start, namespace):
     error = start(pod={"fieldOfTheFuture": True}).wait(MINUTE)
     assert isinstance(error, ConfigurationError)

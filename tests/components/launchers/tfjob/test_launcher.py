@@ -14,7 +14,7 @@ import threading
 import time
 
 import pytest
-from kubernetes_api import ApiServer
+from kubernetes_api import ApiError, ApiServer
 from running import wait_until
 from training_operator import TrainingOperator
 
@@ -362,6 +362,17 @@ def test_an_operator_that_does_not_run(api):
         f"TFJob {NAME} has no pods after 3 s, and nobody says why; see whether the pods of Kubeflow's"
     )
     assert not exists(api)
+
+
+def test_a_webhook_of_an_operator_that_does_not_run(api, monkeypatch):
+    def create(self, namespace, body, dry_run):
+        raise ApiError(500, 'Internal error occurred: failed calling webhook "validator": no endpoints available')
+
+    monkeypatch.setattr(ApiServer, "_create", create)
+    error = Launch().wait()
+    assert isinstance(error, ConfigurationError)
+    assert str(error).startswith(f"the cluster cannot check TFJob {NAME} (Internal error occurred: failed calling webhook")
+    assert "see whether the pods of Kubeflow's Training Operator run" in str(error)
 
 
 def test_an_old_operator_drops_fields(api, monkeypatch):

@@ -353,7 +353,9 @@ class _JobWatcher:
                 "pods of Kubeflow's Training Operator run, usually in namespace kubeflow"
             )
             self._log_once(words)
-            if events is not None:  # otherwise the cluster may refuse the pods, and we may not read it
+            # We may not read why the cluster refuses the pods, or a gang scheduler keeps
+            # the operator from creating them.
+            if events is not None and "schedulingPolicy" not in job["spec"]["runPolicy"]:
                 raise TrainingError(words)
 
     def _log_once(self, words: str) -> None:

@@ -364,6 +364,17 @@ def test_an_operator_that_does_not_run(api):
     assert not exists(api)
 
 
+def test_pods_that_a_gang_scheduler_holds_back(api, caplog):
+    manifest = tfjob()
+    manifest["spec"]["runPolicy"]["schedulingPolicy"] = {"minAvailable": 1}
+    launch = start(api, manifest=manifest)
+    wait_until(lambda: "has no pods after 3 s" in caplog.text)
+    time.sleep(0.5)
+    assert launch.is_running
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
 def test_a_webhook_of_an_operator_that_does_not_run(api, monkeypatch):
     def create(self, namespace, body, dry_run):
         raise ApiError(500, 'Internal error occurred: failed calling webhook "validator": no endpoints available')

@@ -353,8 +353,8 @@ class _JobWatcher:
                 "pods of Kubeflow's Training Operator run, usually in namespace kubeflow"
             )
             self._log_once(words)
-            # We may not read why the cluster refuses the pods, or a gang scheduler keeps
-            # the operator from creating them.
+            # Otherwise we may not read why pods are refused, or a gang scheduler holds
+            # them back.
             if events is not None and "schedulingPolicy" not in job["spec"]["runPolicy"]:
                 raise TrainingError(words)
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "restricted"}
-ROOT = "minio://mlpipeline/v2/artifacts"
+ROOT = "minio://mlpipeline/artifacts"
 
 
 @dataclass

@@ -25,8 +25,8 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 API_VERSION, GROUP, VERSION, PLURAL = "kubeflow.org/v1", "kubeflow.org", "v1", "tfjobs"
 REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS", EVALUATOR: "Evaluator"}
 CONTAINER = "tensorflow"  # the operator looks for a container of this name
-# How long a TFJob is kept after its end, for people to look at. At most: Kubeflow deletes
-# it with its workflow, since 2.17 after an hour.
+# How long a TFJob is kept after its end, for people to look at; at most, since Kubeflow
+# deletes it with its workflow: from 2.17 on after an hour.
 KEPT_SECONDS = 24 * 3600
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 

@@ -24,7 +24,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 REQUEST_SECONDS = 30.0  # for one answer
 DELETE_SECONDS = 5.0  # for the last request of a launcher that has to end
 # For a webhook that must agree to a TFJob: the operator's pod may be starting again.
-WEBHOOK_SECONDS = 60.0
+WEBHOOK_SECONDS = 45.0
 JOB_LABEL = "training.kubeflow.org/job-name"
 
 _PERMISSION_REMEDY = "apply what `tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"

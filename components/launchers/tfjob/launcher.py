@@ -32,7 +32,7 @@ EVENTS_SECONDS = 5.0  # between two looks at the events of a pod that starts
 OUT_OF_TIME = "active longer than specified deadline"  # the operator's words
 # How long a pod may fail to start: an image or a secret that is missing may still come.
 START_SECONDS = 300.0
-OPERATOR_SECONDS = 60.0  # for the operator to show that it has seen a TFJob
+OPERATOR_SECONDS = 45.0  # for the operator to show that it has seen a TFJob
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TOKEN_FILE = _NAMESPACE_FILE.with_name("token")

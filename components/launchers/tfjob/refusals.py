@@ -11,7 +11,7 @@ from typing import Any
 
 from kubernetes import client
 
-FINAL_SECONDS = 60.0  # for a refusal that only a person can end
+FINAL_SECONDS = 45.0  # for a refusal that only a person can end
 OTHER_SECONDS = 300.0  # for one that may pass: a webhook or the API server does not answer
 
 _LONG_AGO = datetime.fromtimestamp(0, timezone.utc)

@@ -62,10 +62,10 @@ def test_refusals_from_before_do_not_count():
         (f"{FORBIDDEN}exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2", 3600),
         (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=500m,pods=0, limited: cpu=8,pods=0", 3600),
         # Nothing is used, so nothing will be freed.
-        (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=0,pods=0, limited: cpu=4,pods=0", 60),
-        (f"{FORBIDDEN}failed quota: q: must specify limits.cpu for: tensorflow", 60),
-        (f"{FORBIDDEN}no PriorityClass with name high was found", 60),
-        ('admission webhook "policy" denied the request: no', 60),
+        (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=0,pods=0, limited: cpu=4,pods=0", 45),
+        (f"{FORBIDDEN}failed quota: q: must specify limits.cpu for: tensorflow", 45),
+        (f"{FORBIDDEN}no PriorityClass with name high was found", 45),
+        ('admission webhook "policy" denied the request: no', 45),
         ('Internal error occurred: failed calling webhook "policy": connection refused', 300),
     ],
 )

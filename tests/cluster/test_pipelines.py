@@ -93,6 +93,8 @@ def test_one_process_in_the_step(installation):
     assert (model(run)["strategy"], model(run)["num_replicas"]) == ("one_device", 1)
     assert run.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
     assert not installation.namespace.tfjobs()
+    again = installation.run("step")
+    assert again.cached == again.steps, "the digits declare the version of their data"
 
 
 def test_two_workers(installation):

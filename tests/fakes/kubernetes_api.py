@@ -89,8 +89,6 @@ class ApiServer:
         file.
       installed: True if the cluster has the resource of TFJobs.
       namespaces: Names of all namespaces; None if there is every namespace.
-      pod_refusal: Why no pod is admitted, after `pods "NAME" is forbidden: `; empty if
-        all are.
       logs: Namespace and name of a pod -> file of its output: lines, each with its time
         and a space in front.
       version: The resourceVersion of the latest change.
@@ -106,7 +104,6 @@ class ApiServer:
         self.checks_schema = CRD.exists()
         self.installed = True
         self.namespaces: set[str] | None = None
-        self.pod_refusal = ""
         self.logs: dict[tuple[str, str], Path] = {}
         self.version = 0
         self._user = user
@@ -207,14 +204,6 @@ class ApiServer:
         with self._changed:
             self._put(resource, {**self.get(namespace, name, resource), "status": copy.deepcopy(status)})
 
-    def suspend(self, namespace: str, name: str, suspended: bool = True) -> None:
-        """Suspends a TFJob, or resumes it as a queue does when its turn has come."""
-        with self._changed:
-            job = self.get(namespace, name)
-            job["metadata"]["generation"] += 1
-            job["spec"]["runPolicy"] = {**job["spec"].get("runPolicy", {}), "suspend": suspended}
-            self._put("tfjobs", job)
-
     def set_pod(self, namespace: str, pod: Document) -> Document:
         """Creates or replaces a pod, and returns its current state."""
         pod = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(pod)}
@@ -295,12 +284,6 @@ class ApiServer:
         with self._changed:
             for document in self._owned(uid):
                 self.delete(document["metadata"]["namespace"], document["metadata"]["name"], _resource(document))
-
-    def wait(self, version: int, seconds: float) -> int:
-        """Waits for a change after a version, and returns the latest version."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.version > version, seconds)
-            return self.version
 
     def _owned(self, uid: str) -> list[Document]:
         return [document for document in self._objects.values() if is_owned(document, uid)]
@@ -474,7 +457,8 @@ class ApiServer:
                 # Read before the last of its output.
                 follow = pod.get("status", {}).get("phase") == "Running" and self.logs.get(key) == file
                 yield b"".join(more())
-                self.wait(self.version, 0.05)
+                with self._changed:
+                    self._changed.wait(0.05)
 
 
 class _Server(http.server.ThreadingHTTPServer):

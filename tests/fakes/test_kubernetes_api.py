@@ -2,17 +2,14 @@
 
 import json
 import queue
-import re
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from kubernetes import client, watch
 from kubernetes_api import ApiServer
-from running import is_running, wait_until
+from running import wait_until
 from tfjob_admission import CRD, Document
-from training_operator import TrainingOperator
 from urllib3.exceptions import HTTPError
 
 TFJOBS = ("kubeflow.org", "v1", "default", "tfjobs")
@@ -22,12 +19,6 @@ TFJOBS = ("kubeflow.org", "v1", "default", "tfjobs")
 def api() -> Iterator[ApiServer]:
     with ApiServer() as server:
         yield server
-
-
-@pytest.fixture
-def operator(api: ApiServer, tmp_path: Path) -> Iterator[TrainingOperator]:
-    with TrainingOperator(api, tmp_path, {"FROM_TEST": "yes"}) as running:
-        yield running
 
 
 def connect(api: ApiServer) -> client.ApiClient:
@@ -232,91 +223,3 @@ def test_an_unreachable_server_comes_back(api):
             return False
 
     wait_until(answers)
-
-
-def test_a_job_succeeds_with_its_chief(api, operator, tmp_path):
-    names = [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {"name": "AT", "value": "/data/x"}]
-    chief = replica("echo $TF_CONFIG; echo $(POD) $FROM_TEST; echo left > $AT; sleep 0.2; echo last", env=names)
-    chief["template"]["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]
-    chief["template"]["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-    roles = {"Chief": chief, "Worker": replica("sleep 60", 2), "Evaluator": replica("sleep 60")}
-    create(api, tfjob(policy={"cleanPodPolicy": "Running"}, **roles))
-    wait_until(lambda: "Running" in conditions(api))
-    lines = list(follow(api, "job-chief-0"))
-    assert lines[1:] == ["job-chief-0 yes", "last"]
-    stamped = pods(api).read_namespaced_pod_log("job-chief-0", "default", tail_lines=1, timestamps=True)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z last\n", stamped)
-    document = json.loads(lines[0])
-    assert document["task"] == {"type": "chief", "index": 0}
-    assert {role: len(hosts) for role, hosts in document["cluster"].items()} == {"chief": 1, "evaluator": 1, "worker": 2}
-    assert (tmp_path / "claims" / "claim" / "x").read_text() == "left\n"
-    wait_until(lambda: [pod["metadata"]["name"] for pod in api.objects("pods")] == ["job-chief-0"])
-    assert conditions(api) == {"Created": "TFJobCreated", "Succeeded": "TFJobSucceeded"}
-    status = api.get("default", "job")["status"]
-    assert status["replicaStatuses"]["Chief"] == {"succeeded": 1}
-    assert {"startTime", "completionTime"} <= set(status)
-    (pod,) = pods(api).list_namespaced_pod("default", label_selector="training.kubeflow.org/job-role=master").items
-    assert (pod.status.phase, pod.status.container_statuses[0].state.terminated.exit_code) == ("Succeeded", 0)
-
-
-def test_workers_without_a_chief_succeed_with_the_first(api, operator):
-    create(api, tfjob(Worker=replica("echo $TF_CONFIG"), PS=replica("sleep 60")))
-    wait_until(lambda: "Succeeded" in conditions(api))
-    assert set(json.loads(printed(api, "job-worker-0"))["cluster"]) == {"ps", "worker"}
-    create(api, tfjob("alone", Worker=replica("echo told: $TF_CONFIG")))
-    wait_until(lambda: "Succeeded" in conditions(api, "alone"))
-    assert printed(api, "alone-worker-0") == "told:\n"
-
-
-def test_codes_of_128_and_more_are_tried_again(api, operator, tmp_path):
-    watching = Watching(api)
-    # Of each `$$`, Kubernetes leaves one `$`.
-    script = f"test -e {tmp_path}/tried || {{ touch {tmp_path}/tried; kill -USR1 $$$$; }}"
-    create(api, tfjob(Worker=replica(script, restart="ExitCode")))
-    wait_until(lambda: "Succeeded" in conditions(api))
-    heard = []
-    while "Succeeded" not in heard:
-        heard += [condition["type"] for condition in (watching.next()[2] or {}).get("conditions", [])]
-    assert "Restarting" in heard
-    create(api, tfjob("final", Worker=replica("exit 1", restart="ExitCode"), PS=replica("sleep 60")))
-    wait_until(lambda: "Failed" in conditions(api, "final"))
-    (container,) = pods(api).read_namespaced_pod("final-worker-0", "default").status.container_statuses
-    assert (container.state.terminated.exit_code, container.state.terminated.reason) == (1, "Error")
-
-
-def test_restarts_in_place_are_limited(api, operator):
-    create(api, tfjob(policy={"backoffLimit": 2}, Worker=replica("sleep 0.1; exit 1", restart="OnFailure")))
-    wait_until(lambda: "Failed" in conditions(api))
-    assert "backoff limit" in api.get("default", "job")["status"]["conditions"][-1]["message"]
-    wait_until(lambda: not api.objects("pods"))
-
-
-def test_a_suspended_job_has_no_pods(api, operator):
-    create(api, tfjob(policy={"suspend": True}))
-    wait_until(lambda: conditions(api) == {"Created": "TFJobCreated", "Suspended": "TFJobSuspended"})
-    assert not api.objects("pods")
-    api.suspend("default", "job", False)
-    wait_until(lambda: conditions(api) == {"Created": "TFJobCreated", "Succeeded": "TFJobSucceeded"})
-
-
-def test_what_is_deleted_ends(api, operator):
-    job = tfjob(Worker=replica("echo $$$$; exec sleep 60", 2))
-    job["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "uid-of-step"}]
-    for end in (
-        lambda: jobs(api).delete_namespaced_custom_object(*TFJOBS, "job", propagation_policy="Foreground"),
-        lambda: api.delete_owner("uid-of-step"),
-    ):
-        create(api, job)
-        wait_until(lambda: "Running" in conditions(api))
-        pids = [int(next(follow(api, f"job-worker-{index}"))) for index in (0, 1)]
-        assert all(map(is_running, pids))
-        end()
-        wait_until(lambda: not api.objects("tfjobs") and not api.objects("pods"))
-        assert not any(map(is_running, pids))
-
-
-def test_a_running_pod_that_is_deleted_fails_its_job(api, operator):
-    create(api, tfjob(Worker=replica("sleep 60", 2, restart="ExitCode")))
-    wait_until(lambda: "Running" in conditions(api))
-    pods(api).delete_namespaced_pod("job-worker-1", "default")
-    wait_until(lambda: "Failed" in conditions(api))

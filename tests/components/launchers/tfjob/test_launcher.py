@@ -16,7 +16,6 @@ import time
 import pytest
 from kubernetes_api import ApiError, ApiServer
 from running import wait_until
-from training_operator import TrainingOperator
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.tfjob import client as tfjob_client
@@ -177,32 +176,6 @@ def test_succeeded_though_another_replica_failed_meanwhile(api):
     assert launch.wait() is None
 
 
-def test_failure_names_the_pod_and_its_last_lines(api, tmp_path):
-    with TrainingOperator(api, tmp_path / "pods"):
-        error = Launch(manifest=tfjob("echo loss is nan; exit 3")).wait()
-    assert isinstance(error, TrainingError)
-    lines = str(error).splitlines()
-    assert lines[0].startswith(f"TFJob {NAME} failed: ")
-    assert lines[1:] == [f"pod {NAME}-chief-0 ended with exit code 3 (Error)", "  loss is nan"]
-    assert exists(api), "it stays for people to look at"
-
-
-def test_restarts_until_it_succeeds(api, tmp_path):
-    command = f"echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3 || exit 138"
-    with TrainingOperator(api, tmp_path / "pods"):
-        assert Launch(manifest=tfjob(command), max_restarts=2).wait() is None
-    assert (tmp_path / "tries").read_text() == "try\n" * 3
-
-
-def test_restarts_are_used_up(api, tmp_path):
-    with TrainingOperator(api, tmp_path / "pods"):
-        error = Launch(manifest=tfjob("echo lost worker 0; sleep 0.5; exit 138"), max_restarts=1).wait()
-        wait_until(lambda: not exists(api))
-    assert isinstance(error, TrainingError)
-    assert str(error).endswith("All 1 restarts (max_restarts) are used up")
-    assert "  lost worker 0\n" in str(error)
-
-
 def test_a_job_whose_pods_were_taken_away_is_created_again(api):
     """The operator gives up the whole job in this case."""
     launch = start(api)
@@ -244,12 +217,18 @@ def test_api_server_gone_for_good(api, monkeypatch):
 
 def test_logs_continue_where_the_connection_was_lost(api, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    command = "for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.3; done"
-    with TrainingOperator(api, tmp_path / "pods"):
-        launch = Launch(manifest=tfjob(command))
-        wait_until(lambda: "line 2" in caplog.text)
-        api.drop_watches()
-        assert launch.wait() is None
+    launch = start(api)
+    api.set_pod(NAMESPACE, pod() | {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}})
+    api.logs[(NAMESPACE, f"{NAME}-chief-0")] = tmp_path / "log"
+    with (tmp_path / "log").open("w") as log:
+        for number in range(1, 9):
+            log.write(f"2026-01-01T00:00:0{number}.000000000Z line {number}\n")
+            log.flush()
+            wait_until(lambda number=number: f"chief: line {number}" in caplog.text)
+            if number == 3:
+                api.drop_watches()
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("chief: line")]
     assert lines == [f"chief: line {number}" for number in range(1, 9)]
 
@@ -337,15 +316,6 @@ def test_not_allowed(api, permission):
         "targets.kubeflow.service_account"
     )
     assert not api.objects("tfjobs")
-
-
-def test_trains_without_the_permission_to_read_events(api, tmp_path, caplog):
-    """Roles of earlier versions lack it."""
-    api.allowed = NEEDED - {LIST_EVENTS}
-    with TrainingOperator(api, tmp_path / "pods"):
-        assert Launch().wait() is None
-    assert caplog.text.count("this step may not list events in namespace team") == 1
-    assert not [path for _, path in api.requests if path.endswith("/events")]
 
 
 def test_no_namespace(api):
@@ -455,21 +425,6 @@ def test_time_of_a_job_does_not_count_for_its_replacement(api):
     wait_until_seen(api)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
     assert launch.wait() is None
-
-
-def test_pods_after_a_suspension_do_not_count_as_restarts(api, tmp_path, caplog):
-    caplog.set_level("INFO", logger="absl")
-    command = f"echo starts; while ! test -e {tmp_path}/done; do sleep 0.1; done"
-    with TrainingOperator(api, tmp_path / "pods"):
-        launch = Launch(manifest=tfjob(command), max_restarts=0)
-        wait_until(lambda: caplog.text.count("chief: starts") == 1)
-        api.suspend(NAMESPACE, NAME)
-        wait_until(lambda: "Suspended" in caplog.text and not api.objects("pods"))
-        api.suspend(NAMESPACE, NAME, False)
-        wait_until(lambda: caplog.text.count("chief: starts") == 2)
-        wait_until_seen(api)
-        (tmp_path / "done").touch()
-        assert launch.wait() is None
 
 
 def test_restarts_before_a_suspension_count(api):
@@ -584,65 +539,6 @@ def test_a_large_image_after_a_volume_that_was_late(api, monkeypatch):
     assert launch.is_running
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
     assert launch.wait() is None
-
-
-# Pods that the cluster refuses.
-
-NEVER = 'violates PodSecurity "restricted:latest": runAsNonRoot != true'
-QUOTA = "exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1"
-
-
-def test_refused_pods_end_the_step(api, tmp_path, caplog):
-    api.pod_refusal = NEVER
-    with TrainingOperator(api, tmp_path / "pods"):
-        launch = Launch()
-        words = (
-            f'the cluster refuses its pods: pods "{NAME}-chief-0" is forbidden: {NEVER}; write what the namespace asks for'
-        )
-        wait_until(lambda: words in caplog.text)
-        assert launch.is_running
-        error = launch.wait()
-    assert isinstance(error, TrainingError)
-    assert str(error).startswith(f"TFJob {NAME}: {words}")
-    assert caplog.text.count(words) == 1
-    assert not exists(api)
-
-
-def test_a_quota_is_given_up_later(api, tmp_path):
-    api.pod_refusal = QUOTA
-    with TrainingOperator(api, tmp_path / "pods"):
-        began = time.monotonic()
-        error = Launch(quota_timeout_seconds=2.5).wait()
-    assert time.monotonic() - began > 2.5
-    assert QUOTA in str(error)
-    assert "have the quota of the namespace raised" in str(error)
-
-
-def test_a_quota_that_is_freed(api, tmp_path, caplog):
-    api.pod_refusal = QUOTA
-    with TrainingOperator(api, tmp_path / "pods"):
-        launch = Launch()
-        wait_until(lambda: QUOTA in caplog.text)
-        time.sleep(1.5)
-        api.pod_refusal = ""
-        assert launch.wait() is None
-
-
-def test_pods_that_are_refused_after_a_suspension(api, tmp_path, caplog):
-    """The status stays `Suspended`. An earlier refusal does not count."""
-    caplog.set_level("INFO", logger="absl")
-    api.pod_refusal = QUOTA
-    with TrainingOperator(api, tmp_path / "pods"):
-        launch = Launch(manifest=tfjob(f"while ! test -e {tmp_path}/done; do sleep 0.1; done"))
-        wait_until(lambda: QUOTA in caplog.text)
-        api.suspend(NAMESPACE, NAME)
-        wait_until(lambda: "Suspended" in caplog.text)
-        time.sleep(1.5)
-        assert launch.is_running
-        api.pod_refusal = NEVER
-        api.suspend(NAMESPACE, NAME, False)
-        error = launch.wait()
-    assert NEVER in str(error)
 
 
 @pytest.mark.parametrize("outer", ["nullcontext", "terminable"])

@@ -111,6 +111,7 @@ def start(namespace, step):
 def quota(namespace, **hard):
     """Limits what a namespace may use, once the cluster counts it."""
     core = namespace.core
+    wait_until(lambda: not namespace.pods())  # those of the test before
     core.create_namespaced_resource_quota(namespace.name, {"metadata": {"name": "small"}, "spec": {"hard": hard}})
     wait_until(lambda: core.read_namespaced_resource_quota("small", namespace.name).status.hard)
     try:

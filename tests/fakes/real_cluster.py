@@ -101,13 +101,13 @@ class Namespace:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
-                status = self.pod(name).status
+                pod = self.pod(name)
             except ApiException as error:
                 if error.status == 404:
                     return "Deleted"
                 raise
-            if status.phase in ("Succeeded", "Failed"):
-                return str(status.phase)
+            if pod.status.phase in ("Succeeded", "Failed"):
+                return "Deleted" if pod.metadata.deletion_timestamp else str(pod.status.phase)
             time.sleep(0.5)
         raise AssertionError(f"pod {name} has not ended after {seconds} s: {self.log(name)[-3000:]}")
 

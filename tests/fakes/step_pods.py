@@ -47,14 +47,12 @@ class StepPods:
     Attributes:
       namespace: The namespace.
       generation: Which rules of retries hold: those of 2.17, or of versions before.
-      resources: Resources of each step's container; by default the compiled ones.
       on_start: Called with each step and the name of its pod when it runs.
       pods: Step -> names of its pods, in their order.
     """
 
     namespace: Namespace
     generation: Literal["2.17", "2.16"] = "2.17"
-    resources: Mapping[str, str] | None = None
     on_start: Callable[[Step, str], None] = lambda step, pod: None
     pods: dict[str, list[str]] = field(default_factory=dict)
 
@@ -130,7 +128,7 @@ class StepPods:
             volumes.append({"name": mount["volumeName"], "emptyDir": {"medium": mount["medium"]}})
             mounts.append({"name": mount["volumeName"], "mountPath": mount["mountPath"]})
         fields = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid", "NAMESPACE": "metadata.namespace"}
-        resources = self.resources if self.resources is not None else _limits(step.container.get("resources", {}))
+        resources = _limits(step.container.get("resources", {}))
         return {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -9,6 +9,7 @@ adds; and it tries to read s3:// and minio:// addresses directly, which it canno
 
 import argparse
 import json
+import os
 import sys
 import traceback
 
@@ -71,4 +72,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Argo starts steps with a umask of 0, so that everybody could write to the models
+    # that they push.
+    os.umask(os.umask(0) | 0o002)
     sys.exit(main())

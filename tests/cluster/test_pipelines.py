@@ -93,6 +93,8 @@ def test_one_process_in_the_step(installation):
     assert (model(run)["strategy"], model(run)["num_replicas"]) == ("one_device", 1)
     assert run.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
     assert not installation.namespace.tfjobs()
+    writable = ["find", "/shared/serving", "/shared/training", "-perm", "/o=w"]
+    assert not installation.namespace.run("writable", writable), "nobody else can write to what is served"
     again = installation.run("step")
     assert again.cached == again.steps, "the digits declare the version of their data"
 
@@ -161,7 +163,7 @@ def test_a_run_that_is_terminated_leaves_nothing(installation):
 
     installation.steps.generation = "2.16"  # which does not try a deleted step again
     try:
-        with pytest.raises(StepError, match="Deleted"):
+        with pytest.raises(StepError, match="The pod's end: Deleted"):
             striking(installation, strike, epochs=202)
     finally:
         installation.steps.generation = "2.17"

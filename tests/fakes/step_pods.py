@@ -27,6 +27,7 @@ for stored, local in step["inputs"]:
         shutil.copytree(stored, local, dirs_exist_ok=True, copy_function=shutil.copyfile)
 for _, local in step["outputs"]:
     os.makedirs(os.path.dirname(local), exist_ok=True)
+os.umask(0)  # as Argo does
 process = subprocess.Popen(step["words"])
 signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGTERM))
 code = process.wait()
@@ -71,7 +72,7 @@ class StepPods:
             # As seen: no version repeats both.
             repeated = "Deleted" if self.generation == "2.17" else "Failed"
             if phase != repeated or attempt == retries:
-                raise StepError(step.name, f"{phase}: {log}")
+                raise StepError(step.name, f"{log}\nThe pod's end: {phase}")
             attempt += 1
         shown, mark, output = log.rpartition(MARK)
         return (shown, json.loads(output)) if mark else (log, {})

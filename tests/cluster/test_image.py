@@ -39,3 +39,18 @@ def test_nothing_is_there_that_only_builds_and_tests_need(namespace):
     unneeded = f"{packages}/tensorflow/include {packages}/pytest /usr/bin/g++"
     script = f"find {packages} -name '*.a'; ls -d {unneeded} 2>/dev/null; true"
     assert namespace.run("contents", ["sh", "-c", script]) == ""
+
+
+def test_gpus_that_an_image_for_cpus_was_given_are_missed(namespace):
+    code = (
+        "from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, REQUESTED_GPUS\n"
+        "from tfx_distribute.trainer_module.job.training_job import Distribution\n"
+        "from tfx_distribute.trainer_module.strategies import requested_gpus\n"
+        "try:\n"
+        "    requested_gpus.check(Distribution('one_device'), CHIEF_TASK, {REQUESTED_GPUS: '1'})\n"
+        "except Exception as error:\n"
+        "    print(error)\n"
+    )
+    message = namespace.run("gpus", ["python", "-c", code])
+    assert "TensorFlow is built without CUDA" in message
+    assert "build the image with --build-arg ACCELERATOR=gpu" in message

@@ -100,7 +100,7 @@ def explain(report: GpuReport) -> str:
         f"LD_LIBRARY_PATH is {report.library_path or 'not set'}",
     ]
     if not report.built_with_cuda:
-        remedy = "install tensorflow[and-cuda] in the image"
+        remedy = "build the image with --build-arg ACCELERATOR=gpu, or install tensorflow[and-cuda] in your own"
     elif report.driver_folder:
         remedy = f"set LD_LIBRARY_PATH={report.driver_folder} in the image"
     elif report.driver_error:
@@ -130,8 +130,12 @@ def _find_driver_error() -> str:
 
 def _list_missing_packages() -> tuple[str, ...]:
     """Returns the packages of TensorFlow's extra `and-cuda` that are not installed."""
+    try:
+        requirements = importlib.metadata.requires("tensorflow") or ()
+    except importlib.metadata.PackageNotFoundError:  # another build, such as tensorflow-cpu
+        return ()
     missing = []
-    for requirement in importlib.metadata.requires("tensorflow") or ():
+    for requirement in requirements:
         name, _, condition = requirement.partition(";")
         if "and-cuda" not in condition:
             continue

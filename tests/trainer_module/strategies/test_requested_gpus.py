@@ -57,7 +57,7 @@ def test_a_process_that_may_use_the_cpu(distribution, task, environment):
     ("changes", "remedy"),
     [
         ({}, "set LD_LIBRARY_PATH=/usr/local/nvidia/lib64 in the image"),
-        ({"built_with_cuda": False}, "install tensorflow[and-cuda] in the image"),
+        ({"built_with_cuda": False}, "build the image with --build-arg ACCELERATOR=gpu"),
         ({"driver_folder": ""}, "check that the node has NVIDIA's driver"),
         (
             {"driver_folder": "", "driver_error": ""},

@@ -10,10 +10,10 @@
 # PYTHON_IMAGE, BEAM_IMAGE: the base images. Tags move; for builds that can be repeated,
 # name digests, which `docker buildx imagetools inspect python:3.10-slim-bookworm`
 # prints: --build-arg PYTHON_IMAGE=python@sha256:...
-# USER_ID: user and group that processes run as, without privileges.
+# USER_ID: user and group that processes run as, without privileges; 0 for root. Dataflow's
+# machines need an image with USER_ID=0: they mount folders that only root can write to.
 #
-# Dataflow's machines use the image as it is. To run Python in it:
-# `docker run --entrypoint python IMAGE ...`.
+# To run Python in it: `docker run --entrypoint python IMAGE ...`.
 
 ARG PYTHON_IMAGE=python:3.10-slim-bookworm
 # The version of apache-beam in image/*.lock; a test compares the two.
@@ -34,7 +34,7 @@ RUN pip install --no-deps --use-pep517 --require-hashes --requirement packages.l
     find /opt/venv -name '*.a' -delete && \
     find /opt/venv -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} +
 ARG TENSORFLOW=
-RUN if [ -n "$TENSORFLOW" ]; then pip install "$TENSORFLOW"; fi
+RUN if [ -n "$TENSORFLOW" ]; then pip uninstall --yes tensorflow tensorflow-cpu && pip install "$TENSORFLOW"; fi
 COPY setup.py README.md LICENSE ./
 COPY src src
 COPY trainer_module trainer_module
@@ -55,7 +55,9 @@ RUN if [ "$REDUCTION_SERVER" = yes ]; then \
         apt-get update && apt-get install --yes google-reduction-server && rm -rf /var/lib/apt/lists/*; \
     fi
 ARG USER_ID=1000
-RUN groupadd --gid $USER_ID trainer && useradd --uid $USER_ID --gid $USER_ID --create-home trainer
+RUN if [ "$USER_ID" != 0 ]; then \
+        groupadd --gid $USER_ID trainer && useradd --uid $USER_ID --gid $USER_ID --create-home trainer; \
+    fi
 COPY --from=build /opt/venv /opt/venv
 # TensorFlow 2.16 does not look for CUDA's libraries where pip installs them.
 RUN ls -d /opt/venv/lib/python*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/nvidia-packages.conf 2>/dev/null; ldconfig
@@ -65,10 +67,12 @@ COPY --from=beam /opt/apache/beam /opt/apache/beam
 # Without the last, boot creates another environment, without these packages. Google's
 # nodes have the driver where only LD_LIBRARY_PATH finds it.
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/pipeline PYTHONUNBUFFERED=1 \
-    LD_LIBRARY_PATH=/usr/local/nvidia/lib64 RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
+    LD_LIBRARY_PATH=/usr/local/nvidia/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
 # Every step and every training process imports the module from /pipeline.
 ARG PIPELINE=examples/digits
 COPY ${PIPELINE} /pipeline
+# Files that only their owner could read here belong to root there.
+RUN chmod -R a+rX /pipeline
 WORKDIR /pipeline
 USER $USER_ID:$USER_ID
 ENTRYPOINT ["/opt/apache/beam/boot"]

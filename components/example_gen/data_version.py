@@ -10,6 +10,8 @@ class DigitsExampleGen(QueryBasedExampleGen):
 ```
 """
 
+import inspect
+
 from tfx.dsl.components.base import base_node
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -21,9 +23,16 @@ def find(component: base_node.BaseNode) -> str | None:
     It is an attribute or property of the class, or an attribute of the component.
 
     Raises:
-      ConfigurationError: It is not a text, or it is empty.
+      ConfigurationError: It is not a text, it is empty, or reading it fails.
     """
-    version = getattr(component, "data_version", None)
+    try:
+        inspect.getattr_static(component, "data_version")
+    except AttributeError:
+        return None
+    try:
+        version = component.data_version
+    except Exception as error:  # a property may ask a database
+        raise ConfigurationError(f"{component.id}.data_version: cannot be read: {type(error).__name__}: {error}") from error
     if version is None or (isinstance(version, str) and version):
         return version
     raise ConfigurationError(

@@ -7,11 +7,12 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tfx.components.example_gen.component import QueryBasedExampleGen
-from tfx.dsl.components.base import base_node
+from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.dsl.components.base import base_component, base_node
 from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as pipeline_lib
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
+from tfx.types import standard_artifacts
 
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.launchers import settings as settings_lib
@@ -126,7 +127,7 @@ def fingerprinted_queries(pipeline: pipeline_lib.Pipeline) -> Iterator[list[str]
     Raises:
       ConfigurationError: An ExampleGen declares an invalid version.
     """
-    queries = [component for component in pipeline.components if isinstance(component, QueryBasedExampleGen)]
+    queries = [component for component in pipeline.components if _reads_no_files(component)]
     unversioned = [query.id for query in queries if data_version.find(query) is None]
     added = []
     try:
@@ -138,6 +139,16 @@ def fingerprinted_queries(pipeline: pipeline_lib.Pipeline) -> Iterator[list[str]
     finally:
         for query in added:
             del query.spec.exec_properties[tfx_pipeline.FINGERPRINT]
+
+
+def _reads_no_files(component: base_node.BaseNode) -> bool:
+    """Returns True for an ExampleGen whose data no cache can tell from other data."""
+    return (
+        isinstance(component, base_component.BaseComponent)
+        and not isinstance(component, FileBasedExampleGen)
+        and not component.inputs
+        and any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
+    )
 
 
 def warn_of_uncached(unversioned: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Fails a process that was given GPUs, but in which TensorFlow sees none.
+"""Fails a process that was given GPUs, but in which TensorFlow sees fewer.
 
 TensorFlow itself only logs a warning and uses the CPU. The usual reasons are an image
 without CUDA's libraries, and a driver in a folder that LD_LIBRARY_PATH does not name.
@@ -68,8 +68,9 @@ def check(distribution: Distribution, task: ClusterTask, environment: Mapping[st
     uses_cpu = distribution.accelerator_type == "cpu" or bool(named and named[0].startswith("CPU"))
     if not requested or uses_cpu or not uses_accelerators(distribution, task) or visible in ("", "-1"):
         return
-    seen = len(tf.config.list_physical_devices("GPU"))
-    if seen < (requested if visible is None else 1):
+    if visible is not None:
+        requested = min(requested, len(visible.split(",")))
+    if len(tf.config.list_physical_devices("GPU")) < requested:
         raise ConfigurationError(f"accelerator: {task} was given {_gpus(requested)}, but {explain(make_report())}")
 
 

@@ -55,10 +55,10 @@ def environment() -> str:
     """Returns the versions of Python and of the packages that affect results."""
     versions = [f"python {'.'.join(platform.python_version_tuple()[:2])}"]
     for name in _PACKAGES:
-        try:
-            versions.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:  # a training process needs few of them
-            continue
+        for distribution in (name, f"{name}-cpu"):  # TensorFlow has a build for CPUs
+            with contextlib.suppress(metadata.PackageNotFoundError):  # a training process needs few of them
+                versions.append(f"{name} {metadata.version(distribution)}")
+                break
     return ", ".join(versions)
 
 

@@ -37,6 +37,12 @@ def test_a_process_that_was_given_gpus_does_not_train_on_the_cpu(distribution):
     assert message.endswith("or write accelerator_type=cpu to train on the CPU")
 
 
+@without_gpus
+def test_gpus_that_a_launcher_divides_are_counted():
+    with pytest.raises(ConfigurationError, match="chief was given 2 GPUs"):
+        requested_gpus.check(Distribution("one_device"), CHIEF_TASK, {REQUESTED_GPUS: "4", "CUDA_VISIBLE_DEVICES": "0,1"})
+
+
 @pytest.mark.parametrize(
     ("distribution", "task", "environment"),
     [

@@ -204,6 +204,19 @@ def test_of_an_installed_module_only_its_own_package_counts(tmp_path):
     assert fingerprint.of_imports("source.reader", installed / "source" / "reader.py") != before
 
 
+def test_a_build_of_tensorflow_for_cpus_is_the_same_version(monkeypatch):
+    before = fingerprint.environment()
+    version = metadata.version
+
+    def without_tensorflow(name):
+        if name == "tensorflow":
+            raise metadata.PackageNotFoundError(name)
+        return version("tensorflow" if name == "tensorflow-cpu" else name)
+
+    monkeypatch.setattr(metadata, "version", without_tensorflow)
+    assert fingerprint.environment() == before
+
+
 def test_environment_names_what_computes_results():
     text = fingerprint.environment()
     assert f"tensorflow {metadata.version('tensorflow')}" in text

@@ -7,13 +7,17 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from tfx import types
 from tfx.components.example_gen.component import QueryBasedExampleGen
+from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.orchestration import pipeline as tfx_orchestration
 from tfx.proto import example_gen_pb2
+from tfx.types import component_spec, standard_artifacts
 
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners import tfx_pipeline
@@ -234,6 +238,33 @@ def test_what_is_not_a_version_of_data(version):
     trips.data_version = version
     with pytest.raises(ConfigurationError, match=r"^Trips.data_version: .* is not a version; write a text"):
         compile_one(trips)
+
+
+def test_a_version_of_data_that_cannot_be_read(monkeypatch):
+    monkeypatch.delattr(VersionedTrips, "last_change")
+    with pytest.raises(
+        ConfigurationError, match=r"^VersionedTrips.data_version: cannot be read: AttributeError: .*last_change"
+    ):
+        compile_one(VersionedTrips())
+
+
+class OwnExampleGen(base_component.BaseComponent):
+    """Reads a web service, without a class of TFX's ExampleGens."""
+
+    class Spec(types.ComponentSpec):
+        PARAMETERS: ClassVar = {}
+        INPUTS: ClassVar = {}
+        OUTPUTS: ClassVar = {"examples": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
+
+    SPEC_CLASS = Spec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(base_executor.EmptyExecutor)
+
+    def __init__(self) -> None:
+        super().__init__(self.Spec(examples=types.Channel(type=standard_artifacts.Examples)))
+
+
+def test_a_component_that_makes_examples_of_nothing_runs_each_time():
+    assert "cachingOptions" not in compile_one(OwnExampleGen())
 
 
 def test_resources_in_both_generations(taxi):

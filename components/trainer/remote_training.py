@@ -129,7 +129,7 @@ def _make_folder(folder: str) -> None:
     if "://" in folder:
         fileio.makedirs(folder)
         return
-    with contextlib.suppress(PermissionError):
+    with contextlib.suppress(OSError):
         os.makedirs(folder, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise ConfigurationError(
@@ -180,10 +180,11 @@ def _remove_abandoned(root: str) -> None:
     """Removes the folders of trainings whose lease ended more than a day ago."""
     for name in fileio.listdir(root) if fileio.isdir(root) else ():
         folder = os.path.join(root, name)
-        last_renewal = lease.last_renewal(os.path.join(folder, LEASE_FILE))
-        if last_renewal is not None and time.time() - last_renewal > KEPT_SECONDS:
-            logging.info("removing %s, which nobody has followed for a day", folder)
-            with contextlib.suppress(OSError, tf.errors.OpError):  # another step may remove it, too
+        # It may be another user's, and another step may remove it too.
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            last_renewal = lease.last_renewal(os.path.join(folder, LEASE_FILE))
+            if last_renewal is not None and time.time() - last_renewal > KEPT_SECONDS:
+                logging.info("removing %s, which nobody has followed for a day", folder)
                 fileio.rmtree(folder)
 
 

@@ -164,6 +164,14 @@ def test_a_quota_for_one_of_two_pods(start, namespace, caplog):
     assert launch.seconds < MINUTE
 
 
+def test_a_quota_of_names(start, namespace, caplog):
+    """The operator then looks at no pod, and its TFJob never ends."""
+    with quota(namespace, services="0"):
+        words = ("exceeded quota: small, requested: services=1", "have the quota")
+        check_refused(start("sleep 300"), namespace, caplog, *words)
+        assert start("sleep 5").wait() is None
+
+
 def test_a_quota_that_is_freed(start, namespace, caplog):
     with quota(namespace, pods="1"):
         namespace.apply(make_pod("idle", namespace.image, ["sleep", "600"]))

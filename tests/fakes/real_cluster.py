@@ -219,32 +219,30 @@ def _volume(created: Namespace, storage_class: str) -> Iterator[None]:
             "storageClassName": storage_class,
         },
     }
-    if not storage_class:
-        core.create_persistent_volume(
-            {
-                "metadata": {"name": name},
-                "spec": {
-                    "capacity": {"storage": "1Gi"},
-                    "accessModes": ["ReadWriteMany"],
-                    "persistentVolumeReclaimPolicy": "Retain",
-                    "storageClassName": "",
-                    "claimRef": {"namespace": name, "name": CLAIM},
-                    "hostPath": {"path": f"{_FOLDER}/{name}", "type": "DirectoryOrCreate"},
-                },
-            }
-        )
-        claim["spec"]["volumeName"] = name
-    core.create_namespaced_persistent_volume_claim(name, claim)
-    try:
+    # Each of the calls is made, also if one of them fails.
+    with contextlib.ExitStack() as cleanup:
+        if not storage_class:
+            core.create_persistent_volume(
+                {
+                    "metadata": {"name": name},
+                    "spec": {
+                        "capacity": {"storage": "1Gi"},
+                        "accessModes": ["ReadWriteMany"],
+                        "persistentVolumeReclaimPolicy": "Retain",
+                        "storageClassName": "",
+                        "claimRef": {"namespace": name, "name": CLAIM},
+                        "hostPath": {"path": f"{_FOLDER}/{name}", "type": "DirectoryOrCreate"},
+                    },
+                }
+            )
+            cleanup.callback(core.delete_persistent_volume, name)
+            cleanup.callback(_as_root, created, ["rm", "-rf", f"/folder/{name}"], on_node=True)
+            claim["spec"]["volumeName"] = name
+        core.create_namespaced_persistent_volume_claim(name, claim)
+        cleanup.callback(core.delete_collection_namespaced_pod, name, grace_period_seconds=0)
         if not storage_class:  # Kubernetes does not apply an fsGroup to folders of the node
             _as_root(created, ["sh", "-c", f"chown {USER}:{USER} /shared && chmod 2770 /shared"])
         yield
-    finally:
-        for pod in created.pods():
-            created.delete_pod(pod.metadata.name)
-        if not storage_class:
-            _as_root(created, ["sh", "-c", f"rm -rf /folder/{name}"], on_node=True)
-            core.delete_persistent_volume(name)
 
 
 def _as_root(created: Namespace, words: list[str], *, on_node: bool = False) -> None:

@@ -6,6 +6,7 @@ names the remedy.
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
-from tfx_distribute.components.launchers.tfjob import permissions
+from tfx_distribute.components.launchers.tfjob import permissions, remedies
 from tfx_distribute.components.launchers.tfjob.pod_log import LAST_LINES
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
@@ -27,6 +28,7 @@ DELETE_SECONDS = 5.0  # for the last request of a launcher that has to end
 WEBHOOK_SECONDS = 45.0
 JOB_LABEL = "training.kubeflow.org/job-name"
 
+_NO_PERMISSION = re.compile(r"cannot \w+ resource")
 _PERMISSION_REMEDY = "apply what `tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
 
 T = TypeVar("T")
@@ -59,12 +61,7 @@ class TFJobClient:
         """
         missing = [str(each) for each in permissions.permissions() if not self._is_allowed(each)]
         if missing == [str(permissions.LIST_EVENTS)]:
-            self._lists_events = False
-            logging.warning(
-                "this step may not list events in namespace %s, and so cannot say why pods are refused; apply what "
-                "`tfx-distribute manifests` prints",
-                self.namespace,
-            )
+            self._warn_of_no_events()
         elif missing:
             raise ConfigurationError(
                 f"the service account of this step may not run a TFJob in namespace {self.namespace}: it may not "
@@ -156,18 +153,29 @@ class TFJobClient:
         return list(pods.items)
 
     def list_events(self, uid: str) -> list[client.CoreV1Event] | None:
-        """Returns the events about an object; None if this step may not list them."""
+        """Returns the events about an object; None if they cannot be listed now.
+
+        They only explain, so that a training goes on without them.
+        """
         if not self._lists_events:
             return None
         try:
-            events = _call_kubernetes(
-                lambda: self._core.list_namespaced_event(
-                    self.namespace, field_selector=f"involvedObject.uid={uid}", _request_timeout=REQUEST_SECONDS
-                )
+            events = self._core.list_namespaced_event(
+                self.namespace, field_selector=f"involvedObject.uid={uid}", _request_timeout=REQUEST_SECONDS
             )
-        except ApiException as error:
-            raise self._explain(error) from error
+        except (ApiException, urllib3.exceptions.HTTPError) as error:
+            if isinstance(error, ApiException) and error.status == 403:
+                self._warn_of_no_events()
+            return None
         return list(events.items)
+
+    def _warn_of_no_events(self) -> None:
+        self._lists_events = False
+        logging.warning(
+            "this step may not list events in namespace %s, and so cannot say why pods are refused; apply what "
+            "`tfx-distribute manifests` prints",
+            self.namespace,
+        )
 
     def last_lines(self, pod: str) -> list[str]:
         """Returns the last lines that a pod printed; none if its log cannot be read."""
@@ -210,9 +218,9 @@ class TFJobClient:
     def _explain(self, error: ApiException) -> ConfigurationError:
         """Returns an error that explains a refusal and names the remedy."""
         message = _message(error)
-        # An admission webhook answers 403 too: with it the operator refuses manifests
-        # that it cannot run, which has nothing to do with permissions.
-        if error.status == 403 and "admission webhook" not in message:
+        # Quotas, policies and admission webhooks answer 403 too, whatever this step may
+        # do.
+        if error.status == 403 and _NO_PERMISSION.search(message):
             return ConfigurationError(
                 f"the service account of this step may not run a TFJob in namespace {self.namespace} ({message}); "
                 f"{_PERMISSION_REMEDY}"
@@ -231,7 +239,7 @@ class TFJobClient:
                 f"the cluster cannot check TFJob {self.name} ({message}); see whether the pods of Kubeflow's Training "
                 "Operator run, usually in namespace kubeflow"
             )
-        return ConfigurationError(f"the cluster refuses TFJob {self.name}: {message}")
+        return ConfigurationError(f"the cluster refuses TFJob {self.name}: {remedies.with_remedy(message)}")
 
 
 def _call_kubernetes(request: Callable[[], T]) -> T:

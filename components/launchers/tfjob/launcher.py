@@ -233,7 +233,9 @@ class _JobWatcher:
                 if condition != "Suspended":  # then the pods are old ones, which are being removed
                     for pod in pods:
                         self._observe(pod)
-                self._observe_missing(job, pods)
+                if self._observe_missing(job, pods):
+                    log.finish()
+                    return
                 if self._restarts() > self._max_restarts:
                     raise TrainingError(f"{self._why(job)}\n{self._restarts_used_up()}")
                 if self._is_late():
@@ -304,10 +306,11 @@ class _JobWatcher:
           TrainingError: The pod could not start for `START_SECONDS`.
         """
         uid, name = pod.metadata.uid, pod.metadata.name
-        problem = tfjob_status.cannot_start(pod) or self._find_mount_failure(pod)
+        mount_failure = self._find_mount_failure(pod)
+        problem = tfjob_status.cannot_start(pod) or (mount_failure if refusals.will_not_pass(mount_failure) else "")
         if not problem:
             self._stuck.pop(uid, None)
-            waits = tfjob_status.waits_for_machine(pod)
+            waits = tfjob_status.waits_for_machine(pod) or mount_failure
             if waits:
                 self._log_once(f"pod {name} {waits}")
             return
@@ -327,24 +330,37 @@ class _JobWatcher:
         failure = self._mount_failures[uid]
         return f"cannot start (FailedMount: {failure})" if failure else ""
 
-    def _observe_missing(self, job: dict[str, Any], pods: list[client.V1Pod]) -> None:
-        """Logs why pods do not exist, and gives up if the cluster refuses them.
+    def _observe_missing(self, job: dict[str, Any], pods: list[client.V1Pod]) -> bool:
+        """Logs why pods or their names do not exist, and gives up if they are refused.
+
+        Returns:
+          True if the chief has succeeded although pods are refused. As long as one is,
+          the operator does not look at the others.
 
         Raises:
-          TrainingError: It has refused them for too long, or nobody creates them.
+          TrainingError: The cluster has refused them for too long, nobody creates them,
+            or another pod has failed for good meanwhile.
         """
-        missing = frozenset() if tfjob_status.is_suspended(job) else refusals.missing_pods(job, pods)
+        suspended = tfjob_status.is_suspended(job)
+        missing = frozenset() if suspended else refusals.missing_pods(job, pods)
         now = time.monotonic()
         if missing != self._missing:
             self._missing, self._missing_since, self._refused_since = missing, now, 0.0
-        if not missing:
-            return
+        if suspended or (not missing and (job.get("status") or {}).get("startTime")):
+            return False
         events = self._jobs.list_events(job["metadata"]["uid"])
         refusal = refusals.find_refusal(job, pods, events or ())
         if refusal:
             words = f"TFJob {self._jobs.name}: the cluster refuses its pods: {remedies.with_remedy(refusal)}"
             self._log_once(words)
             self._refused_since = self._refused_since or now
+            if any(end.is_final for end in self._failed_pods.values()):
+                raise TrainingError(self._why(job))
+            chief = tfjob_status.chief_phase(job, pods)
+            if chief == "Succeeded":
+                return True
+            if chief == "Running" and missing and not refusals.needed(job, missing):
+                return False
             if now - self._refused_since > refusals.patience(refusal, self._quota_timeout_seconds):
                 raise TrainingError(words)
         elif not (events or pods or job.get("status")) and now - self._missing_since > OPERATOR_SECONDS:
@@ -357,6 +373,7 @@ class _JobWatcher:
             # them back.
             if events is not None and "schedulingPolicy" not in job["spec"]["runPolicy"]:
                 raise TrainingError(words)
+        return False
 
     def _log_once(self, words: str) -> None:
         """Logs why the training does not start, unless that is known already."""

@@ -149,10 +149,11 @@ def find_dropped(sent: Any, stored: Any, path: str) -> list[str]:
         return missing + [
             field for key in sent if key in stored for field in find_dropped(sent[key], stored[key], f"{path}.{key}")
         ]
-    if isinstance(sent, list) and isinstance(stored, list):
+    # Where lengths differ, a webhook of the cluster has added items.
+    if isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
         return [
             field
-            for position, (one, other) in enumerate(zip(sent, stored, strict=False))
+            for position, (one, other) in enumerate(zip(sent, stored, strict=True))
             for field in find_dropped(one, other, f"{path}[{position}]")
         ]
     return []

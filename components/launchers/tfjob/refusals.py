@@ -10,15 +10,19 @@ from datetime import datetime, timezone
 from typing import Any
 
 from kubernetes import client
+from kubernetes.utils.quantity import parse_quantity
 
 FINAL_SECONDS = 45.0  # for a refusal that only a person can end
-OTHER_SECONDS = 300.0  # for one that may pass: a webhook or the API server does not answer
+# For a refusal that may pass: a webhook or the API server does not answer. The operator
+# waits ever longer before it tries again; this allows for the try after 328 s.
+OTHER_SECONDS = 400.0
 
 _LONG_AGO = datetime.fromtimestamp(0, timezone.utc)
-_REFUSED = "FailedCreatePod"
+_REFUSED = ("FailedCreatePod", "FailedCreateService")
 _PREFIX = re.compile(r"^(\(combined from similar events\): )?(Error creating: )?")
 _DENIED = re.compile(r"is forbidden|is invalid|denied the request")
-_USED = re.compile(r"exceeded quota: .*used: (?P<used>.*?), limited: ")
+_QUOTA = re.compile(r"exceeded quota: .*requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
+_MISSING_OBJECT = re.compile(r"not found|non-existent")
 
 
 def missing_pods(job: Mapping[str, Any], pods: Iterable[client.V1Pod]) -> frozenset[str]:
@@ -41,7 +45,7 @@ def find_refusal(job: Mapping[str, Any], pods: Sequence[client.V1Pod], events: I
       events: Events about the TFJob.
     """
     since = max([_last_start(job), *(pod.metadata.creation_timestamp for pod in pods)])
-    refusals = [event for event in events if event.reason == _REFUSED and _time(event) >= since]
+    refusals = [event for event in events if event.reason in _REFUSED and _time(event) >= since]
     return _PREFIX.sub("", max(refusals, key=_time).message) if refusals else ""
 
 
@@ -52,11 +56,36 @@ def patience(refusal: str, quota_timeout_seconds: float) -> float:
       refusal: The cluster's words.
       quota_timeout_seconds: Seconds to wait for others to free a part of a quota.
     """
-    quota = _USED.search(refusal)
-    if quota and re.search(r"=(?!0(,|$))", quota["used"]):
+    quota = _QUOTA.search(refusal)
+    if quota and not _is_too_small(quota["requested"], quota["limited"]):
         return quota_timeout_seconds
-    # A quota of which nothing is used will not be freed: it is too small.
     return FINAL_SECONDS if _DENIED.search(refusal) else OTHER_SECONDS
+
+
+def _is_too_small(requested: str, limited: str) -> bool:
+    """Returns True if a quota would not suffice if nobody else used it."""
+    try:
+        amounts, limits = (
+            {name: parse_quantity(amount) for name, amount in (part.split("=") for part in parts.split(","))}
+            for parts in (requested, limited)
+        )
+    except ValueError:  # words of another kind of quota
+        return False
+    return any(name in limits and amount > limits[name] for name, amount in amounts.items())
+
+
+def needed(job: Mapping[str, Any], missing: Iterable[str]) -> list[str]:
+    """Returns those of the missing pods without which training cannot go on.
+
+    It goes on without evaluators and, with parameter servers, without some workers.
+
+    Args:
+      job: The TFJob.
+      missing: Names of its pods that do not exist.
+    """
+    kinds = ["evaluator", "worker"] if "PS" in job["spec"]["tfReplicaSpecs"] else ["evaluator"]
+    optional = tuple(f"{job['metadata']['name']}-{kind}-" for kind in kinds)
+    return [name for name in missing if not name.startswith(optional)]
 
 
 def find_mount_failure(events: Sequence[client.CoreV1Event]) -> str:
@@ -65,8 +94,18 @@ def find_mount_failure(events: Sequence[client.CoreV1Event]) -> str:
     Args:
       events: All events about the pod. Later ones mean that the volumes are there.
     """
-    latest = max(events, key=_time, default=None)
+    # Of events of the same second, the failure came first.
+    latest = max(events, key=lambda event: (_time(event), event.reason != "FailedMount"), default=None)
     return str(latest.message) if latest and latest.reason == "FailedMount" else ""
+
+
+def will_not_pass(mount_failure: str) -> bool:
+    """Returns True if a volume's mount fails because something does not exist.
+
+    Other failures pass: a volume is still attached elsewhere, or its files change their
+    group.
+    """
+    return bool(_MISSING_OBJECT.search(mount_failure))
 
 
 def find_failed_start(events: Iterable[client.CoreV1Event]) -> str:

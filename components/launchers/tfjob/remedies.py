@@ -21,6 +21,10 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         r"violates PodSecurity",
         "write what the namespace asks for in targets.kubeflow.security_context, or run in another namespace",
     ),
+    (
+        r"security context constraint",
+        "write the namespace's own user and groups, or fs_group: null, in targets.kubeflow.security_context",
+    ),
     (r"no PriorityClass", "create the class, or name another in the pods of the launcher"),
     (
         r"serviceaccount .*not found",

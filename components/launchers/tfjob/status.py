@@ -116,6 +116,12 @@ class PodEnd:
         return PodEnd(name)
 
 
+def chief_phase(job: dict[str, Any], pods: list[client.V1Pod]) -> str:
+    """Returns the phase of the chief's pod; empty if there is none."""
+    name = f"{job['metadata']['name']}-chief-0"
+    return next((str(pod.status.phase) for pod in pods if pod.metadata.name == name), "")
+
+
 def waits_for_machine(pod: client.V1Pod) -> str:
     """Describes why a pod has no machine yet; empty if it has one."""
     for condition in pod.status.conditions or ():
@@ -129,7 +135,7 @@ def cannot_start(pod: client.V1Pod) -> str:
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and _MISSING_CLAIM.search(condition.message or ""):
             return f"cannot start ({condition.reason or 'Pending'}: {condition.message})"
-    for status in pod.status.container_statuses or ():
+    for status in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
         waiting = status.state and status.state.waiting
         if waiting and waiting.reason not in (None, *_STARTING):
             return f"cannot start ({waiting.reason}: {waiting.message or ''})"

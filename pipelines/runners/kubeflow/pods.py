@@ -159,7 +159,8 @@ def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Map
     security = {
         "runAsUser": target.security_context.run_as_user,
         "runAsGroup": target.security_context.run_as_group,
-        "runAsNonRoot": target.security_context.run_as_non_root,
+        # False is the default, and must not have older versions refuse the pipeline.
+        "runAsNonRoot": target.security_context.run_as_non_root or None,
     }
     security = {name: value for name, value in security.items() if value is not None}
     if security:

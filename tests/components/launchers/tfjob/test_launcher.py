@@ -541,6 +541,46 @@ def test_a_large_image_after_a_volume_that_was_late(api, monkeypatch):
     assert launch.wait() is None
 
 
+# Pods that are refused while others run: the operator looks at none of them then.
+
+
+def refuse(api, name, message="exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1"):
+    job = api.get(NAMESPACE, NAME)
+    api.add_event(job, "FailedCreatePod", f'Error creating: pods "{NAME}-{name}" is forbidden: {message}')
+
+
+def test_a_chief_that_succeeds_while_pods_are_refused(api):
+    launch = start(api, manifest=tfjob(workers=2))
+    api.set_pod(NAMESPACE, pod() | {"status": {"phase": "Succeeded"}})
+    refuse(api, "worker-0")
+    assert launch.wait() is None
+
+
+def test_an_error_of_a_pod_while_others_are_refused(api):
+    launch = start(api, manifest=tfjob(workers=2))
+    api.set_pod(NAMESPACE, pod(exit_code=3))
+    refuse(api, "worker-0")
+    error = launch.wait()
+    assert isinstance(error, TrainingError)
+    assert "ended with exit code 3" in str(error)
+    assert not exists(api)
+
+
+def test_events_that_cannot_be_read_end_no_training(api, caplog):
+    launch = start(api, manifest=tfjob(workers=2))
+    api.allowed = NEEDED - {LIST_EVENTS}
+    wait_until(lambda: "may not list events" in caplog.text)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def test_a_quota_of_tfjobs_is_no_matter_of_permissions(api):
+    api.fail(403, verb="create")
+    error = Launch().wait()
+    assert isinstance(error, ConfigurationError)
+    assert "may not run a TFJob" not in str(error)
+
+
 @pytest.mark.parametrize("outer", ["nullcontext", "terminable"])
 def test_a_terminated_step_removes_the_job(api, tmp_path, outer):
     """Works within another handler of SIGTERM too."""

@@ -60,13 +60,15 @@ def test_refusals_from_before_do_not_count():
     ("words", "seconds"),
     [
         (f"{FORBIDDEN}exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2", 3600),
-        (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=500m,pods=0, limited: cpu=8,pods=0", 3600),
-        # Nothing is used, so nothing will be freed.
-        (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=0,pods=0, limited: cpu=4,pods=0", 45),
+        (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=500m,pods=0, limited: cpu=8,pods=2", 3600),
+        # More than the whole of it, whoever uses it.
+        (f"{FORBIDDEN}exceeded quota: q, requested: cpu=8,pods=1, used: cpu=500m,pods=1, limited: cpu=4,pods=2", 45),
+        (f"{FORBIDDEN}exceeded quota: q, requested: memory=2Gi, used: memory=0, limited: memory=512Mi", 45),
+        (f"{FORBIDDEN}exceeded quota: q, requested: something, used: else, limited: here", 3600),
         (f"{FORBIDDEN}failed quota: q: must specify limits.cpu for: tensorflow", 45),
         (f"{FORBIDDEN}no PriorityClass with name high was found", 45),
         ('admission webhook "policy" denied the request: no', 45),
-        ('Internal error occurred: failed calling webhook "policy": connection refused', 300),
+        ('Internal error occurred: failed calling webhook "policy": connection refused', 400),
     ],
 )
 def test_patience(words, seconds):
@@ -84,6 +86,35 @@ def test_a_volume_is_there_when_something_happened_after_it_was_not():
     assert refusals.find_mount_failure([failed]) == "no secret"
     assert refusals.find_mount_failure([pulling, failed]) == ""
     assert refusals.find_mount_failure([]) == ""
+    same_second = event(1, "Pulling image", "Pulling")
+    assert refusals.find_mount_failure([failed, same_second]) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "final"),
+    [
+        ('MountVolume.SetUp failed for volume "key" : secret "key" not found', True),
+        ('MountVolume.SetUp failed for volume "key" : references non-existent secret key: x', True),
+        ('MountVolume.SetUp failed for volume "data" : timed out waiting for the condition', False),
+        ("Multi-Attach error for volume: Volume is already used by pod(s) other", False),
+        ("", False),
+    ],
+)
+def test_mount_failures_that_will_not_pass(words, final):
+    assert refusals.will_not_pass(words) == final
+
+
+def test_a_refused_name_counts_as_a_refused_pod():
+    refused = event(3, "Error creating: services is forbidden", "FailedCreateService")
+    assert refusals.find_refusal(job(), [], [refused]) == "services is forbidden"
+
+
+def test_pods_without_which_training_goes_on():
+    missing = [f"{NAME}-evaluator-0", f"{NAME}-worker-1", f"{NAME}-chief-0"]
+    assert refusals.needed(job(), missing) == missing[1:]
+    with_servers = job()
+    with_servers["spec"]["tfReplicaSpecs"]["PS"] = {"replicas": 1}
+    assert refusals.needed(with_servers, [*missing, f"{NAME}-ps-0"]) == [f"{NAME}-chief-0", f"{NAME}-ps-0"]
 
 
 @pytest.mark.parametrize(

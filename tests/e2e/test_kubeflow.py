@@ -22,7 +22,7 @@ from step_processes import StepProcesses
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ROOT = "minio://mlpipeline/v2/artifacts"
+ROOT = "minio://mlpipeline/artifacts"
 
 
 @dataclass

@@ -4,7 +4,6 @@ Whatever `KUBECONFIG` names: kind, k3d, a cloud's. Nothing here knows how it was
 """
 
 import contextlib
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -114,10 +113,6 @@ class Namespace:
     def delete_pod(self, name: str, grace_seconds: int = 0) -> None:
         with contextlib.suppress(ApiException):
             self.core.delete_namespaced_pod(name, self.name, grace_period_seconds=grace_seconds)
-
-    def execute(self, pod: str, words: list[str]) -> None:
-        """Runs a command in a running pod's first container."""
-        subprocess.run(["kubectl", "-n", self.name, "exec", pod, "--", *words], check=True, timeout=60)  # noqa: S607
 
 
 def make_pod(

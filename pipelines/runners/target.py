@@ -48,7 +48,7 @@ class Package(Protocol):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know before a run."""
+        """Returns warnings to show before a run."""
 
     def to_text(self) -> str:
         """Returns the file as the platform's client reads it."""

@@ -28,7 +28,7 @@ def test_steps_find_all_packages(namespace):
 
 
 def test_processes_have_no_privileges(namespace):
-    """Whatever a pod says or does not say about its user."""
+    """In a pod that sets no user."""
     words = ["sh", "-c", "id --user --name; grep CapEff /proc/self/status; touch /pipeline/file || echo refused"]
     pod = make_pod("user", namespace.image, words)
     del pod["spec"]["securityContext"], pod["spec"]["containers"][0]["securityContext"]

@@ -4,12 +4,12 @@ The launcher has the permissions that `tfx-distribute manifests` prints, and no 
 Pods run shell commands in the image: what a training does is of no matter here.
 """
 
-import threading
 import time
 import uuid
 
 import pytest
-from real_cluster import CLAIM, POD_SECONDS, USER, wait_until
+from launching import Launch
+from real_cluster import CLAIM, USER, wait_until
 
 from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
 from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings, make_manifest
@@ -19,31 +19,18 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
-class Job:
-    """A TFJob, the launcher in a thread, and how it ended."""
+class Job(Launch):
+    """A TFJob whose pods run a shell command, and its launcher."""
 
     def __init__(self, namespace, command, workers=1, max_restarts=3, **container):
         self.namespace = namespace
-        self.name = f"digits-{uuid.uuid4().hex[:8]}"
-        self.error = None
         distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
         template = pod_template(namespace.image, **container)
         settings = TFJobSettings("digits", template, template)
-        self.manifest = make_manifest(self.name, "/job.json", distribution, {}, settings)
-        for replica in self.manifest["spec"]["tfReplicaSpecs"].values():
+        manifest = make_manifest(f"digits-{uuid.uuid4().hex[:8]}", "/job.json", distribution, {}, settings)
+        for replica in manifest["spec"]["tfReplicaSpecs"].values():
             replica["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", command]
-        self._thread = threading.Thread(target=self._run, args=(max_restarts,), daemon=True)
-        self._thread.start()
-
-    def _run(self, max_restarts):
-        try:
-            tfjob_launcher.launch(self.manifest, max_restarts)
-        except BaseException as error:
-            self.error = error
-
-    @property
-    def is_followed(self):
-        return self._thread.is_alive()
+        super().__init__(manifest, max_restarts)
 
     @property
     def tfjob(self):
@@ -51,11 +38,6 @@ class Job:
 
     def pods(self):
         return self.namespace.pods(**{"training.kubeflow.org/job-name": self.name})
-
-    def wait(self, seconds=POD_SECONDS):
-        self._thread.join(seconds)
-        assert not self.is_followed, "the launcher does not end"
-        return self.error
 
     def wait_for_running(self, count=1):
         def running():
@@ -223,4 +205,4 @@ def test_a_job_that_no_node_has_room_for_waits_and_says_so(start, caplog):
     job = start("exit 0", resources={"limits": {"cpu": "1000"}})
     wait_until(lambda: "waits for a node (Unschedulable: " in caplog.text)
     time.sleep(1)
-    assert job.is_followed
+    assert job.is_running

@@ -6,14 +6,14 @@ leaves the namespace as it was.
 
 import contextlib
 import json
-import threading
 import time
 import uuid
 
 import pytest
 import yaml
 from kubernetes import client
-from real_cluster import CLAIM, POD_SECONDS, USER, make_pod, wait_until
+from launching import Launch
+from real_cluster import CLAIM, USER, make_pod, wait_until
 
 from tfx_distribute.components.launchers.tfjob import client as tfjob_client
 from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
@@ -32,33 +32,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 MINUTE = 60.0
 FINAL_SECONDS = refusals.FINAL_SECONDS
 JOB = "/shared/training/job.json"
-
-
-class Launch:
-    """The launcher in a thread, and how and when it ended."""
-
-    def __init__(self, manifest, options):
-        self.name = manifest["metadata"]["name"]
-        self.error, self.seconds = None, 0.0
-        self._thread = threading.Thread(target=self._run, args=(manifest, options), daemon=True)
-        self._thread.start()
-
-    def _run(self, manifest, options):
-        began = time.monotonic()
-        try:
-            tfjob_launcher.launch(manifest, 1, **options)
-        except BaseException as error:
-            self.error = error
-        self.seconds = time.monotonic() - began
-
-    @property
-    def is_running(self):
-        return self._thread.is_alive()
-
-    def wait(self, seconds=POD_SECONDS):
-        self._thread.join(seconds)
-        assert not self.is_running, "the launcher does not end"
-        return self.error
 
 
 @pytest.fixture
@@ -96,7 +69,7 @@ def start(namespace, step):
             for replica in manifest["spec"]["tfReplicaSpecs"].values():
                 words = ["sh", "-c", command] if isinstance(command, str) else command
                 replica["template"]["spec"]["containers"][0]["command"] = words
-        started.append(Launch(manifest, options or {}))
+        started.append(Launch(manifest, 1, **(options or {})))
         return started[-1]
 
     yield make
@@ -136,7 +109,7 @@ def restricted(namespace):
 
 
 def check_refused(launch, namespace, caplog, *words):
-    """Checks that a refusal was told at once and once, and ended the step in time."""
+    """Checks that a refusal was logged at once, only once, and ended the step soon."""
     wait_until(lambda: all(word in caplog.text for word in words), 15)
     assert launch.is_running, "it goes on for a while"
     error = launch.wait(MINUTE)
@@ -345,7 +318,7 @@ def test_an_operator_that_does_not_react(start, namespace):
         patch.setattr(tfjob_launcher.TFJobClient, "create", create_for_another)
         error = start().wait(MINUTE)
     assert isinstance(error, TrainingError)
-    assert "has no pods after 10 s, and nobody says why" in str(error)
+    assert "has no pods after 10 s, and no event says why" in str(error)
 
 
 def test_an_operator_whose_webhook_does_not_answer(start, namespace):

@@ -24,7 +24,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 
 REQUEST_SECONDS = 30.0  # for one answer
 DELETE_SECONDS = 5.0  # for the last request of a launcher that has to end
-# For a webhook that must agree to a TFJob: the operator's pod may be starting again.
+# For an admission webhook to answer: the operator's pod may be starting again.
 WEBHOOK_SECONDS = 45.0
 JOB_LABEL = "training.kubeflow.org/job-name"
 
@@ -194,7 +194,7 @@ class TFJobClient:
         return lines
 
     def _is_allowed(self, permission: permissions.Permission) -> bool:
-        """Asks whether this step has a permission; True if nobody answers that."""
+        """Returns True if this step has a permission, or cannot ask for it."""
         review = permissions.make_review(permission, self.namespace)
         try:
             answer = _call_kubernetes(
@@ -218,8 +218,7 @@ class TFJobClient:
     def _explain(self, error: ApiException) -> ConfigurationError:
         """Returns an error that explains a refusal and names the remedy."""
         message = _message(error)
-        # Quotas, policies and admission webhooks answer 403 too, whatever this step may
-        # do.
+        # Quotas, policies and admission webhooks answer 403 too, with other words.
         if error.status == 403 and _NO_PERMISSION.search(message):
             return ConfigurationError(
                 f"the service account of this step may not run a TFJob in namespace {self.namespace} ({message}); "
@@ -255,7 +254,7 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _is_webhook_failure(error: Exception) -> bool:
-    """Returns True if the program that must agree to a TFJob does not answer."""
+    """Returns True if an admission webhook for TFJobs does not answer."""
     return isinstance(error, ApiException) and error.status == 500 and "failed calling webhook" in _message(error)
 
 

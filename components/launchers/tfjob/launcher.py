@@ -338,8 +338,8 @@ class _JobWatcher:
           the operator does not look at the others.
 
         Raises:
-          TrainingError: The cluster has refused them for too long, nobody creates them,
-            or another pod has failed for good meanwhile.
+          TrainingError: They have been refused for too long, the operator does not
+            create them, or another pod has failed for good.
         """
         suspended = tfjob_status.is_suspended(job)
         missing = frozenset() if suspended else refusals.missing_pods(job, pods)
@@ -365,7 +365,7 @@ class _JobWatcher:
                 raise TrainingError(words)
         elif not (events or pods or job.get("status")) and now - self._missing_since > OPERATOR_SECONDS:
             words = (
-                f"TFJob {self._jobs.name} has no pods after {OPERATOR_SECONDS:g} s, and nobody says why; see whether the "
+                f"TFJob {self._jobs.name} has no pods after {OPERATOR_SECONDS:g} s, and no event says why; see whether the "
                 "pods of Kubeflow's Training Operator run, usually in namespace kubeflow"
             )
             self._log_once(words)

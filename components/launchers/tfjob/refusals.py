@@ -63,7 +63,7 @@ def patience(refusal: str, quota_timeout_seconds: float) -> float:
 
 
 def _is_too_small(requested: str, limited: str) -> bool:
-    """Returns True if a quota would not suffice if nobody else used it."""
+    """Returns True if a request exceeds the whole quota."""
     try:
         amounts, limits = (
             {name: parse_quantity(amount) for name, amount in (part.split("=") for part in parts.split(","))}

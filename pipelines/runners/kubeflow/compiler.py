@@ -42,7 +42,7 @@ class Package:
     Attributes:
       pipeline: KFP's PipelineSpec.
       platform: The platform spec: where each step runs.
-      warnings: What the user should know before a run.
+      warnings: Warnings to show before a run.
     """
 
     pipeline: Mapping[str, Any]

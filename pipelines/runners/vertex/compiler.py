@@ -37,7 +37,7 @@ class Package:
     Attributes:
       job: Vertex AI's PipelineJob, JSON, which contains KFP's PipelineSpec of schema
         2.0.0.
-      warnings: What the user should know before a run.
+      warnings: Warnings to show before a run.
     """
 
     job: Mapping[str, Any]

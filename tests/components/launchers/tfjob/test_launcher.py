@@ -10,11 +10,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 from kubernetes_api import ApiError, ApiServer
+from launching import Launch
 from running import wait_until
 
 from tfx_distribute.components.launchers import retry
@@ -62,30 +62,8 @@ def tfjob(command="exit 0", workers=1, owner=None):
     return manifest
 
 
-class Launch:
-    """The launcher in a separate thread, and how it ended."""
-
-    def __init__(self, max_restarts=3, deadline_seconds=None, manifest=None, **options):
-        self.error = None
-        self._thread = threading.Thread(
-            target=self._run, args=(manifest or tfjob(), max_restarts, deadline_seconds, options), daemon=True
-        )
-        self._thread.start()
-
-    def _run(self, manifest, max_restarts, deadline_seconds, options):
-        try:
-            tfjob_launcher.launch(manifest, max_restarts, deadline_seconds, **options)
-        except BaseException as error:
-            self.error = error
-
-    @property
-    def is_running(self):
-        return self._thread.is_alive()
-
-    def wait(self):
-        self._thread.join(20)
-        assert not self.is_running, "the launcher does not end"
-        return self.error
+def follow(manifest=None, **options):
+    return Launch(manifest or tfjob(), **options)
 
 
 def condition(kind, **more):
@@ -102,7 +80,7 @@ def exists(api):
 
 
 def start(api, **arguments):
-    launch = Launch(**arguments)
+    launch = follow(**arguments)
     wait_until(lambda: exists(api))
     return launch
 
@@ -236,7 +214,7 @@ def test_logs_continue_where_the_connection_was_lost(api, tmp_path, caplog):
 def test_a_retried_step_finds_its_job_again(api):
     first = start(api)
     uid = api.get(NAMESPACE, NAME)["metadata"]["uid"]
-    second = Launch()
+    second = follow()
     time.sleep(0.5)
     assert api.get(NAMESPACE, NAME)["metadata"]["uid"] == uid
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
@@ -247,7 +225,7 @@ def test_a_retried_step_owns_the_job(api):
     """Otherwise Kubernetes would delete it with the pod of the earlier attempt."""
     first = start(api, manifest=tfjob(owner=Owner("step", "a-uid")))
     before = api.get(NAMESPACE, NAME)
-    second = Launch(manifest=tfjob(owner=Owner("step-again", "another-uid")))
+    second = follow(manifest=tfjob(owner=Owner("step-again", "another-uid")))
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "step-again", "uid": "another-uid"}]
     wait_until(lambda: api.get(NAMESPACE, NAME)["metadata"]["ownerReferences"] == owners)
     api.delete_owner("a-uid")
@@ -262,7 +240,7 @@ def test_a_retried_step_owns_the_job(api):
 def test_a_job_that_is_gone_before_a_retried_step_owns_it(api):
     first = start(api)
     api.fail(404, verb="patch")
-    error = Launch().wait()
+    error = follow().wait()
     assert isinstance(error, TrainingError)
     assert str(error).startswith(f"TFJob {NAME} is gone")
     assert isinstance(first.wait(), TrainingError)
@@ -279,14 +257,14 @@ def succeed_before(api):
 def test_a_job_of_an_earlier_attempt_that_succeeded_is_done(api, caplog):
     caplog.set_level("INFO", logger="absl")
     uid = succeed_before(api)
-    assert Launch().wait() is None
+    assert follow().wait() is None
     assert api.get(NAMESPACE, NAME)["metadata"]["uid"] == uid
     assert f"TFJob {NAME} of an earlier attempt has succeeded" in caplog.text
 
 
 def test_a_job_of_an_earlier_attempt_that_succeeded_is_rerun_on_request(api):
     uid = succeed_before(api)
-    second = Launch(rerun=True)
+    second = follow(rerun=True)
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != uid)
     assert second.is_running
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
@@ -299,7 +277,7 @@ def test_a_job_of_an_earlier_attempt_that_failed_is_created_again(api):
     api.set_status(NAMESPACE, NAME, status(condition("Failed")))
     assert isinstance(first.wait(), TrainingError)
     uid = api.get(NAMESPACE, NAME)["metadata"]["uid"]
-    second = Launch()
+    second = follow()
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != uid)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
     assert second.wait() is None
@@ -308,7 +286,7 @@ def test_a_job_of_an_earlier_attempt_that_failed_is_created_again(api):
 @pytest.mark.parametrize("permission", sorted(NEEDED - {LIST_EVENTS}))
 def test_not_allowed(api, permission):
     api.allowed = NEEDED - {permission}
-    error = Launch().wait()
+    error = follow().wait()
     assert isinstance(error, ConfigurationError)
     assert str(error) == (
         "the service account of this step may not run a TFJob in namespace team: it may not "
@@ -320,16 +298,16 @@ def test_not_allowed(api, permission):
 
 def test_no_namespace(api):
     api.namespaces = {"default"}
-    error = Launch().wait()
+    error = follow().wait()
     assert isinstance(error, ConfigurationError)
     assert str(error).startswith(f"the cluster has no namespace {NAMESPACE} (")
 
 
 def test_an_operator_that_does_not_run(api):
-    error = Launch().wait()
+    error = follow().wait()
     assert isinstance(error, TrainingError)
     assert str(error).startswith(
-        f"TFJob {NAME} has no pods after 3 s, and nobody says why; see whether the pods of Kubeflow's"
+        f"TFJob {NAME} has no pods after 3 s, and no event says why; see whether the pods of Kubeflow's"
     )
     assert not exists(api)
 
@@ -350,7 +328,7 @@ def test_a_webhook_of_an_operator_that_does_not_run(api, monkeypatch):
         raise ApiError(500, 'Internal error occurred: failed calling webhook "validator": no endpoints available')
 
     monkeypatch.setattr(ApiServer, "_create", create)
-    error = Launch().wait()
+    error = follow().wait()
     assert isinstance(error, ConfigurationError)
     assert str(error).startswith(f"the cluster cannot check TFJob {NAME} (Internal error occurred: failed calling webhook")
     assert "see whether the pods of Kubeflow's Training Operator run" in str(error)
@@ -365,7 +343,7 @@ def test_an_old_operator_drops_fields(api, monkeypatch):
         return put(self, namespace, body, dry_run)
 
     monkeypatch.setattr(ApiServer, "_create", create_without)
-    error = Launch().wait()
+    error = follow().wait()
     assert isinstance(error, ConfigurationError)
     assert str(error) == (
         "the TFJobs of this cluster have no spec.runPolicy.ttlSecondsAfterFinished; install Kubeflow's Training Operator 1.9"
@@ -375,7 +353,7 @@ def test_an_old_operator_drops_fields(api, monkeypatch):
 
 def test_no_training_operator(api):
     api.installed = False
-    error = Launch().wait()
+    error = follow().wait()
     assert isinstance(error, ConfigurationError)
     assert "install Kubeflow's Training Operator 1.9" in str(error)
 
@@ -383,7 +361,7 @@ def test_no_training_operator(api):
 def test_refused_by_the_operator(api):
     manifest = tfjob()
     del manifest["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["containers"][0]["image"]
-    error = Launch(manifest=manifest).wait()
+    error = follow(manifest=manifest).wait()
     assert isinstance(error, ConfigurationError)
     assert str(error).startswith(f"the cluster refuses TFJob {NAME}: admission webhook")
 
@@ -576,7 +554,7 @@ def test_events_that_cannot_be_read_end_no_training(api, caplog):
 
 def test_a_quota_of_tfjobs_is_no_matter_of_permissions(api):
     api.fail(403, verb="create")
-    error = Launch().wait()
+    error = follow().wait()
     assert isinstance(error, ConfigurationError)
     assert "may not run a TFJob" not in str(error)
 

@@ -4,7 +4,7 @@ Each room has a `launcher.py`, whose `launch` starts every process of a cluster,
 them until they end, and ends what must not continue:
 
 * `local/`: processes on this machine.
-* `tfjob/`: pods of a TFJob of Kubeflow's Training Operator.
+* `kubernetes/`: pods of a TFJob or a JobSet.
 * `custom_job/`: worker pools of a CustomJob of Vertex AI.
 
 They share `settings.py` (where a training runs, as one document), `retry.py` (requests

@@ -9,11 +9,11 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
-from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
-Settings = TFJobSettings | CustomJobSettings
+Settings = KubernetesSettings | CustomJobSettings
 
 _SETTINGS: TypeAdapter[Settings] = TypeAdapter(Annotated[Settings, Field(discriminator="kind")])
 
@@ -41,6 +41,6 @@ def runs_remotely(settings: Settings, distribution: Distribution) -> bool:
 
 def force_remote(settings: Settings) -> Settings:
     """Returns the same settings, but training never runs in the Trainer's own step."""
-    if isinstance(settings, TFJobSettings):
-        return replace(settings, training="tfjob")
+    if isinstance(settings, KubernetesSettings):
+        return replace(settings, training="pods") if settings.training in ("auto", "step") else settings
     return replace(settings, training="custom_job")

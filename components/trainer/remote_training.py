@@ -1,4 +1,4 @@
-"""Trains on other machines: in a TFJob's pods, or a CustomJob's worker pools."""
+"""Trains on other machines: in pods of Kubernetes, or a CustomJob's worker pools."""
 
 import contextlib
 import hashlib
@@ -15,9 +15,9 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.settings import Settings
 from tfx_distribute.components.launchers.sigterm import terminable
-from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
 from tfx_distribute.components.trainer import job_builder, saved_state, staging
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
@@ -59,7 +59,7 @@ def train(
     """
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     name = job_name(settings.name, model_dir)
-    shared_root = settings.training_dir if isinstance(settings, tfjob_manifest.TFJobSettings) else None
+    shared_root = settings.training_dir if isinstance(settings, KubernetesSettings) else None
     root = shared_root or os.path.join(os.path.dirname(model_dir), ".training")
     folder = os.path.join(root, name)
     if "://" in folder and not (exec_properties.get("build_model") or exec_properties.get("run_fn")):
@@ -99,18 +99,15 @@ def _launch(
     Imports only the launcher that is needed, since the clients take time to import.
     """
     restarts = job.fault_tolerance.max_restarts
-    if isinstance(settings, tfjob_manifest.TFJobSettings):
-        from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
+    if isinstance(settings, KubernetesSettings):
+        from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
+        from tfx_distribute.components.launchers.kubernetes.job_kind import Training
 
-        owner = tfjob_launcher.owner()
-        manifest = tfjob_manifest.make_manifest(name, address, job.distribution, environment, settings, owner)
-        tfjob_launcher.launch(
-            manifest,
-            restarts,
-            settings.active_deadline_seconds,
-            quota_timeout_seconds=settings.quota_timeout_seconds,
-            rerun=rerun,
-        )
+        kind = kubernetes_launcher.find_kind(settings.training)
+        training = Training(name, address, job.distribution, environment, restarts)
+        manifest = kind.make_manifest(training, settings, kubernetes_launcher.owner())
+        limits = kubernetes_launcher.Limits(restarts, settings.active_deadline_seconds, settings.quota_timeout_seconds)
+        kubernetes_launcher.launch(kind, manifest, limits, rerun=rerun)
         return
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 
@@ -199,4 +196,4 @@ def job_name(pipeline: str, model_dir: str) -> str:
       A DNS label, short enough to leave room for the suffixes of pods.
     """
     prefix = pipeline if pipeline[:1].isalpha() else f"tfx-{pipeline}"
-    return f"{prefix[:36].rstrip('-')}-{hashlib.sha256(model_dir.encode()).hexdigest()[:10]}"
+    return f"{prefix[:32].rstrip('-')}-{hashlib.sha256(model_dir.encode()).hexdigest()[:10]}"

@@ -1,37 +1,44 @@
-"""Runs the TFJob launcher in a thread, for tests in which something happens to it."""
+"""Runs the launcher of pods in a thread, for tests in which something happens to it."""
 
 import threading
 import time
 from typing import Any
 
-from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
+from tfx_distribute.components.launchers.kubernetes import launcher
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 
 
 class Launch:
     """The launcher in a thread, and how and when it ended.
 
     Args:
-      manifest: Manifest of the TFJob.
-      max_restarts: As in `launch`.
-      **options: Other arguments of `launch`.
+      kind: Kind of the job.
+      manifest: Its manifest.
+      max_restarts: As in `Limits`.
+      rerun: As in `launch`.
+      **limits: Other limits.
 
     Attributes:
-      name: Name of the TFJob.
+      name: Name of the job.
       error: What the launcher raised; None if it has returned or is running.
       seconds: How long it ran.
     """
 
-    def __init__(self, manifest: dict[str, Any], max_restarts: int = 3, **options: Any):
+    def __init__(
+        self, kind: JobKind, manifest: dict[str, Any], max_restarts: int = 3, *, rerun: bool = False, **limits: Any
+    ):
         self.name: str = manifest["metadata"]["name"]
         self.error: BaseException | None = None
         self.seconds = 0.0
-        self._thread = threading.Thread(target=self._run, args=(manifest, max_restarts, options), daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(kind, manifest, launcher.Limits(max_restarts, **limits), rerun), daemon=True
+        )
         self._thread.start()
 
-    def _run(self, manifest: dict[str, Any], max_restarts: int, options: dict[str, Any]) -> None:
+    def _run(self, kind: JobKind, manifest: dict[str, Any], limits: launcher.Limits, rerun: bool) -> None:
         began = time.monotonic()
         try:
-            tfjob_launcher.launch(manifest, max_restarts, **options)
+            launcher.launch(kind, manifest, limits, rerun=rerun)
         except BaseException as error:
             self.error = error
         self.seconds = time.monotonic() - began

@@ -14,6 +14,7 @@ OUT_OF_MEMORY = 128 + signal.SIGKILL  # as when the kernel kills a process for i
 PEER_LOST = 128 + signal.SIGUSR1  # reserved by the Training Operator for programs that want a retry
 NO_PROGRESS = 128 + signal.SIGALRM  # the main thread made none for `progress_timeout_secs`
 PREEMPTED = 128 + signal.SIGTERM
+FINAL = range(1, 128)
 
 
 def is_final(status: int) -> bool:
@@ -22,4 +23,4 @@ def is_final(status: int) -> bool:
     Args:
       status: A process's exit code, or minus the number of the signal that ended it.
     """
-    return 0 < status < 128
+    return status in FINAL

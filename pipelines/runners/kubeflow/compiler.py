@@ -14,7 +14,7 @@ from tfx.dsl.components.base import base_component, base_node
 from tfx.orchestration import pipeline as tfx_pipeline
 from tfx.utils import name_utils
 
-from tfx_distribute.components.launchers.tfjob.manifest import QUEUE_LABEL
+from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.pipelines.runners import compiler as runners_compiler
 from tfx_distribute.pipelines.runners import pipeline_ir

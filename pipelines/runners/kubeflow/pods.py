@@ -4,15 +4,15 @@ The pipeline's document has a step's resources, in two generations of fields. A 
 document, the platform spec, says where the step runs; the backend reads it as
 KubernetesExecutorConfig
 (`kubernetes_platform/proto/kubernetes_executor_config.proto` of
-github.com/kubeflow/pipelines). For the pods of a TFJob, the same settings become a pod
-template.
+github.com/kubeflow/pipelines). For the pods of a training, the same settings become a
+pod template.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfx_distribute.components.launchers.tfjob.manifest import CONTAINER
+from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings, SecurityContext
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number

@@ -1,4 +1,4 @@
-"""Makes the Role that a run's service account needs so that its Trainer can run TFJobs.
+"""Makes the Role that lets a run's Trainer train in pods.
 
 It has the permissions that the Trainer uses, and no others.
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tfx_distribute.components.launchers.tfjob.permissions import RULES
+from tfx_distribute.components.launchers.kubernetes.permissions import RULES
 
 NAME = "tfx-distribute-trainer"
 

@@ -31,7 +31,7 @@ class SecurityContext(SpecModel):
     """User and group of pods. Pods of a training run as the user of the Trainer's step.
 
     What is written here is written for steps too, which takes Kubeflow Pipelines 2.16
-    or later; `fs_group` is for the pods of a TFJob only.
+    or later; `fs_group` is for the pods of a training only.
     """
 
     run_as_user: int | None = Field(None, ge=0)
@@ -39,11 +39,11 @@ class SecurityContext(SpecModel):
     run_as_group: int | None = Field(None, ge=0)
     """Group id; default that of the image."""
     run_as_non_root: bool | None = None
-    """Refuses to run as root. Default: true for pods of a TFJob, the installation's for
-    steps."""
+    """Refuses to run as root. Default: true for pods of a training, the installation's
+    for steps."""
     fs_group: int | None = Field(1000, ge=0)
-    """Group that owns the volumes of a TFJob's pods, where the kind of volume allows
-    that; null to leave volumes as they are."""
+    """Group that owns the volumes of a training's pods, where the kind of volume
+    allows that; null to leave volumes as they are."""
 
 
 class GangScheduling(SpecModel):
@@ -83,9 +83,10 @@ class KubeflowSettings(RemoteSettings):
     platform: Literal["kubernetes", "gke"] = "kubernetes"
     """Platform that decides how accelerators are named; `gke` is Google Kubernetes
     Engine."""
-    training: Literal["auto", "step", "tfjob"] = "auto"
+    training: Literal["auto", "step", "tfjob", "jobset"] = "auto"
     """Where training runs: `step` is the Trainer's own step, `tfjob` the pods of a
-    TFJob, and `auto` the step if training is one process."""
+    TFJob, `jobset` those of a JobSet, and `auto` the step if training is one process,
+    else a TFJob where the cluster has them, or a JobSet."""
     training_dir: str | None = Field(None, pattern=r"^(gs://.|/[^/])")
     """Folder that all pods of a training can reach, for its inputs, outputs and
     checkpoints: below the `mount_path` of a volume, or a gs:// address. Default: below
@@ -97,16 +98,17 @@ class KubeflowSettings(RemoteSettings):
     image_pull_secrets: list[str] = Field(default_factory=list)
     """Secrets for pulling the image."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels of all pods, and of the TFJob."""
+    """Labels of all pods, and of the TFJob or JobSet."""
     queue: str | None = None
     """Local queue of Kueue that admits training."""
     gang_scheduling: GangScheduling | None = None
     """How pods of a TFJob start together; leave it out to start each when it fits. The
-    Training Operator ignores it unless it runs with `--gang-scheduler-name`."""
+    Training Operator ignores it unless it runs with `--gang-scheduler-name`, and
+    JobSets have none."""
     active_deadline_seconds: int | None = Field(None, ge=1)
-    """Seconds after which a TFJob has failed."""
+    """Seconds after which a training in pods has failed."""
     quota_timeout_seconds: int = Field(3600, ge=0)
-    """Seconds to wait while a ResourceQuota refuses pods of a TFJob. Others may free
+    """Seconds to wait while a ResourceQuota refuses pods of a training. Others may free
     their part of it; an hour by default, as the step that waits needs little."""
     security_context: SecurityContext = Field(default_factory=SecurityContext)
     """User and group of pods."""

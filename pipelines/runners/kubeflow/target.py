@@ -63,13 +63,25 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         return checks.find_warnings(self.spec, self.settings)
 
     def launches(self) -> dict[str, Any] | None:
-        """Returns the manifest of a TFJob, or None if training runs in the step."""
-        from tfx_distribute.components.launchers.tfjob.manifest import make_manifest
+        """Returns the manifest of a job, or None if training runs in the step.
+
+        With `training: auto`, it is a TFJob; which kinds a cluster has is not known
+        here.
+        """
+        from tfx_distribute.components.launchers.kubernetes.job_kind import Training
+        from tfx_distribute.components.launchers.kubernetes.job_kinds import get_shown
         from tfx_distribute.pipelines.runners.kubeflow import trainer_settings
 
         launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
         root = self.settings.training_dir or self.settings.pipeline_root
-        return self.make_request(launcher, root, make_manifest)
+        kind, restarts = get_shown(launcher.training), self.spec.trainer.parameters.fault_tolerance.max_restarts
+        return self.make_request(
+            launcher,
+            root,
+            lambda name, address, distribution, environment, settings: kind.make_manifest(
+                Training(name, address, distribution, environment, restarts), settings
+            ),
+        )
 
     @classmethod
     def compile_pipeline(

@@ -5,13 +5,13 @@ Imports neither TFX nor TensorFlow.
 
 from collections.abc import Mapping
 
-from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.pipelines.runners.kubeflow import pods
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
 
 
-def launcher(name: str, resources: Mapping[str, MachineSpec], settings: KubeflowSettings) -> TFJobSettings:
+def launcher(name: str, resources: Mapping[str, MachineSpec], settings: KubeflowSettings) -> KubernetesSettings:
     """Returns the description of the pods that the Trainer may have to create.
 
     Args:
@@ -28,7 +28,7 @@ def launcher(name: str, resources: Mapping[str, MachineSpec], settings: Kubeflow
         "priorityClass": gang and gang.priority_class,
         "scheduleTimeoutSeconds": gang and gang.schedule_timeout_seconds,
     }
-    return TFJobSettings(
+    return KubernetesSettings(
         name=name,
         worker=pods.make_pod_template(worker, settings),
         parameter_server=pods.make_pod_template(server, settings),

@@ -6,7 +6,7 @@ import pytest
 
 from tfx_distribute.components.launchers import settings as settings_lib
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
-from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 CUSTOM_JOB = CustomJobSettings(
@@ -20,15 +20,15 @@ CUSTOM_JOB = CustomJobSettings(
     labels={"team": "a"},
 )
 POD = {"spec": {"containers": [{"name": "tensorflow"}]}}
-TFJOB = TFJobSettings("digits", POD, POD)
+PODS = KubernetesSettings("digits", POD, POD)
 
 
-@pytest.mark.parametrize("settings", [CUSTOM_JOB, TFJOB])
+@pytest.mark.parametrize("settings", [CUSTOM_JOB, PODS])
 def test_settings_survive_json(settings):
     assert settings_lib.from_json(settings_lib.to_json(settings)) == settings
 
 
-@pytest.mark.parametrize("settings", [CUSTOM_JOB, TFJOB])
+@pytest.mark.parametrize("settings", [CUSTOM_JOB, PODS])
 @pytest.mark.parametrize(
     ("training", "distribution", "remotely"),
     [

@@ -7,7 +7,7 @@ import time
 import pytest
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.trainer import job_builder, remote_training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
@@ -26,7 +26,7 @@ RESULT = TrainingResult(1, 32, 10, 1.0, {})
 @pytest.fixture
 def settings(tmp_path):
     pod = {"spec": {"containers": [{"name": "tensorflow"}]}}
-    return TFJobSettings("digits", pod, pod, training_dir=str(tmp_path / "shared"))
+    return KubernetesSettings("digits", pod, pod, training_dir=str(tmp_path / "shared"))
 
 
 @pytest.fixture

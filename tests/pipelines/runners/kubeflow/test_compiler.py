@@ -314,7 +314,7 @@ def test_a_step_that_only_waits_is_small(digits):
     assert not {"nodeSelector", "tolerations", "emptyDirMounts"} & set(config)
     parameter = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
     launcher = json.loads(parameter["runtimeValue"]["constant"])
-    assert launcher["training"] == "tfjob", "whatever a run asks for: this step has no accelerator"
+    assert launcher["training"] == "pods", "whatever a run asks for: this step has no accelerator"
     worker = launcher["worker"]["spec"]
     assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
     assert worker["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-l4"
@@ -388,7 +388,7 @@ def test_a_trainer_written_by_hand_gets_the_settings_of_the_target():
     pipeline = runner.compile_pipeline(handwritten, kubeflow, {"Trainer": spec_machines.MachineSpec(cpu="8")}).pipeline
     inputs = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
     launcher = settings.from_json(inputs["launcher"]["runtimeValue"]["constant"])
-    assert (launcher.training, launcher.training_dir) == ("tfjob", "/shared/training"), "two workers"
+    assert (launcher.training, launcher.training_dir) == ("pods", "/shared/training"), "two workers"
     assert inputs["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
     assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "500m", "its step waits"
     assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "8"

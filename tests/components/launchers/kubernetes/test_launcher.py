@@ -1,4 +1,4 @@
-"""Tests the TFJob launcher against a fake of the Kubernetes API.
+"""Tests the launcher with TFJobs against a fake of the Kubernetes API.
 
 Each test lets something happen to a TFJob, and checks how the launcher reacts.
 """
@@ -18,28 +18,31 @@ from launching import Launch
 from running import wait_until
 
 from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.tfjob import client as tfjob_client
-from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
-from tfx_distribute.components.launchers.tfjob import permissions, pod_log, refusals
-from tfx_distribute.components.launchers.tfjob.manifest import KEPT_SECONDS, Owner, TFJobSettings, make_manifest
+from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
+from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
+from tfx_distribute.components.launchers.kubernetes import missing_pods, permissions, pod_log, pod_starts, refusals, watcher
+from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, Owner, Training
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 NAME, NAMESPACE = "digits-1", "team"
-NEEDED = {(each.group, each.resource, each.verb) for each in permissions.permissions()}
 LIST_EVENTS = ("", "events", "list")
+NEEDED = {(each.group, each.resource, each.verb) for each in permissions.needed("tfjobs")} | {LIST_EVENTS}
 
 
 @pytest.fixture
 def api(tmp_path, monkeypatch):
     for module, name, value in (
-        (tfjob_launcher, "POLL_SECONDS", 0.1),
+        (watcher, "POLL_SECONDS", 0.1),
+        (watcher, "FINAL_EXIT_SECONDS", 0.5),
         (retry, "RETRY_SECONDS", 0.1),
         (retry, "TIMEOUT_SECONDS", 8.0),
-        (tfjob_launcher, "START_SECONDS", 0.5),
-        (tfjob_launcher, "OPERATOR_SECONDS", 3.0),
-        (tfjob_launcher, "EVENTS_SECONDS", 0.1),
-        (tfjob_client, "WEBHOOK_SECONDS", 0.5),
+        (pod_starts, "START_SECONDS", 0.5),
+        (missing_pods, "CONTROLLER_SECONDS", 3.0),
+        (pod_starts, "EVENTS_SECONDS", 0.1),
+        (kubernetes_client, "WEBHOOK_SECONDS", 0.5),
         (refusals, "FINAL_SECONDS", 1.0),
         (pod_log, "RETRY_SECONDS", 0.1),
     ):
@@ -54,16 +57,16 @@ def api(tmp_path, monkeypatch):
 def tfjob(command="exit 0", workers=1, owner=None):
     """Returns a TFJob whose pods run a shell command."""
     template = {"metadata": {"labels": {}}, "spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
-    settings = TFJobSettings("digits", template, template)
+    settings = KubernetesSettings("digits", template, template)
     distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
-    manifest = make_manifest(NAME, "/job.json", distribution, {}, settings, owner)
+    manifest = TFJob().make_manifest(Training(NAME, "/job.json", distribution, {}, 3), settings, owner)
     for replica in manifest["spec"]["tfReplicaSpecs"].values():
         replica["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", command]
     return manifest
 
 
 def follow(manifest=None, **options):
-    return Launch(manifest or tfjob(), **options)
+    return Launch(TFJob(), manifest or tfjob(), **options)
 
 
 def condition(kind, **more):
@@ -97,6 +100,7 @@ def wait_until_seen(api):
 
 def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="chief"):
     labels = {"training.kubeflow.org/job-name": NAME, "training.kubeflow.org/replica-type": replica}
+    labels["training.kubeflow.org/replica-index"] = name.rpartition("-")[2]
     metadata = {
         "name": name,
         "namespace": NAMESPACE,
@@ -506,7 +510,7 @@ def test_a_volume_that_cannot_be_mounted(api, caplog):
 
 
 def test_a_large_image_after_a_volume_that_was_late(api, monkeypatch):
-    monkeypatch.setattr(tfjob_launcher, "START_SECONDS", 2.0)
+    monkeypatch.setattr(pod_starts, "START_SECONDS", 2.0)
     launch = start(api)
     made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))
     api.add_event(made, "FailedMount", "not yet")
@@ -565,10 +569,10 @@ def test_a_terminated_step_removes_the_job(api, tmp_path, outer):
     (tmp_path / "job.json").write_text(json.dumps(tfjob()))
     code = (
         "import json, sys; from contextlib import nullcontext; "
-        "from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher; "
+        "from tfx_distribute.components.launchers.kubernetes import launcher; "
         "from tfx_distribute.components.launchers.sigterm import terminable\n"
         f"with {outer}():\n"
-        "    tfjob_launcher.launch(json.load(open(sys.argv[1])), 3)"
+        "    launcher.launch(launcher.find_kind('tfjob'), json.load(open(sys.argv[1])), launcher.Limits(3))"
     )
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
     step = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "job.json")], env=environment)
@@ -594,7 +598,7 @@ def token(claims):
 def account(tmp_path, monkeypatch):
     """Returns a function that writes the token of this step."""
     file = tmp_path / "token"
-    monkeypatch.setattr(tfjob_launcher, "_TOKEN_FILE", file)
+    monkeypatch.setattr(kubernetes_launcher, "_TOKEN_FILE", file)
     return file.write_text
 
 
@@ -612,9 +616,9 @@ def account(tmp_path, monkeypatch):
     ],
 )
 def test_service_account_of_the_step(account, text, name):
-    assert tfjob_launcher.service_account() is None, "there is no token"
+    assert kubernetes_launcher.service_account() is None, "there is no token"
     account(text)
-    assert tfjob_launcher.service_account() == name
+    assert kubernetes_launcher.service_account() == name
 
 
 def test_pods_without_a_service_account_get_that_of_the_step(api, account):
@@ -638,7 +642,7 @@ def test_pods_run_as_the_user_of_the_step():
     contexts = {"Chief": {"runAsNonRoot": True, "fsGroup": 5}, "Worker": {"runAsUser": 7}}
     for kind, context in contexts.items():
         manifest["spec"]["tfReplicaSpecs"][kind]["template"]["spec"]["securityContext"] = context
-    changed = tfjob_launcher.as_step(manifest, "runner", 1000, 2000)
+    changed = kubernetes_launcher.as_step(TFJob(), manifest, "runner", 1000, 2000)
     pods = {kind: replica["template"]["spec"] for kind, replica in changed["spec"]["tfReplicaSpecs"].items()}
     assert pods["Chief"]["securityContext"] == {"runAsUser": 1000, "runAsGroup": 2000, "runAsNonRoot": True, "fsGroup": 5}
     assert pods["Worker"]["securityContext"] == {"runAsUser": 7}, "a template's own user stays"
@@ -651,9 +655,9 @@ def test_pods_of_a_step_that_is_root():
     with pytest.raises(
         ConfigurationError, match=r"this step runs as root, .* give the image a USER .*run_as_non_root: false"
     ):
-        tfjob_launcher.as_step(manifest, "runner", 0, 0)
+        kubernetes_launcher.as_step(TFJob(), manifest, "runner", 0, 0)
     pod["securityContext"] = {"runAsNonRoot": False}
-    changed = tfjob_launcher.as_step(manifest, "runner", 0, 0)
+    changed = kubernetes_launcher.as_step(TFJob(), manifest, "runner", 0, 0)
     assert changed["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["securityContext"] == {"runAsNonRoot": False}
 
 

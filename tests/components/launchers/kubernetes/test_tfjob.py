@@ -1,4 +1,4 @@
-"""Tests the manifests of TFJobs against expected documents and the operator's rules."""
+"""Tests TFJobs: manifests against expected documents and the operator's rules."""
 
 from dataclasses import replace
 
@@ -6,8 +6,9 @@ import pytest
 import yaml
 from kubernetes_api import ApiServer
 
-from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
-from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings
+from tfx_distribute.components.launchers.kubernetes.job_kind import LONG_AGO, Owner, Training, read_time
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.trainer.remote_training import job_name
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -20,7 +21,7 @@ def pod(**limits: str) -> dict:
     return {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": [container]}}
 
 
-SETTINGS = TFJobSettings(
+SETTINGS = KubernetesSettings(
     name="digits",
     worker=pod(**{"nvidia.com/gpu": "2", "memory": "32Gi"}),
     parameter_server=pod(memory="8Gi"),
@@ -39,11 +40,9 @@ DISTRIBUTIONS = {
 }
 
 
-def make(distribution: Distribution, settings: TFJobSettings = SETTINGS) -> dict:
-    owner = tfjob_manifest.Owner("trainer-pod", "1b4b5a5e")
-    return tfjob_manifest.make_manifest(
-        "digits-1", "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, settings, owner
-    )
+def make(distribution: Distribution, settings: KubernetesSettings = SETTINGS) -> dict:
+    training = Training("digits-1", "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, 3)
+    return TFJob().make_manifest(training, settings, Owner("trainer-pod", "1b4b5a5e"))
 
 
 @pytest.mark.parametrize("strategy", DISTRIBUTIONS)
@@ -88,9 +87,63 @@ def test_names_are_dns_labels_with_room_for_pods():
     name = job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
     assert name == job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
     assert name.startswith("tfx-1-digits")
-    assert len(f"{name}-evaluator-0") <= 63
+    assert len(f"{name}-evaluator-0-0-abcde") <= 63
     assert name != job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/2/model")
 
 
 def test_manifests_are_plain_yaml():
     assert yaml.safe_load(yaml.safe_dump(make(Distribution()))) == make(Distribution())
+
+
+def read(status: dict, **spec: object):
+    return TFJob().read_state({"metadata": {"name": "digits-1", "uid": "u"}, "spec": spec, "status": status})
+
+
+def condition(kind: str, status: str = "True") -> dict:
+    return {"type": kind, "status": status, "lastTransitionTime": "2026-01-01T00:00:05Z", "message": f"it is {kind}"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "phase"),
+    [
+        ([], "active"),
+        ([condition("Created"), condition("Running")], "active"),
+        ([condition("Created"), condition("Running", "False"), condition("Restarting")], "active"),
+        ([condition("Created"), condition("Suspended")], "suspended"),
+        ([condition("Created"), condition("Suspended", "False"), condition("Running")], "active"),
+        ([condition("Created"), condition("Failed")], "failed"),
+        ([condition("Failed"), condition("Succeeded")], "succeeded"),
+    ],
+)
+def test_states(conditions, phase):
+    assert read({"conditions": conditions}).phase == phase
+
+
+def test_words_of_a_state():
+    counts = {"Chief": {"active": 1}, "Worker": {"active": 1, "failed": 2}, "PS": {}}
+    running = read({"conditions": [condition("Running")], "replicaStatuses": counts})
+    assert running.words == "Running; Chief 1 active; Worker 1 active, 2 failed"
+    assert read({}).words == "Created"
+    assert read({"conditions": [condition("Suspended")]}).words == "Suspended: it waits to be admitted"
+    assert read({"conditions": [condition("Failed")]}).reason == "it is Failed"
+
+
+def test_the_start_of_a_suspended_job_is_old():
+    status = {"startTime": "2026-01-01T00:00:01Z", "conditions": [condition("Suspended")]}
+    suspended = read(status)
+    assert suspended.start.time == ""
+    assert suspended.changed_at == read_time("2026-01-01T00:00:05Z")
+    assert read({"startTime": "2026-01-01T00:00:01Z"}).start.time == "2026-01-01T00:00:01Z"
+    assert read({}).changed_at == LONG_AGO
+
+
+def test_a_job_that_is_out_of_time_is_not_tried_again():
+    late = condition("Failed") | {"message": "job was active longer than specified deadline"}
+    assert read({"conditions": [late]}).is_final
+    assert not read({"conditions": [condition("Failed")]}).is_final
+
+
+def test_a_resumed_job_that_still_says_suspended():
+    conditions = [condition("Suspended")]
+    assert read({"conditions": conditions}, runPolicy={"suspend": True}).is_suspended
+    assert not read({"conditions": conditions}, runPolicy={"suspend": False}).is_suspended

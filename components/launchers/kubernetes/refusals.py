@@ -1,51 +1,44 @@
-"""Finds out why pods of a TFJob do not exist, or do not start, from events.
+"""Finds out why pods of a training do not exist, or do not start, from events.
 
-The Training Operator does not say in a TFJob's status that the cluster refuses its
-pods: it only writes an event, and tries again. Pure functions.
+The status of a job does not say that the cluster refuses its pods: its controller only
+writes an event, and tries again. Pure functions.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 
 from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
 
+from tfx_distribute.components.launchers.kubernetes.job_kind import LONG_AGO
+
 FINAL_SECONDS = 45.0  # for a refusal that only a person can end
-# For a refusal that may pass: a webhook or the API server does not answer. The operator
-# waits ever longer before it tries again; this allows for the try after 328 s.
+# For a refusal that may pass: a webhook or the API server does not answer. Controllers
+# wait ever longer before they try again; this allows for the Training Operator's try
+# after 328 s.
 OTHER_SECONDS = 400.0
 
-_LONG_AGO = datetime.fromtimestamp(0, timezone.utc)
-_REFUSED = ("FailedCreatePod", "FailedCreateService")
 _PREFIX = re.compile(r"^(\(combined from similar events\): )?(Error creating: )?")
 _DENIED = re.compile(r"is forbidden|is invalid|denied the request")
 _QUOTA = re.compile(r"exceeded quota: .*requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
 _MISSING_OBJECT = re.compile(r"not found|non-existent")
 
 
-def missing_pods(job: Mapping[str, Any], pods: Iterable[client.V1Pod]) -> frozenset[str]:
-    """Returns the names of pods that a TFJob should have and does not have."""
-    name = job["metadata"]["name"]
-    expected = {
-        f"{name}-{kind.lower()}-{index}"
-        for kind, replica in job["spec"]["tfReplicaSpecs"].items()
-        for index in range(replica["replicas"])
-    }
-    return frozenset(expected - {pod.metadata.name for pod in pods})
-
-
-def find_refusal(job: Mapping[str, Any], pods: Sequence[client.V1Pod], events: Iterable[client.CoreV1Event]) -> str:
+def find_refusal(
+    reasons: Collection[str], since: datetime, pods: Sequence[client.V1Pod], events: Iterable[client.CoreV1Event]
+) -> str:
     """Returns the cluster's words when it last refused a pod; empty if it has not.
 
     Args:
-      job: The TFJob. Refusals from before its last start or suspension do not count.
-      pods: Its pods. Refusals from before the last one was created do not count.
-      events: Events about the TFJob.
+      reasons: Reasons of the events that say so.
+      since: When the job was last started, suspended or resumed. Refusals from before
+        do not count.
+      pods: The job's pods. Refusals from before the last one was created do not count.
+      events: Events about the job.
     """
-    since = max([_last_start(job), *(pod.metadata.creation_timestamp for pod in pods)])
-    refusals = [event for event in events if event.reason in _REFUSED and _time(event) >= since]
+    since = max([since, *(pod.metadata.creation_timestamp for pod in pods)])
+    refusals = [event for event in events if event.reason in reasons and _time(event) >= since]
     return _PREFIX.sub("", max(refusals, key=_time).message) if refusals else ""
 
 
@@ -72,20 +65,6 @@ def _is_too_small(requested: str, limited: str) -> bool:
     except ValueError:  # words of another kind of quota
         return False
     return any(name in limits and amount > limits[name] for name, amount in amounts.items())
-
-
-def needed(job: Mapping[str, Any], missing: Iterable[str]) -> list[str]:
-    """Returns those of the missing pods without which training cannot go on.
-
-    It goes on without evaluators and, with parameter servers, without some workers.
-
-    Args:
-      job: The TFJob.
-      missing: Names of its pods that do not exist.
-    """
-    kinds = ["evaluator", "worker"] if "PS" in job["spec"]["tfReplicaSpecs"] else ["evaluator"]
-    optional = tuple(f"{job['metadata']['name']}-{kind}-" for kind in kinds)
-    return [name for name in missing if not name.startswith(optional)]
 
 
 def find_mount_failure(events: Sequence[client.CoreV1Event]) -> str:
@@ -118,17 +97,7 @@ def find_failed_start(events: Iterable[client.CoreV1Event]) -> str:
     return str(max(failures, key=_time).message) if failures else ""
 
 
-def _last_start(job: Mapping[str, Any]) -> datetime:
-    """Returns when a TFJob was last started, suspended or resumed."""
-    status = job.get("status") or {}
-    times = [status.get("startTime")]
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "Suspended":
-            times.append(condition.get("lastTransitionTime"))
-    return max([datetime.fromisoformat(time.replace("Z", "+00:00")) for time in times if time], default=_LONG_AGO)
-
-
 def _time(event: client.CoreV1Event) -> datetime:
     """Returns when an event last happened."""
-    time: datetime = event.last_timestamp or event.event_time or event.metadata.creation_timestamp or _LONG_AGO
+    time: datetime = event.last_timestamp or event.event_time or event.metadata.creation_timestamp or LONG_AGO
     return time

@@ -1,11 +1,12 @@
-"""Tests what is concluded from events about a TFJob and its pods."""
+"""Tests what is concluded from events about a job and its pods."""
 
 from datetime import datetime, timezone
 
 import pytest
 from kubernetes import client
 
-from tfx_distribute.components.launchers.tfjob import refusals, remedies
+from tfx_distribute.components.launchers.kubernetes import refusals, remedies
+from tfx_distribute.components.launchers.kubernetes.job_kind import LONG_AGO
 
 NAME = "digits-1"
 FORBIDDEN = 'pods "digits-1-chief-0" is forbidden: '
@@ -27,14 +28,8 @@ def pod(name: str, second: int = 0) -> client.V1Pod:
     return client.V1Pod(metadata=client.V1ObjectMeta(name=name, creation_timestamp=at(second)))
 
 
-def job(**status: object) -> dict:
-    replicas = {"Chief": {"replicas": 1}, "Worker": {"replicas": 2}}
-    return {"metadata": {"name": NAME}, "spec": {"tfReplicaSpecs": replicas}, "status": status}
-
-
-def test_missing_pods():
-    pods = [pod(f"{NAME}-worker-1"), pod("other-worker-0")]
-    assert refusals.missing_pods(job(), pods) == {f"{NAME}-chief-0", f"{NAME}-worker-0"}
+def find(events, since=LONG_AGO, pods=()):
+    return refusals.find_refusal(("FailedCreatePod", "FailedCreateService"), since, pods, events)
 
 
 def test_the_last_refusal_in_the_cluster_s_words():
@@ -44,16 +39,14 @@ def test_the_last_refusal_in_the_cluster_s_words():
         event(2, "Error creating: second"),
         event(4, "Created pod", "SuccessfulCreatePod"),
     ]
-    assert refusals.find_refusal(job(), [], events) == "last"
-    assert refusals.find_refusal(job(), [], []) == ""
+    assert find(events) == "last"
+    assert find([]) == ""
 
 
 def test_refusals_from_before_do_not_count():
-    suspended = {"type": "Suspended", "status": "False", "lastTransitionTime": "2026-01-01T00:00:05Z"}
-    assert refusals.find_refusal(job(startTime="2026-01-01T00:00:05Z"), [], [event(4)]) == ""
-    assert refusals.find_refusal(job(conditions=[suspended]), [], [event(4)]) == ""
-    assert refusals.find_refusal(job(), [pod(f"{NAME}-chief-0", 5)], [event(4)]) == ""
-    assert refusals.find_refusal(job(startTime="2026-01-01T00:00:05Z"), [], [event(5)]) == "no"
+    assert find([event(4)], since=at(5)) == ""
+    assert find([event(4)], pods=[pod(f"{NAME}-chief-0", 5)]) == ""
+    assert find([event(5)], since=at(5)) == "no"
 
 
 @pytest.mark.parametrize(
@@ -106,15 +99,7 @@ def test_mount_failures_that_will_not_pass(words, final):
 
 def test_a_refused_name_counts_as_a_refused_pod():
     refused = event(3, "Error creating: services is forbidden", "FailedCreateService")
-    assert refusals.find_refusal(job(), [], [refused]) == "services is forbidden"
-
-
-def test_pods_without_which_training_goes_on():
-    missing = [f"{NAME}-evaluator-0", f"{NAME}-worker-1", f"{NAME}-chief-0"]
-    assert refusals.needed(job(), missing) == missing[1:]
-    with_servers = job()
-    with_servers["spec"]["tfReplicaSpecs"]["PS"] = {"replicas": 1}
-    assert refusals.needed(with_servers, [*missing, f"{NAME}-ps-0"]) == [f"{NAME}-chief-0", f"{NAME}-ps-0"]
+    assert find([refused]) == "services is forbidden"
 
 
 @pytest.mark.parametrize(

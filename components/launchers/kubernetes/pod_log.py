@@ -12,7 +12,7 @@ from absl import logging
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
+from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 RETRY_SECONDS = 2.0  # between two connections
@@ -79,7 +79,7 @@ class PodLog:
         stream = self._core.read_namespaced_pod_log(
             pod.metadata.name,
             self._namespace,
-            container=tfjob_manifest.CONTAINER,
+            container=CONTAINER,
             follow=True,
             timestamps=True,
             since_seconds=self._since(pod.metadata.uid),

@@ -1,11 +1,10 @@
-"""Interprets what Kubernetes reports about a TFJob and its pods.
+"""Interprets what Kubernetes reports about the pods of a training.
 
 Pure functions, without requests to Kubernetes.
 """
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from kubernetes import client
 
@@ -14,70 +13,6 @@ from tfx_distribute.trainer_module.lifecycle import exit_codes
 _STARTING = ("ContainerCreating", "PodInitializing")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
-
-
-def latest_condition(job: dict[str, Any]) -> dict[str, Any]:
-    """Returns the latest condition of a TFJob that holds.
-
-    The operator keeps earlier conditions too.
-    """
-    holding = [condition for condition in job.get("status", {}).get("conditions") or () if condition["status"] == "True"]
-    # Both hold if the chief ended just when another process failed. There is a model
-    # then, so success comes first.
-    for last_type in ("Succeeded", "Failed"):
-        for condition in holding:
-            if condition["type"] == last_type:
-                return dict(condition)
-    return dict((holding or [{"type": "Created"}])[-1])
-
-
-def condition_type(job: dict[str, Any]) -> str:
-    """Returns the type of the latest condition.
-
-    It is one of Created, Running, Restarting, Suspended, Succeeded and Failed.
-    """
-    return str(latest_condition(job)["type"])
-
-
-def is_suspended(job: dict[str, Any]) -> bool:
-    """Returns True if a TFJob shall have no pods.
-
-    While the cluster refuses the pods of a resumed TFJob, its status stays `Suspended`.
-    """
-    return bool((job["spec"].get("runPolicy") or {}).get("suspend"))
-
-
-def describe(job: dict[str, Any]) -> str:
-    """Describes the state of a TFJob and of its replicas."""
-    replicas = []
-    for kind, counts in sorted((job.get("status", {}).get("replicaStatuses") or {}).items()):
-        states = [f"{counts[name]} {name}" for name in ("active", "succeeded", "failed") if counts.get(name)]
-        if states:
-            replicas.append(f"{kind} {', '.join(states)}")
-    state = condition_type(job)
-    if state == "Suspended":
-        state = "Suspended: it waits to be admitted"
-    return "; ".join([state, *replicas])
-
-
-@dataclass(frozen=True)
-class Start:
-    """The time when the operator last started a TFJob.
-
-    Attributes:
-      uid: Uid of the TFJob; one that was deleted and created again has another.
-      time: Time by the cluster's clock, as the cluster writes it; empty while the TFJob
-        is suspended or waits to be started.
-    """
-
-    uid: str = ""
-    time: str = ""
-
-    @staticmethod
-    def of(job: dict[str, Any]) -> "Start":
-        """Reads a TFJob's status, which has an old time while it is suspended."""
-        suspended = condition_type(job) == "Suspended"
-        return Start(job["metadata"]["uid"], "" if suspended else job.get("status", {}).get("startTime") or "")
 
 
 @dataclass(frozen=True)
@@ -114,12 +49,6 @@ class PodEnd:
                 how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
                 return PodEnd(name, how, at, exit_codes.is_final(end.exit_code))
         return PodEnd(name)
-
-
-def chief_phase(job: dict[str, Any], pods: list[client.V1Pod]) -> str:
-    """Returns the phase of the chief's pod; empty if there is none."""
-    name = f"{job['metadata']['name']}-chief-0"
-    return next((str(pod.status.phase) for pod in pods if pod.metadata.name == name), "")
 
 
 def waits_for_machine(pod: client.V1Pod) -> str:

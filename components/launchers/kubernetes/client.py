@@ -1,0 +1,359 @@
+"""Sends requests about a job of a training to the Kubernetes API.
+
+Requests are repeated while the API does not answer, and a refusal becomes an error that
+names the remedy.
+"""
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import urllib3
+from absl import logging
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.kubernetes import permissions, queues, remedies
+from tfx_distribute.components.launchers.kubernetes.dropped_fields import find_dropped
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.permissions import Permission
+from tfx_distribute.components.launchers.kubernetes.pod_log import LAST_LINES
+from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+
+REQUEST_SECONDS = 30.0  # for one answer
+DELETE_SECONDS = 5.0  # for the last request of a launcher that has to end
+# For an admission webhook to answer: the controller's pod may be starting again.
+WEBHOOK_SECONDS = 45.0
+
+_NO_PERMISSION = re.compile(r"cannot \w+ resource")
+_PERMISSION_REMEDY = "apply what `tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
+
+T = TypeVar("T")
+
+
+def has_kind(kind: JobKind) -> bool:
+    """Returns True if the cluster has a kind of job, or may have it.
+
+    Raises:
+      TrainingError: The API server does not answer.
+    """
+    api = client.CustomObjectsApi()
+    try:
+        found = _call_kubernetes(lambda: api.get_api_resources(kind.group, kind.version, _request_timeout=REQUEST_SECONDS))
+    except ApiException as error:
+        return bool(error.status != 404)  # everybody may ask, by default
+    return any(resource.name == kind.plural for resource in found.resources)
+
+
+class JobClient:
+    """Sends requests about one job.
+
+    Attributes:
+      kind: Kind of the job.
+      name: Its name.
+      namespace: Its namespace.
+    """
+
+    def __init__(self, kind: JobKind, name: str, namespace: str):
+        self.kind, self.name, self.namespace = kind, name, namespace
+        self._custom, self._core = client.CustomObjectsApi(), client.CoreV1Api()
+        self._not_allowed: set[Permission] = set()  # of those that only explain
+        self._kueue_version = ""
+        self._resource = {"group": kind.group, "version": kind.version, "plural": kind.plural, "namespace": namespace}
+
+    def __str__(self) -> str:
+        return f"{self.kind.title} {self.name}"
+
+    def check_permissions(self) -> None:
+        """Checks that this step may do what following a job takes.
+
+        Raises:
+          ConfigurationError: It may not; the message has all that is missing.
+        """
+        missing = [str(each) for each in permissions.needed(self.kind.plural) if not self._is_allowed(each)]
+        if missing:
+            raise ConfigurationError(
+                f"the service account of this step may not run a {self.kind.title} in namespace {self.namespace}: it may "
+                f"not {', '.join(missing)}; {_PERMISSION_REMEDY}"
+            )
+        if not self._is_allowed(permissions.LIST_EVENTS):
+            self._warn_of(permissions.LIST_EVENTS)
+
+    def check_queue(self, queue: str) -> None:
+        """Checks that a job can wait in a queue of Kueue.
+
+        Raises:
+          ConfigurationError: It cannot; the message has the names of other queues.
+        """
+        found = self._list_of_kueue(permissions.LIST_QUEUES)
+        if found is None:
+            return
+        problem = queues.find_problem(queue, self.namespace, found)
+        if problem:
+            raise ConfigurationError(f"targets.kubeflow.queue: {problem}")
+
+    def create(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
+        """Creates the job.
+
+        Returns:
+          The job; None if one of this name exists already.
+
+        Raises:
+          ConfigurationError: The cluster refuses it, or does not know all of it.
+        """
+        deadline = time.monotonic() + WEBHOOK_SECONDS
+
+        def is_transient(error: Exception) -> bool:
+            return _is_transient(error) and not (_is_webhook_failure(error) and time.monotonic() > deadline)
+
+        try:
+            created: dict[str, Any] = retry.call_with_retries(
+                lambda: self._custom.create_namespaced_custom_object(
+                    body=manifest, _request_timeout=REQUEST_SECONDS, **self._resource
+                ),
+                "the Kubernetes API server",
+                is_transient,
+            )
+        except ApiException as error:
+            if error.status == 409:
+                return None
+            raise self._explain(error) from error
+        dropped = find_dropped(manifest["spec"], created["spec"], "spec")
+        if dropped:
+            self.delete()
+            raise ConfigurationError(
+                f"the {self.kind.title}s of this cluster have no {', '.join(dropped)}; {self.kind.install}"
+            )
+        return created
+
+    def get(self) -> dict[str, Any]:
+        """Returns the job with its current status.
+
+        Raises:
+          TrainingError: It does not exist.
+        """
+        return self._call_for_existing(
+            lambda: self._custom.get_namespaced_custom_object(
+                name=self.name, _request_timeout=REQUEST_SECONDS, **self._resource
+            )
+        )
+
+    def set_owners(self, owners: list[dict[str, Any]]) -> None:
+        """Replaces the owners of the job.
+
+        Args:
+          owners: The new `ownerReferences`.
+
+        Raises:
+          TrainingError: The job does not exist.
+        """
+        body = {"metadata": {"ownerReferences": owners}}
+        self._call_for_existing(
+            lambda: self._custom.patch_namespaced_custom_object(
+                name=self.name, body=body, _request_timeout=REQUEST_SECONDS, **self._resource
+            )
+        )
+
+    def delete(self) -> None:
+        """Deletes the job and its pods, if the API answers."""
+        # One request only: a launcher that has to end has no time for more. Kubernetes
+        # deletes the job with the pod that owns it in any case.
+        with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
+            self._custom.delete_namespaced_custom_object(
+                name=self.name, propagation_policy="Background", _request_timeout=DELETE_SECONDS, **self._resource
+            )
+
+    def list_pods(self) -> list[client.V1Pod]:
+        """Returns the pods of the job."""
+        selector = f"{self.kind.name_label}={self.name}"
+        try:
+            pods = _call_kubernetes(
+                lambda: self._core.list_namespaced_pod(
+                    self.namespace, label_selector=selector, _request_timeout=REQUEST_SECONDS
+                )
+            )
+        except ApiException as error:
+            raise self._explain(error) from error
+        return list(pods.items)
+
+    def list_events_of_pod(self, uid: str) -> list[client.CoreV1Event]:
+        """Returns the events about a pod; none if they cannot be listed now.
+
+        They only explain, so that a training goes on without them.
+        """
+        return self._list_events(f"involvedObject.uid={uid}") or []
+
+    def list_events(self, job: Mapping[str, Any]) -> list[client.CoreV1Event] | None:
+        """Returns the events about the job that say why it has no pods.
+
+        Returns:
+          The events; None if they cannot be listed now.
+        """
+        events: list[client.CoreV1Event] = []
+        for selector in self.kind.event_selectors(job):
+            found = self._list_events(selector)
+            if found is None:
+                return None
+            events += (event for event in found if f"{event.involved_object.name}-".startswith(f"{self.name}-"))
+        return events
+
+    def list_workloads(self, uid: str) -> list[dict[str, Any]]:
+        """Returns what Kueue made for the job; nothing if it cannot be listed now."""
+        return self._list_of_kueue(permissions.LIST_WORKLOADS, f"{queues.JOB_UID_LABEL}={uid}") or []
+
+    def last_lines(self, pod: str) -> list[str]:
+        """Returns the last lines that a pod printed; none if its log cannot be read."""
+        try:
+            answer = self._core.read_namespaced_pod_log(
+                pod,
+                self.namespace,
+                container=CONTAINER,
+                tail_lines=LAST_LINES,
+                _preload_content=False,
+                _request_timeout=REQUEST_SECONDS,
+            )
+        except (ApiException, urllib3.exceptions.HTTPError):
+            return []
+        lines: list[str] = answer.data.decode(errors="replace").rstrip().splitlines()
+        return lines
+
+    def _list_events(self, selector: str) -> list[client.CoreV1Event] | None:
+        if permissions.LIST_EVENTS in self._not_allowed:
+            return None
+        try:
+            events = self._core.list_namespaced_event(
+                self.namespace, field_selector=selector, _request_timeout=REQUEST_SECONDS
+            )
+        except (ApiException, urllib3.exceptions.HTTPError) as error:
+            if isinstance(error, ApiException) and error.status == 403:
+                self._warn_of(permissions.LIST_EVENTS)
+            return None
+        return list(events.items)
+
+    def _list_of_kueue(self, permission: Permission, selector: str = "") -> list[dict[str, Any]] | None:
+        """Returns objects of Kueue; None if they cannot be listed now.
+
+        Raises:
+          ConfigurationError: The cluster does not have Kueue.
+        """
+        if permission in self._not_allowed:
+            return None
+        try:
+            answer = _call_kubernetes(
+                lambda: self._custom.list_namespaced_custom_object(
+                    queues.GROUP,
+                    self._find_kueue_version(),
+                    self.namespace,
+                    permission.resource,
+                    label_selector=selector,
+                    _request_timeout=REQUEST_SECONDS,
+                )
+            )
+        except ApiException as error:
+            if error.status == 403:
+                self._warn_of(permission)
+            return None
+        return list(answer["items"])
+
+    def _find_kueue_version(self) -> str:
+        """Returns the version of Kueue's API that the cluster prefers.
+
+        Raises:
+          ConfigurationError: The cluster does not have Kueue.
+        """
+        if not self._kueue_version:
+            groups = client.ApisApi().get_api_versions(_request_timeout=REQUEST_SECONDS).groups
+            version = next((group.preferred_version.version for group in groups if group.name == queues.GROUP), "")
+            if not version:
+                raise ConfigurationError(
+                    "targets.kubeflow.queue: the cluster does not have Kueue, whose queues these are; have it installed "
+                    "(https://kueue.sigs.k8s.io), or leave queue out"
+                )
+            self._kueue_version = version
+        return self._kueue_version
+
+    def _warn_of(self, permission: Permission) -> None:
+        self._not_allowed.add(permission)
+        logging.warning(
+            "this step may not %s in namespace %s, and so cannot say why pods are refused or wait; apply what "
+            "`tfx-distribute manifests` prints",
+            permission,
+            self.namespace,
+        )
+
+    def _is_allowed(self, permission: Permission) -> bool:
+        """Returns True if this step has a permission, or cannot ask for it."""
+        review = permissions.make_review(permission, self.namespace)
+        try:
+            answer = _call_kubernetes(
+                lambda: client.AuthorizationV1Api().create_self_subject_access_review(
+                    review, _request_timeout=REQUEST_SECONDS
+                )
+            )
+        except ApiException:  # everybody may ask, by default
+            return True
+        return bool(answer.status.allowed)
+
+    def _call_for_existing(self, request: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Sends a request about a job that has been created."""
+        try:
+            return _call_kubernetes(request)
+        except ApiException as error:
+            if error.status == 404:
+                raise TrainingError(f"{self} is gone: somebody has deleted it while it was training") from error
+            raise self._explain(error) from error
+
+    def _explain(self, error: ApiException) -> ConfigurationError:
+        """Returns an error that explains a refusal and names the remedy."""
+        message = _message(error)
+        # Quotas, policies and admission webhooks answer 403 too, with other words.
+        if error.status == 403 and _NO_PERMISSION.search(message):
+            return ConfigurationError(
+                f"the service account of this step may not run a {self.kind.title} in namespace {self.namespace} "
+                f"({message}); {_PERMISSION_REMEDY}"
+            )
+        if error.status == 404 and message.startswith("namespaces "):
+            return ConfigurationError(
+                f"the cluster has no namespace {self.namespace} ({message}); create it, or run in another"
+            )
+        if error.status == 404:
+            return ConfigurationError(
+                f"the cluster does not have {self.kind.title}s ({message}); {self.kind.install}, or write "
+                "targets.kubeflow.training: step"
+            )
+        if _is_webhook_failure(error):
+            return ConfigurationError(
+                f"the cluster cannot check {self} ({message}); see whether the pods of {self.kind.controller} run, usually "
+                f"in namespace {self.kind.controller_namespace}"
+            )
+        return ConfigurationError(f"the cluster refuses {self}: {remedies.with_remedy(message)}")
+
+
+def _call_kubernetes(request: Callable[[], T]) -> T:
+    """Sends a request, repeatedly while the API server does not answer."""
+    return retry.call_with_retries(request, "the Kubernetes API server", _is_transient)
+
+
+def _is_transient(error: Exception) -> bool:
+    """Returns True for an error after which another request may succeed."""
+    if isinstance(error, ApiException):
+        return not error.status or error.status == 429 or error.status >= 500
+    return isinstance(error, urllib3.exceptions.HTTPError)
+
+
+def _is_webhook_failure(error: Exception) -> bool:
+    """Returns True if an admission webhook for the job does not answer."""
+    return isinstance(error, ApiException) and error.status == 500 and "failed calling webhook" in _message(error)
+
+
+def _message(error: ApiException) -> str:
+    """Returns the API server's own words, where its answer has any."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

@@ -1,0 +1,205 @@
+"""Defines JobSets, which kubernetes-sigs/jobset makes Jobs and their pods for.
+
+Sources: release 0.10 of https://github.com/kubernetes-sigs/jobset, and
+https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfx_distribute.components.launchers.kubernetes.job_kind import (
+    KEPT_SECONDS,
+    LONG_AGO,
+    WAITS,
+    Document,
+    JobKind,
+    JobState,
+    Owner,
+    Start,
+    Training,
+    is_replaceable,
+    make_metadata,
+    make_pod_template,
+    read_time,
+)
+from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.cluster import CHIEF, TF_CONFIG, Cluster, ClusterTask, replicas_of_roles
+from tfx_distribute.trainer_module.lifecycle import exit_codes
+
+if TYPE_CHECKING:
+    from kubernetes import client
+
+PORT = 2222
+TASK_INDEX = "TFX_DISTRIBUTE_TASK_INDEX"
+MAX_NAME_LENGTH = 63  # of a pod, for the name of its host
+_POD_SUFFIX = "-abcde"  # what Kubernetes adds to the name of a Job's pod
+_LABELS = "jobset.sigs.k8s.io"
+_ROLE, _INDEX = f"{_LABELS}/replicatedjob-name", f"{_LABELS}/job-index"
+
+
+class JobSet(JobKind):
+    """A JobSet with a replicated job for each role, and a Job for each task.
+
+    With a Job for several tasks, the end of one would be known only when Kubernetes has
+    ended the others; by then, those that lost it have had the JobSet restarted,
+    whatever its exit code said.
+    """
+
+    title = "JobSet"
+    group, version, plural = "jobset.x-k8s.io", "v1alpha2", "jobsets"
+    name_label = f"{_LABELS}/jobset-name"
+    controller, controller_namespace = "JobSet", "jobset-system"
+    install = "install JobSet 0.8 or later (https://jobset.sigs.k8s.io/docs/installation/)"
+    refusal_reasons = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
+    restarts_itself = True
+
+    def make_manifest(self, training: Training, settings: KubernetesSettings, owner: Owner | None = None) -> Document:
+        """Makes the manifest of a JobSet; see `JobKind`."""
+        strategy_table.check_all_reduce(training.distribution, "Kubeflow")
+        if settings.scheduling_policy is not None:
+            raise ConfigurationError(
+                "targets.kubeflow.gang_scheduling: is the Training Operator's, and this cluster has JobSets; write the queue "
+                "of Kueue, which admits all pods or none, or leave gang_scheduling out"
+            )
+        roles = replicas_of_roles(training.distribution)
+        cluster = _make_cluster(training.name, roles)
+        jobs = [_make_replicated_job(role, count, training, settings, cluster) for role, count in roles.items()]
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.title,
+            "metadata": make_metadata(training.name, settings, owner),
+            "spec": {
+                "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
+                # Parameter servers and evaluators do not end by themselves.
+                "successPolicy": {"operator": "All", "targetReplicatedJobs": [CHIEF]},
+                "failurePolicy": {
+                    "maxRestarts": training.max_restarts,
+                    # A process must not find one of the try before.
+                    "restartStrategy": "BlockingRecreate",
+                    "rules": [{"name": "final", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+                },
+                "ttlSecondsAfterFinished": KEPT_SECONDS,
+                "replicatedJobs": jobs,
+            },
+        }
+
+    def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:
+        """Returns the pod templates within a manifest."""
+        return [each["template"]["spec"]["template"] for each in job["spec"]["replicatedJobs"]]
+
+    def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
+        """Returns the tasks that a JobSet shall have a pod for."""
+        return frozenset(
+            ClusterTask(each["name"], index) for each in job["spec"]["replicatedJobs"] for index in range(each["replicas"])
+        )
+
+    def task_of(self, pod: "client.V1Pod") -> ClusterTask:
+        """Returns the task that a pod was made for."""
+        return ClusterTask(pod.metadata.labels[_ROLE], int(pod.metadata.labels[_INDEX]))
+
+    def chief_selector(self, name: str) -> str:
+        """Returns the label selector for the chief's pod."""
+        return f"{self.name_label}={name},{_ROLE}={CHIEF}"
+
+    def event_selectors(self, job: Mapping[str, Any]) -> list[str]:
+        """Returns selectors of events about the JobSet, and about Jobs.
+
+        Jobs of an earlier try had the same names, but other uids.
+        """
+        return [f"involvedObject.uid={job['metadata']['uid']}", "involvedObject.kind=Job"]
+
+    def read_state(self, job: Mapping[str, Any]) -> JobState:
+        """Reads the status of a JobSet."""
+        status = job.get("status") or {}
+        conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+        holding = {kind: condition for kind, condition in conditions.items() if condition["status"] == "True"}
+        is_suspended = bool(job["spec"].get("suspend"))
+        phase: Literal["active", "suspended", "succeeded", "failed"] = "active"
+        if "Completed" in holding:
+            phase = "succeeded"
+        elif "Failed" in holding:
+            phase = "failed"
+        elif is_suspended or "Suspended" in holding:
+            phase = "suspended"
+        jobs = _count_jobs(status)
+        words = {"active": "Running" if jobs else "Created", "suspended": WAITS}.get(phase, phase.capitalize())
+        restarts = int(status.get("restarts") or 0)
+        end = holding.get("Completed") or holding.get("Failed") or {}
+        metadata = job["metadata"]
+        # The condition stays, as false, when the JobSet is resumed.
+        changed = conditions.get("Suspended", {}).get("lastTransitionTime") or metadata.get("creationTimestamp")
+        return JobState(
+            phase=phase,
+            words="; ".join([words, *([f"restart {restarts}"] if restarts else []), *jobs]),
+            reason=str(end.get("message") or end.get("reason") or ""),
+            start=Start(metadata["uid"], "" if phase == "suspended" else str(changed or "")),
+            changed_at=read_time(changed) if changed else LONG_AGO,
+            was_seen=bool(jobs or conditions),
+            is_suspended=is_suspended,
+            is_final=True,
+            restarts_used_up=end.get("reason") == "ReachedMaxRestarts",
+        )
+
+
+def _make_cluster(name: str, roles: Mapping[str, int]) -> Cluster:
+    """Returns the addresses of all processes.
+
+    Raises:
+      ConfigurationError: The name is too long for hosts.
+    """
+    tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
+    hosts = [f"{name}-{task.file_name}-0" for task in tasks]
+    longest = max((f"{host}{_POD_SUFFIX}" for host in hosts), key=len)
+    if len(longest) > MAX_NAME_LENGTH:
+        raise ConfigurationError(
+            f"name: the pods of training {name} would have names such as {longest} with {len(longest)} characters, and "
+            f"{MAX_NAME_LENGTH} are allowed; write a name that is shorter by {len(longest) - MAX_NAME_LENGTH}"
+        )
+    return Cluster.of(roles, [f"{host}.{name}:{PORT}" for host in hosts])
+
+
+def _make_replicated_job(
+    role: str, count: int, training: Training, settings: KubernetesSettings, cluster: Cluster
+) -> Document:
+    """Returns the replicated job of a role."""
+    template = make_pod_template(role, training, settings)
+    (container,) = template["spec"]["containers"]
+    # Kubernetes puts the value of the first variable into the second.
+    index = {"name": TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_INDEX}']"}}}
+    config = cluster.tf_config(ClusterTask(role, 0)).replace('"index": 0', f'"index": $({TASK_INDEX})')
+    container["env"] = [index, {"name": TF_CONFIG, "value": config}, *container["env"]]
+    # The kubelet's own restarts would have no limit.
+    template["spec"]["restartPolicy"] = "Never"
+    rules: list[Document] = [
+        {
+            "action": "FailJob",
+            "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": list(exit_codes.FINAL)},
+        }
+    ]
+    return {
+        "name": role,
+        "replicas": count,
+        "template": {
+            "spec": {
+                "completionMode": "Indexed",
+                "completions": 1,
+                "parallelism": 1,
+                # The end of any other pod starts the whole cluster again.
+                "backoffLimit": training.max_restarts if is_replaceable(role, cluster.addresses) else 0,
+                "podFailurePolicy": {"rules": rules},
+                "template": template,
+            }
+        },
+    }
+
+
+def _count_jobs(status: Mapping[str, Any]) -> list[str]:
+    """Describes how many Jobs of each role there are in which state."""
+    roles = []
+    for counts in sorted(status.get("replicatedJobsStatus") or (), key=lambda counts: str(counts["name"])):
+        states = [f"{counts[name]} {name}" for name in ("active", "succeeded", "failed") if counts.get(name)]
+        if states:
+            roles.append(f"{counts['name']} {', '.join(states)}")
+    return roles

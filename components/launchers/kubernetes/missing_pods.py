@@ -1,0 +1,75 @@
+"""Finds out why a job has no pods, and gives it up if they stay refused."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kubernetes import client
+
+from tfx_distribute.components.launchers.kubernetes import refusals, remedies
+from tfx_distribute.components.launchers.kubernetes.client import JobClient
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, is_replaceable
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
+
+CONTROLLER_SECONDS = 45.0  # for the controller to show that it has seen a job
+
+
+class MissingPods:
+    """The pods that a job should have and does not have.
+
+    Args:
+      jobs: Client of the job.
+      quota_timeout_seconds: Seconds to wait while a quota refuses pods.
+      say_once: Logs words that were not logged before.
+    """
+
+    def __init__(self, jobs: JobClient, quota_timeout_seconds: float, say_once: Callable[[str], None]):
+        self._jobs, self._quota_timeout_seconds, self._say_once = jobs, quota_timeout_seconds, say_once
+        self._missing: frozenset[ClusterTask] = frozenset()
+        self._missing_since = 0.0
+        self._refused_since = 0.0  # 0 if no missing pod is known to be refused
+
+    def observe(self, job: Mapping[str, Any], state: JobState, pods: Sequence[client.V1Pod]) -> bool:
+        """Logs why pods or their names do not exist, and gives up if they are refused.
+
+        Returns:
+          True if the chief has succeeded although pods are refused. As long as one is,
+          the Training Operator does not look at the others.
+
+        Raises:
+          TrainingError: They have been refused for too long, or the controller does not
+            create them.
+        """
+        kind = self._jobs.kind
+        phases = {kind.task_of(pod): str(pod.status.phase) for pod in pods}
+        missing = frozenset() if state.is_suspended else kind.list_tasks(job) - set(phases)
+        now = time.monotonic()
+        if missing != self._missing:
+            self._missing, self._missing_since, self._refused_since = missing, now, 0.0
+        if state.is_suspended or (not missing and state.start.time):
+            return False
+        events = self._jobs.list_events(job)
+        refusal = refusals.find_refusal(kind.refusal_reasons, state.changed_at, pods, events or ())
+        if refusal:
+            words = f"{self._jobs}: the cluster refuses its pods: {remedies.with_remedy(refusal)}"
+            self._say_once(words)
+            self._refused_since = self._refused_since or now
+            if phases.get(CHIEF_TASK) == "Succeeded":
+                return True
+            roles = {task.role for task in kind.list_tasks(job)}
+            if phases.get(CHIEF_TASK) == "Running" and missing and all(is_replaceable(task.role, roles) for task in missing):
+                return False
+            if now - self._refused_since > refusals.patience(refusal, self._quota_timeout_seconds):
+                raise TrainingError(words)
+        elif not (events or pods or state.was_seen) and now - self._missing_since > CONTROLLER_SECONDS:
+            words = (
+                f"{self._jobs} has no pods after {CONTROLLER_SECONDS:g} s, and no event says why; see whether the pods of "
+                f"{kind.controller} run, usually in namespace {kind.controller_namespace}, and what they log"
+            )
+            self._say_once(words)
+            # Otherwise we may not read why pods are refused, or a gang scheduler holds
+            # them back.
+            if events is not None and "schedulingPolicy" not in job["spec"].get("runPolicy", {}):
+                raise TrainingError(words)
+        return False

@@ -1,0 +1,60 @@
+"""Watches the pods of a training until they run, and gives up those that cannot."""
+
+import time
+from collections.abc import Callable
+
+from kubernetes import client
+
+from tfx_distribute.components.launchers.kubernetes import pods, refusals, remedies
+from tfx_distribute.components.launchers.kubernetes.client import JobClient
+from tfx_distribute.trainer_module.errors import TrainingError
+
+EVENTS_SECONDS = 5.0  # between two looks at the events of a pod that starts
+# How long a pod may fail to start: an image or a secret that is missing may still come.
+START_SECONDS = 300.0
+
+
+class PodStarts:
+    """What the pods of a job wait for.
+
+    Args:
+      jobs: Client of the job.
+      say_once: Logs words that were not logged before.
+    """
+
+    def __init__(self, jobs: JobClient, say_once: Callable[[str], None]):
+        self._jobs, self._say_once = jobs, say_once
+        self._events_read: dict[str, float] = {}  # pod's uid -> when its events were last read
+        self._mount_failures: dict[str, str] = {}  # pod's uid -> why its volumes are not there
+        self._stuck: dict[str, float] = {}  # uid -> since when the pod cannot start
+
+    def observe(self, pod: client.V1Pod) -> None:
+        """Logs what a pod waits for, and gives up one that cannot start.
+
+        Raises:
+          TrainingError: The pod could not start for `START_SECONDS`.
+        """
+        uid, name = pod.metadata.uid, pod.metadata.name
+        mount_failure = self._find_mount_failure(pod)
+        problem = pods.cannot_start(pod) or (mount_failure if refusals.will_not_pass(mount_failure) else "")
+        if not problem:
+            self._stuck.pop(uid, None)
+            waits = pods.waits_for_machine(pod) or mount_failure
+            if waits:
+                self._say_once(f"pod {name} {waits}")
+            return
+        words = remedies.with_remedy(f"pod {name} {problem}")
+        self._say_once(words)
+        if time.monotonic() - self._stuck.setdefault(uid, time.monotonic()) > START_SECONDS:
+            raise TrainingError(f"{self._jobs}: {words}")
+
+    def _find_mount_failure(self, pod: client.V1Pod) -> str:
+        """Describes why a pod's volumes cannot be mounted, which only events say."""
+        uid, now = pod.metadata.uid, time.monotonic()
+        if not pods.is_being_made(pod):
+            return ""
+        if now - self._events_read.get(uid, -EVENTS_SECONDS) >= EVENTS_SECONDS:
+            self._events_read[uid] = now
+            self._mount_failures[uid] = refusals.find_mount_failure(self._jobs.list_events_of_pod(uid))
+        failure = self._mount_failures[uid]
+        return f"cannot start (FailedMount: {failure})" if failure else ""

@@ -1,0 +1,264 @@
+"""Starts a job and follows it until it ends."""
+
+import contextlib
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+from absl import logging
+from kubernetes import client
+
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.kubernetes import refusals, remedies
+from tfx_distribute.components.launchers.kubernetes.client import JobClient
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, Start
+from tfx_distribute.components.launchers.kubernetes.missing_pods import MissingPods
+from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
+from tfx_distribute.components.launchers.kubernetes.pod_starts import PodStarts
+from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
+from tfx_distribute.components.launchers.kubernetes.queue_wait import QueueWait
+from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
+
+POLL_SECONDS = 2.0
+# For the controller to see that a pod has failed for good. Where several fail at once,
+# it may look at another one first, and restart.
+FINAL_EXIT_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long, and how often, a training is tried.
+
+    Attributes:
+      max_restarts: How many times the cluster may restart.
+      deadline_seconds: Seconds that the job may take after its start, or after it was
+        last resumed; None for no limit.
+      quota_timeout_seconds: Seconds to wait while a quota refuses pods.
+    """
+
+    max_restarts: int
+    deadline_seconds: int | None = None
+    quota_timeout_seconds: float = 3600.0
+
+
+class FailedError(TrainingError):
+    """The job has ended without success, and stays for people to look at."""
+
+
+class Watcher:
+    """Starts a job and follows it until it ends.
+
+    Args:
+      jobs: Client of the job.
+      manifest: Manifest to create the job from.
+      limits: How long, and how often, it is tried.
+    """
+
+    def __init__(self, jobs: JobClient, manifest: dict[str, Any], limits: Limits):
+        self._jobs, self._kind = jobs, jobs.kind
+        self._manifest = manifest
+        self._limits = limits
+        self._log = PodLog(jobs.namespace, self._kind.chief_selector(jobs.name))
+        self._said: set[str] = set()
+        self._logged_state = ""
+        self._starts = PodStarts(jobs, self._say_once)
+        self._missing = MissingPods(jobs, limits.quota_timeout_seconds, self._say_once)
+        queue = manifest["metadata"]["labels"].get(QUEUE_LABEL)
+        self._queue_wait = QueueWait(jobs, queue, self._say_once) if queue else None
+        self._start = Start()
+        self._start_seen = 0.0  # by our own clock, from which the cluster's may differ
+        self._pods: dict[ClusterTask, set[str]] = {}  # task -> uids: a pod created again has a new one
+        self._earlier_restarts: Counter[ClusterTask] = Counter()  # before the last suspension
+        self._ignored: set[str] = set()  # uids of pods from before the last suspension
+        self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
+        self._failed_for_good_since = 0.0  # 0 if no pod has
+
+    def start(self, rerun: bool) -> bool:
+        """Creates the job, or takes over that of an earlier attempt.
+
+        Args:
+          rerun: True to train again even if the job has succeeded.
+
+        Returns:
+          True if there is a job to follow, False if it has succeeded already.
+        """
+        created = self._jobs.create(self._manifest)
+        if created:
+            logging.info("created %s in namespace %s", self._jobs, self._jobs.namespace)
+            if self._queue_wait and not self._kind.read_state(created).is_suspended:
+                logging.warning(
+                    "Kueue does not manage %ss in this cluster, so %s does not wait in its queue; have the kind added to "
+                    "integrations.frameworks in the configuration of Kueue",
+                    self._kind.title,
+                    self._jobs,
+                )
+            return True
+        job = self._jobs.get()
+        phase = self._kind.read_state(job).phase
+        if phase == "succeeded" and not rerun:
+            logging.info("%s of an earlier attempt has succeeded", self._jobs)
+            return False
+        if "deletionTimestamp" in job["metadata"] or phase in ("failed", "succeeded"):
+            logging.info("%s of an earlier attempt has ended; creating it again", self._jobs)
+            self._replace()
+            return True
+        # The pod of the earlier attempt owns it, and would take it along when it is
+        # deleted.
+        self._jobs.set_owners(self._manifest["metadata"].get("ownerReferences", []))
+        logging.info("%s of an earlier attempt is still running; following it", self._jobs)
+        return True
+
+    def follow(self) -> None:
+        """Returns when the job has succeeded.
+
+        Raises:
+          TrainingError: The job failed, was deleted, or takes too long.
+        """
+        with self._log as log:
+            while True:
+                job = self._jobs.get()
+                state = self._kind.read_state(job)
+                self._log_state(state)
+                self._observe_start(state.start)
+                if state.phase == "succeeded":
+                    log.finish()
+                    return
+                if state.phase == "failed":
+                    self._restart_or_fail(state)
+                pods = self._jobs.list_pods()
+                if state.phase != "suspended":  # then the pods are old ones, which are being removed
+                    for pod in pods:
+                        self._observe(pod)
+                elif self._queue_wait:
+                    self._queue_wait.observe(job["metadata"]["uid"])
+                if self._missing.observe(job, state, pods):
+                    log.finish()
+                    return
+                self._check_limits(state)
+                time.sleep(POLL_SECONDS)
+
+    def _replace(self) -> None:
+        """Deletes the job, waits until it is gone, and creates it again."""
+        self._jobs.delete()
+        deadline = time.monotonic() + retry.TIMEOUT_SECONDS
+        with contextlib.suppress(TrainingError):  # raised when it is gone
+            while time.monotonic() < deadline:
+                self._jobs.get()
+                time.sleep(POLL_SECONDS)
+        self.start(rerun=False)
+
+    def _restart_or_fail(self, state: JobState) -> None:
+        """Creates a failed job again if all its pods were only taken away.
+
+        The Training Operator gives up the whole TFJob in that case.
+        """
+        for pod in self._jobs.list_pods():
+            self._observe(pod)
+        why = self._why(state)
+        used_up = state.restarts_used_up or (
+            not self._kind.restarts_itself and self._restarts() >= self._limits.max_restarts
+        )
+        has_failed_for_good = state.is_final or any(end.is_final for end in self._failed_pods.values())
+        if has_failed_for_good or used_up:
+            self._log.finish()
+            raise FailedError(f"{why}\n{self._restarts_used_up()}" if used_up else why)
+        logging.warning("%s; starting it again from its last save", why.splitlines()[0])
+        self._failed_pods.clear()  # these failures and this start belong to the old job
+        self._start = Start()
+        self._replace()
+
+    def _check_limits(self, state: JobState) -> None:
+        """Gives up a training that takes too long, or cannot succeed.
+
+        Raises:
+          TrainingError: It does; the controller may not see that, or only later.
+        """
+        if not any(end.is_final for end in self._failed_pods.values()):
+            self._failed_for_good_since = 0.0
+        elif not self._failed_for_good_since:
+            self._failed_for_good_since = time.monotonic()
+        elif time.monotonic() - self._failed_for_good_since > FINAL_EXIT_SECONDS:
+            raise TrainingError(self._why(state))
+        if not self._kind.restarts_itself and self._restarts() > self._limits.max_restarts:
+            raise TrainingError(f"{self._why(state)}\n{self._restarts_used_up()}")
+        limit = self._limits.deadline_seconds
+        # Waiting in a queue does not count.
+        if limit and self._start.time and time.monotonic() - self._start_seen > limit:
+            raise TrainingError(f"{self._jobs} takes longer than active_deadline_seconds")
+
+    def _observe_start(self, start: Start) -> None:
+        """Notes when the job was started, also after a suspension."""
+        if start == self._start:
+            return
+        if start.uid == self._start.uid and self._start.time:
+            # Pods that are created after a suspension do not count as restarts.
+            for task, uids in self._pods.items():
+                self._earlier_restarts[task] += len(uids) - 1
+                self._ignored |= uids
+            self._pods.clear()
+            self._failed_pods.clear()
+        self._start, self._start_seen = start, time.monotonic()
+
+    def _observe(self, pod: client.V1Pod) -> None:
+        """Notes the state of a pod. A failed pod is soon deleted, with its log."""
+        uid = pod.metadata.uid
+        if uid in self._ignored:
+            return
+        self._pods.setdefault(self._kind.task_of(pod), set()).add(uid)
+        self._starts.observe(pod)
+        end = PodEnd.of(pod)
+        if end.how and uid not in self._failed_pods:
+            self._failed_pods[uid] = replace(end, last_lines=tuple(self._jobs.last_lines(end.name)))
+            logging.warning("pod %s %s", end.name, end.how)
+
+    def _restarts(self) -> int:
+        """Returns how many times the cluster has restarted.
+
+        Each of its processes that lost a peer has restarted then, so the counts of pods
+        do not add up.
+        """
+        return max([self._earlier_restarts[task] + len(uids) - 1 for task, uids in self._pods.items()], default=0)
+
+    def _why(self, state: JobState) -> str:
+        """Describes why the job failed.
+
+        Has the controller's reason, and the last lines of the pod that failed first.
+        """
+        lines = [f"{self._jobs} failed: {state.reason or 'no reason is given'}"]
+        candidates = [end for end in self._failed_pods.values() if end.is_final] or list(self._failed_pods.values())[-1:]
+        for end in sorted(candidates, key=lambda end: end.at)[:1]:
+            lines.append(f"pod {end.name} {end.how}")
+            lines += [f"  {line}" for line in end.last_lines]
+            remedy = remedies.find_remedy(end.how) or remedies.find_remedy_for_output(end.last_lines)
+            if remedy:
+                lines.append(remedy)
+        # The controller may have removed the pods before we could see them.
+        if not candidates:
+            lines += self._failed_starts()
+        if not candidates and self._log.last_lines:
+            lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
+        return "\n".join(lines)
+
+    def _failed_starts(self) -> list[str]:
+        """Describes why pods that are gone could not start: their events stay."""
+        uids = [uid for uids in self._pods.values() for uid in uids]
+        failures = (refusals.find_failed_start(self._jobs.list_events_of_pod(uid)) for uid in uids)
+        return [remedies.with_remedy(failure) for failure in failures if failure][-1:]
+
+    def _restarts_used_up(self) -> str:
+        return f"All {self._limits.max_restarts} restarts (max_restarts) are used up"
+
+    def _log_state(self, state: JobState) -> None:
+        """Logs the state of the job if it has changed."""
+        if state.words != self._logged_state:
+            logging.info("%s: %s", self._jobs, state.words)
+            self._logged_state = state.words
+
+    def _say_once(self, words: str) -> None:
+        """Logs why the training does not start, unless that is known already."""
+        if words not in self._said:
+            self._said.add(words)
+            logging.warning("%s", words)

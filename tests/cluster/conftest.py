@@ -1,8 +1,8 @@
 """Defines fixtures of tests on a real Kubernetes cluster, which `KUBECONFIG` names.
 
-The cluster has the Training Operator and the image `IMAGE`, with this package and
-the digits' module. `STORAGE_CLASS` is a storage class with ReadWriteMany; on a cluster
-with one node there need not be one.
+The cluster has the Training Operator, JobSet, Kueue, and the image `IMAGE`, with this
+package and the digits' module. `STORAGE_CLASS` is a storage class with ReadWriteMany;
+on a cluster with one node there need not be one.
 """
 
 import os
@@ -12,6 +12,9 @@ import pytest
 import real_cluster
 from kubernetes import client
 
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+
 
 @pytest.fixture(scope="session")
 def admin() -> client.ApiClient:
@@ -19,6 +22,11 @@ def admin() -> client.ApiClient:
     if not os.environ.get("KUBECONFIG"):
         pytest.skip("KUBECONFIG names no Kubernetes cluster")
     return real_cluster.connect()
+
+
+@pytest.fixture(params=sorted(JOB_KINDS, reverse=True))
+def kind(request) -> JobKind:
+    return JOB_KINDS[request.param]
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,13 @@ from metadata_service import MetadataService
 from real_cluster import Namespace, wait_until
 from step_pods import StepPods
 
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "restricted"}
+TFJOB = JOB_KINDS["tfjob"]
 ROOT = "minio://mlpipeline/artifacts"
 
 
@@ -92,7 +95,7 @@ def test_one_process_in_the_step(installation):
     assert len(installation.pushed()) == 1
     assert (model(run)["strategy"], model(run)["num_replicas"]) == ("one_device", 1)
     assert run.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
-    assert not installation.namespace.tfjobs()
+    assert not installation.namespace.jobs(TFJOB)
     writable = ["find", "/shared/serving", "/shared/training", "-perm", "/o=w"]
     assert not installation.namespace.run("writable", writable), "nobody else can write to what is served"
     again = installation.run("step")
@@ -105,7 +108,7 @@ def test_two_workers(installation):
     assert len(installation.pushed()) == before + 1
     assert (model(run)["strategy"], model(run)["num_replicas"], model(run)["num_workers"]) == ("multi_worker_mirrored", 2, 2)
     log = run.logs["Trainer"]
-    (job,) = installation.namespace.tfjobs()
+    (job,) = installation.namespace.jobs(TFJOB)
     name = job["metadata"]["name"]
     assert f"created TFJob {name} in namespace {installation.namespace.name}" in log
     assert "Chief 1 active; Worker 1 active" in log
@@ -170,7 +173,7 @@ def test_a_run_that_is_terminated_leaves_nothing(installation):
     step = installation.steps.pods["Trainer"][-1]
 
     def is_left():
-        owned = [job for job in installation.namespace.tfjobs() if job["metadata"]["ownerReferences"][0]["name"] == step]
+        owned = [job for job in installation.namespace.jobs(TFJOB) if job["metadata"]["ownerReferences"][0]["name"] == step]
         return owned or any(pod.status.phase == "Running" for pod in installation.namespace.pods())
 
     wait_until(lambda: not is_left())

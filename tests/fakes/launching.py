@@ -19,7 +19,8 @@ class Launch:
       **limits: Other limits.
 
     Attributes:
-      name: Name of the job.
+      kind: Kind of the job.
+      name: Its name.
       error: What the launcher raised; None if it has returned or is running.
       seconds: How long it ran.
     """
@@ -27,6 +28,7 @@ class Launch:
     def __init__(
         self, kind: JobKind, manifest: dict[str, Any], max_restarts: int = 3, *, rerun: bool = False, **limits: Any
     ):
+        self.kind = kind
         self.name: str = manifest["metadata"]["name"]
         self.error: BaseException | None = None
         self.seconds = 0.0

@@ -15,6 +15,7 @@ import yaml
 from kubernetes import client, config, utils
 from kubernetes.client.exceptions import ApiException
 
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.pipelines.runners.kubeflow.rbac import make_manifests
 
 Document = dict[str, Any]
@@ -81,9 +82,17 @@ class Namespace:
             return ""
         return str(answer.data.decode(errors="replace"))
 
-    def tfjobs(self) -> list[Document]:
-        answer = self.custom.list_namespaced_custom_object("kubeflow.org", "v1", self.name, "tfjobs")
+    def jobs(self, kind: JobKind) -> list[Document]:
+        answer = self.custom.list_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural)
         return list(answer["items"])
+
+    def delete_job(self, kind: JobKind, name: str) -> None:
+        self.custom.delete_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name)
+
+    def suspend_job(self, kind: JobKind, name: str, value: bool) -> None:
+        policy = {"suspend": value}
+        body = {"spec": policy if kind.title == "JobSet" else {"runPolicy": policy}}
+        self.custom.patch_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name, body)
 
     def run(self, name: str, words: list[str], seconds: float = POD_SECONDS) -> str:
         """Runs a command in a pod with the claim at /shared; returns its output."""

@@ -60,8 +60,8 @@ class JobSet(JobKind):
         strategy_table.check_all_reduce(training.distribution, "Kubeflow")
         if settings.scheduling_policy is not None:
             raise ConfigurationError(
-                "targets.kubeflow.gang_scheduling: is the Training Operator's, and this cluster has JobSets; write the queue "
-                "of Kueue, which admits all pods or none, or leave gang_scheduling out"
+                "targets.kubeflow.gang_scheduling: is the Training Operator's, and this cluster has JobSets; write the "
+                "queue of Kueue, which admits all pods or none, or leave gang_scheduling out"
             )
         roles = replicas_of_roles(training.distribution)
         cluster = _make_cluster(training.name, roles)

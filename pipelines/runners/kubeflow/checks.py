@@ -58,8 +58,8 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
         )
     if settings.gang_scheduling and settings.training == "jobset":
         raise ConfigurationError(
-            "targets.kubeflow.gang_scheduling: is the Training Operator's, and has no effect with training: jobset; write the "
-            "queue of Kueue, which admits all pods or none, or training: tfjob"
+            "targets.kubeflow.gang_scheduling: is the Training Operator's, and has no effect with training: jobset; write "
+            "the queue of Kueue, which admits all pods or none, or training: tfjob"
         )
     machine_checks.check_waiting_step(spec.resources, settings.training)
     machine_checks.check_all(spec.resources, settings.platform)

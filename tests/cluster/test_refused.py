@@ -1,4 +1,4 @@
-"""Tests what the TFJob launcher says about pods that do not start on a real cluster.
+"""Tests what the launcher says about pods that do not start on a real cluster.
 
 The launcher has the permissions that `tfx-distribute manifests` prints. Each test
 leaves the namespace as it was.
@@ -15,11 +15,11 @@ from kubernetes import client
 from launching import Launch
 from real_cluster import CLAIM, USER, make_pod, wait_until
 
-from tfx_distribute.components.launchers.tfjob import client as tfjob_client
-from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
-from tfx_distribute.components.launchers.tfjob import manifest as tfjob_manifest
-from tfx_distribute.components.launchers.tfjob import permissions, refusals
-from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings, make_manifest
+from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
+from tfx_distribute.components.launchers.kubernetes import missing_pods, permissions, pod_starts, refusals
+from tfx_distribute.components.launchers.kubernetes.job_kind import Training
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.pipelines.runners.kubeflow import pods
 from tfx_distribute.pipelines.runners.kubeflow.rbac import NAME as ROLE
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings, Secret, SecurityContext, Volume
@@ -41,13 +41,13 @@ def step(namespace, monkeypatch):
     monkeypatch.delenv("KUBECONFIG", raising=False)
     # Shorter than in use, except in the test of a quota that is too small.
     monkeypatch.setattr(refusals, "FINAL_SECONDS", 10.0)
-    monkeypatch.setattr(tfjob_launcher, "OPERATOR_SECONDS", 10.0)
-    monkeypatch.setattr(tfjob_client, "WEBHOOK_SECONDS", 10.0)
+    monkeypatch.setattr(missing_pods, "CONTROLLER_SECONDS", 10.0)
+    monkeypatch.setattr(kubernetes_client, "WEBHOOK_SECONDS", 10.0)
 
 
 @pytest.fixture
-def start(namespace, step):
-    """Returns a function that starts a TFJob; its pods are those of a pipeline file.
+def start(namespace, kind, step):
+    """Returns a function that starts a job; its pods are those of a pipeline file.
 
     Its arguments: the command of pods (None for that of a training process, a text for
     a shell), the number of workers, the machine, what replaces parts of the spec of
@@ -64,19 +64,20 @@ def start(namespace, step):
             template["spec"]["securityContext"] = {"runAsUser": USER, **template["spec"]["securityContext"]}
         distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
         name = f"digits-{uuid.uuid4().hex[:8]}"
-        manifest = make_manifest(name, JOB, distribution, {}, TFJobSettings("digits", template, template))
+        training = Training(name, JOB, distribution, {}, 1)
+        manifest = kind.make_manifest(training, KubernetesSettings("digits", template, template))
         if command is not None:
-            for replica in manifest["spec"]["tfReplicaSpecs"].values():
+            for made in kind.pod_templates(manifest):
                 words = ["sh", "-c", command] if isinstance(command, str) else command
-                replica["template"]["spec"]["containers"][0]["command"] = words
-        started.append(Launch(manifest, 1, **(options or {})))
+                made["spec"]["containers"][0]["command"] = words
+        started.append(Launch(kind, manifest, 1, **(options or {})))
         return started[-1]
 
     yield make
-    left = [job["metadata"]["name"] for job in namespace.tfjobs()]
+    left = [job["metadata"]["name"] for job in namespace.jobs(kind)]
     for launch in started:
         if launch.name in left:
-            namespace.custom.delete_namespaced_custom_object("kubeflow.org", "v1", namespace.name, "tfjobs", launch.name)
+            namespace.delete_job(kind, launch.name)
         launch.wait(60)
 
 
@@ -116,7 +117,7 @@ def check_refused(launch, namespace, caplog, *words):
     assert isinstance(error, TrainingError)
     assert all(word in str(error) for word in words), error
     assert caplog.text.count(str(error)) == 1
-    wait_until(lambda: launch.name not in [job["metadata"]["name"] for job in namespace.tfjobs()])
+    wait_until(lambda: launch.name not in [job["metadata"]["name"] for job in namespace.jobs(launch.kind)])
 
 
 # Pods that the cluster refuses.
@@ -195,17 +196,13 @@ def test_a_refusal_after_a_suspension(start, namespace, caplog):
     caplog.set_level("INFO", logger="absl")
     launch = start("sleep 300")
 
-    def suspend(value):
-        body = {"spec": {"runPolicy": {"suspend": value}}}
-        namespace.custom.patch_namespaced_custom_object("kubeflow.org", "v1", namespace.name, "tfjobs", launch.name, body)
-
     wait_until(lambda: "Running" in caplog.text)
-    suspend(True)
+    namespace.suspend_job(launch.kind, launch.name, True)
     wait_until(lambda: "Suspended" in caplog.text)
     with quota(namespace, pods="0"):
         time.sleep(5)
         assert "refuses" not in caplog.text
-        suspend(False)
+        namespace.suspend_job(launch.kind, launch.name, False)
         check_refused(launch, namespace, caplog, "exceeded quota: small")
 
 
@@ -226,7 +223,7 @@ def test_a_refusal_after_a_suspension(start, namespace, caplog):
     ids=["image", "name", "secret", "claim"],
 )
 def test_a_pod_that_cannot_start(start, caplog, monkeypatch, settings, words):
-    monkeypatch.setattr(tfjob_launcher, "START_SECONDS", 12.0)
+    monkeypatch.setattr(pod_starts, "START_SECONDS", 12.0)
     launch = start(**settings)
     wait_until(lambda: all(word in caplog.text for word in words), 15)
     assert launch.is_running
@@ -237,7 +234,7 @@ def test_a_pod_that_cannot_start(start, caplog, monkeypatch, settings, words):
 
 def test_a_volume_of_a_missing_secret(start, caplog, monkeypatch):
     """Only an event on the pod says so."""
-    monkeypatch.setattr(tfjob_launcher, "START_SECONDS", 12.0)
+    monkeypatch.setattr(pod_starts, "START_SECONDS", 12.0)
     volumes, mounts = [{"name": "v", "secret": {"secretName": "nothing"}}], [{"name": "v", "mountPath": "/v"}]
     launch = start(pod={"volumes": volumes}, container={"volumeMounts": mounts})
     words = 'cannot start (FailedMount: MountVolume.SetUp failed for volume "v" : secret "nothing" not found)'
@@ -258,7 +255,13 @@ def test_a_secret_that_comes(start, namespace, caplog):
 
 
 def needed():
-    return sorted({(each.group, each.resource, each.verb) for each in permissions.permissions()} - {("", "events", "list")})
+    """Returns each kind of job with each permission that it takes."""
+    return [
+        (name, each.group, each.resource, each.verb)
+        for name, kind in JOB_KINDS.items()
+        for each in permissions.needed(kind.plural)
+        if name == "tfjob" or each.resource == kind.plural  # the others are the same
+    ]
 
 
 @contextlib.contextmanager
@@ -283,14 +286,14 @@ def without(namespace, group, resource, verb):
         time.sleep(1)
 
 
-@pytest.mark.parametrize(("group", "resource", "verb"), needed())
-def test_a_permission_that_is_missing(start, namespace, group, resource, verb):
+@pytest.mark.parametrize(("kind", "group", "resource", "verb"), needed(), indirect=["kind"])
+def test_a_permission_that_is_missing(start, namespace, kind, group, resource, verb):
     with without(namespace, group, resource, verb):
         launch = start()
         error = launch.wait(MINUTE)
     assert isinstance(error, ConfigurationError)
     assert f"it may not {verb} {resource}; apply what `tfx-distribute manifests` prints" in str(error)
-    assert not [job for job in namespace.tfjobs() if job["metadata"]["name"] == launch.name]
+    assert not [job for job in namespace.jobs(kind) if job["metadata"]["name"] == launch.name]
 
 
 def test_trains_without_the_permission_to_read_events(start, namespace, caplog):
@@ -299,33 +302,34 @@ def test_trains_without_the_permission_to_read_events(start, namespace, caplog):
     assert "this step may not list events in namespace" in caplog.text
 
 
-def test_a_cluster_without_the_operator(start, monkeypatch):
-    monkeypatch.setattr(tfjob_manifest, "VERSION", "v0")
+def test_a_cluster_without_the_controller(start, kind, monkeypatch):
+    monkeypatch.setattr(kind, "version", "v0")
     error = start().wait(MINUTE)
     assert isinstance(error, ConfigurationError)
-    assert "install Kubeflow's Training Operator 1.9" in str(error)
+    assert f"the cluster does not have {kind.title}s (" in str(error)
+    assert f"; {kind.install}, or write targets.kubeflow.training: step" in str(error)
 
 
-def test_an_operator_that_does_not_react(start, namespace):
-    """As one that does not run: it leaves a TFJob that is another's alone."""
-    create = tfjob_launcher.TFJobClient.create
+def test_a_controller_that_does_not_react(start, kind, monkeypatch):
+    """As one that does not run: it leaves a job that is another's alone."""
+    create = kubernetes_client.JobClient.create
 
     def create_for_another(self, manifest):
-        manifest["spec"]["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+        policy = manifest["spec"] if kind.title == "JobSet" else manifest["spec"]["runPolicy"]
+        policy["managedBy"] = "kueue.x-k8s.io/multikueue"
         return create(self, manifest)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfjob_launcher.TFJobClient, "create", create_for_another)
-        error = start().wait(MINUTE)
+    monkeypatch.setattr(kubernetes_client.JobClient, "create", create_for_another)
+    error = start().wait(MINUTE)
     assert isinstance(error, TrainingError)
-    assert "has no pods after 10 s, and no event says why" in str(error)
+    assert f"has no pods after 10 s, and no event says why; see whether the pods of {kind.controller} run" in str(error)
 
 
-def test_an_operator_whose_webhook_does_not_answer(start, namespace):
+def test_a_webhook_that_does_not_answer(start, namespace, kind):
     hooks = client.AdmissionregistrationV1Api(namespace.admin)
-    rule = {"apiGroups": ["kubeflow.org"], "apiVersions": ["v1"], "resources": ["tfjobs"], "operations": ["CREATE"]}
+    rule = {"apiGroups": [kind.group], "apiVersions": [kind.version], "resources": [kind.plural], "operations": ["CREATE"]}
     webhook = {
-        "name": "validator.tfjob.example.com",
+        "name": "validator.jobs.example.com",
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "clientConfig": {"service": {"namespace": namespace.name, "name": "nobody"}},
@@ -340,15 +344,26 @@ def test_an_operator_whose_webhook_does_not_answer(start, namespace):
         hooks.delete_validating_webhook_configuration(namespace.name)
         time.sleep(3)
     assert isinstance(error, ConfigurationError)
-    assert 'failed calling webhook "validator.tfjob.example.com"' in str(error)
-    assert "see whether the pods of Kubeflow's Training Operator run" in str(error)
+    assert 'failed calling webhook "validator.jobs.example.com"' in str(error)
+    assert f"see whether the pods of {kind.controller} run" in str(error)
 
 
-def test_fields_that_the_cluster_does_not_know(start, namespace):
+def test_fields_that_the_cluster_does_not_know(start, namespace, kind):
+    """As those of an old version of the resource, which drops them."""
     error = start(pod={"fieldOfTheFuture": True}).wait(MINUTE)
     assert isinstance(error, ConfigurationError)
-    assert "have no spec.tfReplicaSpecs.Chief.template.spec.fieldOfTheFuture; install Kubeflow's Training" in str(error)
-    assert not namespace.tfjobs()
+    assert f"the {kind.title}s of this cluster have no spec." in str(error)
+    assert f"template.spec.fieldOfTheFuture; {kind.install}" in str(error)
+    assert not namespace.jobs(kind)
+
+
+def test_a_name_that_is_too_long_for_hosts():
+    training = Training("digits-" + "x" * 50, JOB, Distribution(), {}, 1)
+    settings = KubernetesSettings("digits", {"spec": {"containers": [{}]}}, {})
+    with pytest.raises(
+        ConfigurationError, match="with 73 characters, and 63 are allowed; write a name that is shorter by 10"
+    ):
+        JOB_KINDS["jobset"].make_manifest(training, settings)
 
 
 def test_a_namespace_that_does_not_exist(start, namespace, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Tests the TFJob launcher against the real Training Operator.
+"""Tests the launcher against the real controllers of TFJobs and JobSets.
 
 The launcher has the permissions that `tfx-distribute manifests` prints, and no others.
 Pods run shell commands in the image: what a training does is of no matter here.
@@ -8,80 +8,33 @@ import time
 import uuid
 
 import pytest
-from launching import Launch
-from real_cluster import CLAIM, USER, wait_until
+from cluster_jobs import ClusterJob
+from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.tfjob import launcher as tfjob_launcher
-from tfx_distribute.components.launchers.tfjob.manifest import TFJobSettings, make_manifest
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
+from tfx_distribute.components.launchers.kubernetes import watcher
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
-class Job(Launch):
-    """A TFJob whose pods run a shell command, and its launcher."""
-
-    def __init__(self, namespace, command, workers=1, max_restarts=3, **container):
-        self.namespace = namespace
-        distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
-        template = pod_template(namespace.image, **container)
-        settings = TFJobSettings("digits", template, template)
-        manifest = make_manifest(f"digits-{uuid.uuid4().hex[:8]}", "/job.json", distribution, {}, settings)
-        for replica in manifest["spec"]["tfReplicaSpecs"].values():
-            replica["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", command]
-        super().__init__(manifest, max_restarts)
-
-    @property
-    def tfjob(self):
-        return next((job for job in self.namespace.tfjobs() if job["metadata"]["name"] == self.name), None)
-
-    def pods(self):
-        return self.namespace.pods(**{"training.kubeflow.org/job-name": self.name})
-
-    def wait_for_running(self, count=1):
-        def running():
-            pods = [pod for pod in self.pods() if pod.status.phase == "Running"]
-            return sorted(pods, key=lambda pod: pod.metadata.name) if len(pods) == count else None
-
-        return wait_until(running)
-
-
-def pod_template(image, **container):
-    return {
-        "metadata": {"labels": {}},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "securityContext": {"runAsUser": USER, "fsGroup": USER},
-            "volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": CLAIM}}],
-            "containers": [
-                {
-                    "name": "tensorflow",
-                    "image": image,
-                    "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
-                    **container,
-                }
-            ],
-        },
-    }
-
-
 @pytest.fixture
-def start(namespace, monkeypatch):
-    """Returns a function that starts a TFJob with a shell command."""
+def start(namespace, kind, monkeypatch):
+    """Returns a function that starts a job of each kind with a shell command."""
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.setattr(tfjob_launcher, "POLL_SECONDS", 0.3)
+    monkeypatch.setattr(watcher, "POLL_SECONDS", 0.3)
     started = []
 
     def make(command, **arguments):
-        started.append(Job(namespace, command, **arguments))
+        started.append(ClusterJob(namespace, kind, command, **arguments))
         return started[-1]
 
     yield make
     for job in started:
-        if job.tfjob:
-            namespace.custom.delete_namespaced_custom_object("kubeflow.org", "v1", namespace.name, "tfjobs", job.name)
+        if job.job:
+            job.delete()
         job.wait(60)
 
 
@@ -91,7 +44,7 @@ def test_success(start, caplog):
     assert job.wait() is None
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("chief: line")]
     assert lines == [f"chief: line {number}" for number in range(1, 5)]
-    assert job.tfjob, "it stays for people to look at"
+    assert job.job, "it stays for people to look at"
 
 
 def test_replicas_resolve_each_other(start):
@@ -117,9 +70,9 @@ def test_final_exit_code_names_the_pod_and_its_last_lines(start):
     error = job.wait()
     assert isinstance(error, TrainingError)
     lines = str(error).splitlines()
-    assert lines[0].startswith(f"TFJob {job.name} failed: ")
-    assert lines[1:] == [f"pod {job.name}-chief-0 ended with exit code 3 (Error)", "  loss is nan"]
-    assert job.tfjob, "it stays for people to look at"
+    assert lines[0].startswith(f"{job.kind.title} {job.name} failed: ")
+    assert lines[1:] == [f"pod {job.pods()[0].metadata.name} ended with exit code 3 (Error)", "  loss is nan"]
+    assert job.job, "it stays for people to look at"
 
 
 def test_restarts_until_it_succeeds(start):
@@ -135,7 +88,7 @@ def test_restarts_are_used_up(start):
     assert isinstance(error, TrainingError)
     assert str(error).endswith("All 1 restarts (max_restarts) are used up")
     assert "  lost worker 0\n" in str(error)
-    wait_until(lambda: not job.tfjob)
+    assert job.kind.restarts_itself or wait_until(lambda: not job.job) is True
 
 
 def test_lack_of_memory_restarts(start):
@@ -154,49 +107,42 @@ def test_lack_of_memory_is_named(start):
 
 @pytest.mark.parametrize("how", ["deleted", "evicted", "lost with its node"])
 def test_a_pod_that_is_taken_away_is_replaced(start, how):
-    """The operator gives up the job, and the launcher creates it again.
+    """The Training Operator gives up the job, and the launcher creates it again.
 
     A pod that disappears at once, as with its node, the operator itself may replace.
     """
     file = f"/shared/{uuid.uuid4().hex}"
     job = start(f"while ! test -e {file}; do sleep 0.2; done", workers=2)
     _, worker = job.wait_for_running(2)
-    name, uid = worker.metadata.name, worker.metadata.uid
+    name, uid, task = worker.metadata.name, worker.metadata.uid, job.kind.task_of(worker)
     if how == "evicted":
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         job.namespace.core.create_namespaced_pod_eviction(name, job.namespace.name, eviction)
     else:
         job.namespace.delete_pod(name, grace_seconds=1 if how == "deleted" else 0)
-    wait_until(lambda: any(pod.metadata.name == name and pod.metadata.uid != uid for pod in job.wait_for_running(2)))
-    job.namespace.run(f"finish-{uuid.uuid4().hex[:8]}", ["touch", file])
+    wait_until(lambda: any(job.kind.task_of(pod) == task and pod.metadata.uid != uid for pod in job.wait_for_running(2)))
+    job.touch(file)
     assert job.wait() is None
 
 
 def test_deleted_by_somebody(start):
     job = start("sleep 600")
     job.wait_for_running()
-    job.namespace.custom.delete_namespaced_custom_object("kubeflow.org", "v1", job.namespace.name, "tfjobs", job.name)
+    job.delete()
     error = job.wait(60)
-    assert str(error) == f"TFJob {job.name} is gone: somebody has deleted it while it was training"
+    assert str(error) == f"{job.kind.title} {job.name} is gone: somebody has deleted it while it was training"
 
 
 def test_pods_after_a_suspension_do_not_count_as_restarts(start, caplog):
     caplog.set_level("INFO", logger="absl")
     file = f"/shared/{uuid.uuid4().hex}"
     job = start(f"echo starts; while ! test -e {file}; do sleep 0.2; done", max_restarts=0)
-
-    def suspend(value):
-        body = {"spec": {"runPolicy": {"suspend": value}}}
-        job.namespace.custom.patch_namespaced_custom_object(
-            "kubeflow.org", "v1", job.namespace.name, "tfjobs", job.name, body
-        )
-
     wait_until(lambda: caplog.text.count("chief: starts") == 1)
-    suspend(True)
+    job.suspend(True)
     wait_until(lambda: "Suspended" in caplog.text and not job.pods())
-    suspend(False)
+    job.suspend(False)
     wait_until(lambda: caplog.text.count("chief: starts") == 2)
-    job.namespace.run("finish-suspended", ["touch", file])
+    job.touch(file)
     assert job.wait() is None
 
 
@@ -206,3 +152,46 @@ def test_a_job_that_no_node_has_room_for_waits_and_says_so(start, caplog):
     wait_until(lambda: "waits for a node (Unschedulable: " in caplog.text)
     time.sleep(1)
     assert job.is_running
+
+
+def test_parameter_servers_and_evaluators_end_with_the_chief(start):
+    distribution = Distribution("parameter_server", num_workers=2, num_parameter_servers=1, num_evaluators=1)
+    file = f"/shared/{uuid.uuid4().hex}"
+    is_chief = 'echo $TF_CONFIG | grep -q \'"type": *"chief"\''
+    job = start(f"{is_chief} || exec sleep 600; while ! test -e {file}; do sleep 0.2; done", distribution=distribution)
+    assert [str(job.kind.task_of(pod)) for pod in job.wait_for_running(5)] == [
+        "chief",
+        "evaluator",
+        "ps 0",
+        "worker 0",
+        "worker 1",
+    ]
+    job.touch(file)
+    assert job.wait() is None
+    wait_until(lambda: not [pod for pod in job.pods() if pod.status.phase == "Running"])
+
+
+def test_training_goes_on_while_an_evaluator_is_replaced(start):
+    distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1)
+    end, strike = f"/shared/{uuid.uuid4().hex}", f"/shared/{uuid.uuid4().hex}"
+    is_evaluator = 'echo $TF_CONFIG | grep -q \'"type": *"evaluator"\''
+    fall = f"{is_evaluator} && rm {strike} 2>/dev/null && exit 137"
+    job = start(f"while ! test -e {end}; do {fall}; sleep 0.2; done", distribution=distribution, max_restarts=1)
+    chief, evaluator, _ = job.wait_for_running(3)
+    job.touch(strike)
+    wait_until(lambda: [pod.metadata.uid for pod in job.wait_for_running(3)][1] != evaluator.metadata.uid)
+    assert job.wait_for_running(3)[0].metadata.uid == chief.metadata.uid, "the others did not start again"
+    job.touch(end)
+    assert job.wait() is None
+
+
+def test_a_step_without_a_choice_finds_what_the_cluster_has(namespace, monkeypatch):
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert kubernetes_launcher.find_kind("auto").title == "TFJob"
+    assert kubernetes_launcher.find_kind("jobset").title == "JobSet"
+    monkeypatch.setattr(kubernetes_launcher.JOB_KINDS["tfjob"], "plural", "tfjobs-of-another-cluster")
+    assert kubernetes_launcher.find_kind("auto").title == "JobSet"
+    monkeypatch.setattr(kubernetes_launcher.JOB_KINDS["jobset"], "version", "v0")
+    with pytest.raises(ConfigurationError, match=r"has neither TFJobs nor JobSets; install JobSet .*Training Operator 1\.9"):
+        kubernetes_launcher.find_kind("auto")

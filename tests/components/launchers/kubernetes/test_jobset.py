@@ -1,0 +1,164 @@
+"""Tests JobSets: manifests against expected documents, and what statuses say."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from kubernetes import client
+from pod_settings import DISTRIBUTIONS, SETTINGS
+
+from tfx_distribute.components.launchers.kubernetes.job_kind import Owner, Training, read_time
+from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX, JobSet
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tf_config_for
+from tfx_distribute.trainer_module.job.training_job import Distribution
+
+NAME = "digits-1"
+
+
+def make(distribution, settings=SETTINGS, name=NAME):
+    training = Training(name, "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, 3)
+    return JobSet().make_manifest(training, settings, Owner("trainer-pod", "1b4b5a5e"))
+
+
+def variables(replicated_job, index):
+    """Returns the environment of a pod, in which Kubernetes has put the index."""
+    (container,) = replicated_job["template"]["spec"]["template"]["spec"]["containers"]
+    values = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    return {name: value.replace(f"$({TASK_INDEX})", str(index)) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "multi_worker_mirrored", "parameter_server"])
+def test_jobset_of_each_strategy(strategy, expected):
+    expected(f"jobset/{strategy}", make(DISTRIBUTIONS[strategy]))
+
+
+@pytest.mark.parametrize("strategy", DISTRIBUTIONS)
+def test_each_pod_learns_its_task(strategy):
+    distribution = DISTRIBUTIONS[strategy]
+    manifest = make(distribution)
+    tasks = set()
+    for job in manifest["spec"]["replicatedJobs"]:
+        for index in range(job["replicas"]):
+            environment = variables(job, index)
+            task = task_from_environment(environment)
+            tasks.add(task)
+            config = json.loads(environment["TF_CONFIG"])
+            own = f"{NAME}-{task.role}-{index}-0.{NAME}:2222"
+            assert task.role == "evaluator" or config["cluster"][task.role][index] == own
+            assert "evaluator" not in json.loads(tf_config_for(distribution, environment) or '{"cluster": {}}')["cluster"]
+    assert tasks == JobSet().list_tasks(manifest)
+
+
+def test_the_variable_comes_before_the_one_that_holds_it():
+    for job in make(DISTRIBUTIONS["parameter_server"])["spec"]["replicatedJobs"]:
+        (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+        assert [each["name"] for each in container["env"]][:2] == [TASK_INDEX, "TF_CONFIG"]
+
+
+def test_who_may_be_lost():
+    """Their Jobs have pods of their own again; the end of any other ends the try."""
+    limits = {}
+    for strategy in ("multi_worker_mirrored", "parameter_server"):
+        for job in make(DISTRIBUTIONS[strategy])["spec"]["replicatedJobs"]:
+            limits[strategy, job["name"]] = job["template"]["spec"]["backoffLimit"]
+    assert limits == {
+        ("multi_worker_mirrored", "chief"): 0,
+        ("multi_worker_mirrored", "worker"): 0,
+        ("multi_worker_mirrored", "evaluator"): 3,
+        ("parameter_server", "chief"): 0,
+        ("parameter_server", "worker"): 3,
+        ("parameter_server", "ps"): 0,
+        ("parameter_server", "evaluator"): 3,
+    }
+
+
+def test_queue():
+    manifest = make(Distribution(), replace(SETTINGS, queue="team-a"))
+    assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
+
+
+def test_gangs_are_the_training_operator_s():
+    with pytest.raises(
+        ConfigurationError, match="gang_scheduling: is the Training Operator's, and this cluster has JobSets"
+    ):
+        make(Distribution(), replace(SETTINGS, scheduling_policy={}))
+
+
+def test_a_name_that_leaves_no_room_for_hosts():
+    longest = "d" * 43
+    make(DISTRIBUTIONS["parameter_server"], name=longest)
+    with pytest.raises(
+        ConfigurationError, match=r"with 64 characters, and 63 are allowed; write a name that is shorter by 1$"
+    ):
+        make(DISTRIBUTIONS["parameter_server"], name=f"{longest}d")
+
+
+def read(status, suspend=None):
+    metadata = {"name": NAME, "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    spec = {} if suspend is None else {"suspend": suspend}
+    return JobSet().read_state({"metadata": metadata, "spec": spec, "status": status})
+
+
+def condition(kind, status="True", reason="", message=""):
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:05Z",
+    }
+
+
+def counts(name, **numbers):
+    zero = dict.fromkeys(("active", "failed", "ready", "succeeded", "suspended"), 0)
+    return {"name": name, **zero, **numbers}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "suspend", "phase"),
+    [
+        ([], None, "active"),
+        ([], True, "suspended"),
+        ([condition("Suspended")], True, "suspended"),
+        ([condition("Suspended")], False, "suspended"),
+        ([condition("Suspended", "False")], False, "active"),
+        ([condition("Suspended", "False"), condition("Completed")], False, "succeeded"),
+        ([condition("Failed")], None, "failed"),
+    ],
+)
+def test_states(conditions, suspend, phase):
+    state = read({"conditions": conditions}, suspend)
+    assert state.phase == phase
+    assert state.is_suspended == bool(suspend)
+
+
+def test_words_of_a_state():
+    jobs = [counts("worker", ready=2, active=2), counts("chief", active=1), counts("ps")]
+    assert read({"replicatedJobsStatus": jobs, "restarts": 2}).words == "Running; restart 2; chief 1 active; worker 2 active"
+    assert read({"replicatedJobsStatus": [counts("chief")], "restarts": 0}).words == "Created"
+    assert read({"conditions": [condition("Suspended")]}).words == "Suspended: it waits to be admitted"
+    failed = read({"conditions": [condition("Failed", reason="ReachedMaxRestarts", message="too often")]})
+    assert (failed.words, failed.reason, failed.restarts_used_up) == ("Failed", "too often", True)
+    final = read({"conditions": [condition("Failed", reason="FailJobSetFailurePolicyAction", message="for good")]})
+    assert (final.reason, final.is_final, final.restarts_used_up) == ("for good", True, False)
+
+
+def test_a_controller_that_has_not_seen_it():
+    assert not read({}).was_seen
+    assert not read({"replicatedJobsStatus": [counts("chief")], "restarts": 0}).was_seen
+    assert read({"replicatedJobsStatus": [counts("chief", active=1)]}).was_seen
+
+
+def test_a_start_after_a_suspension():
+    assert read({}).start.time == "2026-01-01T00:00:00Z"
+    assert read({"conditions": [condition("Suspended")]}, suspend=True).start.time == ""
+    resumed = read({"conditions": [condition("Suspended", "False")]}, suspend=False)
+    assert resumed.start.time == "2026-01-01T00:00:05Z"
+    assert resumed.changed_at == read_time("2026-01-01T00:00:05Z")
+
+
+def test_task_of_a_pod():
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "worker", "jobset.sigs.k8s.io/job-index": "12"}
+    pod = client.V1Pod(metadata=client.V1ObjectMeta(name="p", labels=labels))
+    assert JobSet().task_of(pod) == ClusterTask("worker", 12)

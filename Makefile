@@ -1,6 +1,6 @@
 IMAGE = registry.example.com/team/digits:1
 
-.PHONY: env demo test lint unit e2e cluster-test soak bench lock generated models
+.PHONY: env demo test lint unit e2e cluster-test soak cluster-soak bench lock generated models
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -38,6 +38,10 @@ bench: env
 # Injects thirty random faults into real clusters, one after the other.
 soak: env
 	.venv/bin/python tests/soak.py
+
+# The same in pods of a cluster, as cluster-test needs it; takes most of an hour.
+cluster-soak: env
+	IMAGE=$(IMAGE) .venv/bin/python tests/cluster/soak.py
 
 # Trains every kind of model under every strategy, which takes most of an hour, and
 # writes docs/models.md; commit the result.

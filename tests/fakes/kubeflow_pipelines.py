@@ -113,12 +113,13 @@ class KubeflowPipelines:
       metadata: Its metadata store.
       output_file: Where steps write their ExecutorOutput: `task-root`, as since 2.15,
         or `tmp`, as before.
+      cache: Key of an execution -> its output artifacts and parameters.
     """
 
     steps: Steps
     metadata: MetadataService
     output_file: str = "task-root"
-    _cache: dict[str, tuple[dict[str, Document], Document]] = field(default_factory=dict)
+    cache: dict[str, tuple[dict[str, Document], Document]] = field(default_factory=dict)
 
     def run(
         self, package: str, parameters: Mapping[str, Any], pipeline_root: str, enable_caching: bool | None = None
@@ -216,12 +217,12 @@ class _Execution:
         caches = task.get("cachingOptions", {}).get("enableCache", False)
         caches = caches if self.enable_caching is None else self.enable_caching
         self.result.steps.append(name)
-        if caches and key in self.backend._cache:
+        if caches and key in self.backend.cache:
             self.result.cached.append(name)
-            self.result.outputs[name], self.result.parameters[name] = self.backend._cache[key]
-            return self.backend._cache[key]
+            self.result.outputs[name], self.result.parameters[name] = self.backend.cache[key]
+            return self.backend.cache[key]
         done = self._run_container(name, task, component, executor["container"], task_inputs)
-        self.backend._cache[key] = done
+        self.backend.cache[key] = done
         self.result.outputs[name], self.result.parameters[name] = done
         return done
 

@@ -24,7 +24,7 @@ def admin() -> client.ApiClient:
     return real_cluster.connect()
 
 
-@pytest.fixture(params=sorted(JOB_KINDS, reverse=True))
+@pytest.fixture(scope="session", params=sorted(JOB_KINDS, reverse=True))
 def kind(request) -> JobKind:
     return JOB_KINDS[request.param]
 

@@ -1,6 +1,6 @@
 """Injects random faults into trainings on a cluster, and shows the results.
 
-    python tests/cluster/soak.py [--faults N] [--seed N] [--at-once N] [--training tfjob]
+    python tests/cluster/soak.py [--faults N] [--seed N] [--at-once N] [--training KIND]
 
 Each training is a run of the digits whose Trainer starts pods, on two workers or with a
 parameter server. While it trains, something happens once:
@@ -130,7 +130,6 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=2, help="trainings at the same time")
     parser.add_argument("--training", choices=JOB_KINDS, default="tfjob", help="kind of job that runs the pods")
     options = parser.parse_args()
-    kind = JOB_KINDS[options.training]
     faults = draw(options.faults, options.seed)
     waiting: queue.SimpleQueue[Fault] = queue.SimpleQueue()
     for fault in faults:
@@ -142,9 +141,11 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         real_cluster.namespace(real_cluster.connect(), image, Path(folder), storage_class) as namespace,
-        install(namespace, Path(folder) / "digits", {"training": options.training}) as installation,
+        install(namespace, Path(folder) / "digits") as installation,
     ):
-        expected = {name: train_undisturbed(installation, name) for name in {fault.strategy for fault in faults}}
+        expected = {
+            name: train_undisturbed(installation, options.training, name) for name in {fault.strategy for fault in faults}
+        }
         print(
             f"{'strategy':22} {'fault':<13} {'pod':<10} {'step':>5} {'went on after':>14} {'lost':>5} {'chiefs':>7} "
             f"{'seconds':>8}  outcome",
@@ -158,7 +159,7 @@ def main() -> int:
                         fault = waiting.get_nowait()
                     except queue.Empty:
                         return
-                    outcomes.append((fault, train(own, kind, fault, expected[fault.strategy])))
+                    outcomes.append((fault, train(own, options.training, fault, expected[fault.strategy])))
 
         threads = [threading.Thread(target=work, daemon=True) for _ in range(options.at_once)]
         for thread in threads:
@@ -189,10 +190,10 @@ def draw(count: int, seed: int) -> list[Fault]:
     return faults
 
 
-def train_undisturbed(installation: Installation, strategy: str) -> int:
+def train_undisturbed(installation: Installation, training: str, strategy: str) -> int:
     """Trains without a fault; returns the number of training steps."""
     began = time.monotonic()
-    run = installation.run("without evaluation", **parameters(strategy), seed=0)
+    run = installation.run(training, "evaluate", **parameters(strategy), seed=0)
     steps = int(model(run)["train_steps"])
     print(f"{strategy}, undisturbed: {steps} training steps, {time.monotonic() - began:.0f} s", flush=True)
     return steps
@@ -207,9 +208,9 @@ def parameters(strategy: str) -> dict[str, Any]:
     }
 
 
-def train(installation: Installation, kind: JobKind, fault: Fault, expected_steps: int) -> str:
+def train(installation: Installation, training: str, fault: Fault, expected_steps: int) -> str:
     """Trains with a fault; returns what went wrong, and prints it."""
-    began, wrong = time.monotonic(), []
+    began, wrong, kind = time.monotonic(), [], JOB_KINDS[training]
     struck_at: list[int] = []
     logs: list[ChiefLog] = []
     pods: list[str] = []
@@ -218,19 +219,19 @@ def train(installation: Installation, kind: JobKind, fault: Fault, expected_step
         if step.name != "Trainer":
             return
         pods.append(pod)
-        training = RunningTraining(installation.namespace, kind, pod)
+        running = RunningTraining(installation.namespace, kind, pod)
         if logs:  # the step's second pod
-            logs[0].training = training
+            logs[0].training = running
             return
-        logs.append(ChiefLog(training))
+        logs.append(ChiefLog(running))
         after = int(fault.progress * expected_steps)
         wait_until(lambda: any(last >= after for _, last in logs[0].attempts()), 180)
         struck_at.append(logs[0].attempts()[-1][1])
-        strike(training, fault)
+        strike(running, fault)
 
     try:
         run = installation.run_and_strike(
-            "without evaluation", strike_trainer, **parameters(fault.strategy), seed=fault.number
+            training, "evaluate", strike=strike_trainer, **parameters(fault.strategy), seed=fault.number
         )
         if (steps := int(model(run)["train_steps"])) != expected_steps:
             wrong.append(f"{steps} steps instead of {expected_steps}")

@@ -16,15 +16,15 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 ONE_CPU = {"resources": {"requests": {"cpu": "100m"}}}  # of the two CPUs of the queue, each of which is 100m
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def team(namespace):
-    """Returns a queue with room for two pods."""
-    with queue(namespace, "200m") as made:
-        yield made
+    """Provides a queue with room for two pods."""
+    with queue(namespace, "team", "cpu", "200m"):
+        yield
 
 
 @pytest.fixture
-def start(namespace, team, kind, monkeypatch):
+def start(namespace, kind, monkeypatch):
     """Returns a function that starts a job of each kind in the queue."""
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -33,7 +33,7 @@ def start(namespace, team, kind, monkeypatch):
     monkeypatch.setattr(refusals, "FINAL_SECONDS", 10.0)
     started = []
 
-    def make(command, of=kind, in_queue=team.name, **arguments):
+    def make(command, of=kind, in_queue="team", **arguments):
         started.append(ClusterJob(namespace, of, command, queue=in_queue, **arguments, **ONE_CPU))
         return started[-1]
 
@@ -68,12 +68,12 @@ def test_a_job_waits_until_there_is_room(start, file, caplog):
     assert (first.wait(), second.wait()) == (None, None)
 
 
-def test_a_job_that_is_preempted_goes_on_later(start, team, file, caplog):
+def test_a_job_that_is_preempted_goes_on_later(start, namespace, file, caplog):
     """It uses up no restart: it has none."""
     caplog.set_level("INFO", logger="absl")
     job = start(f"echo starts; {until(file)}", workers=2, max_restarts=0)
     job.wait_for_running(2)
-    urgent = start("sleep 5", of=JOB_KINDS["jobset"], labels={PRIORITY_LABEL: team.urgent}, workers=2)
+    urgent = start("sleep 5", of=JOB_KINDS["jobset"], labels={PRIORITY_LABEL: namespace.name}, workers=2)
     wait_until(
         lambda: f"{job.kind.title} {job.name} waits in queue team: Preempted to accommodate a workload" in caplog.text
     )
@@ -96,13 +96,11 @@ def test_a_job_that_never_fits(start, caplog):
     wait_until(lambda: not job.job)
 
 
-def test_a_queue_that_does_not_exist(start, namespace, team):
+def test_a_queue_that_does_not_exist(start, namespace):
     job = start("exit 0", in_queue="nobody")
     error = job.wait(60)
     assert isinstance(error, ConfigurationError)
-    assert str(error) == (
-        f"targets.kubeflow.queue: namespace {namespace.name} has no LocalQueue nobody; write one of {team.name}"
-    )
+    assert str(error) == (f"targets.kubeflow.queue: namespace {namespace.name} has no LocalQueue nobody; write one of team")
     assert not job.job
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kubernetes import client
 from real_cluster import Namespace, wait_until
@@ -11,29 +10,24 @@ GROUP, VERSION = "kueue.x-k8s.io", "v1beta1"
 PRIORITY_LABEL = f"{GROUP}/priority-class"
 
 
-@dataclass(frozen=True)
-class Queue:
-    """A LocalQueue, and a priority class above the default.
-
-    Attributes:
-      name: Name of the queue.
-      urgent: Name of the priority class.
-    """
-
-    name: str
-    urgent: str
-
-
 @contextlib.contextmanager
-def queue(namespace: Namespace, cpus: str) -> Iterator[Queue]:
-    """Provides a queue of so many CPUs, whose jobs yield to those of more priority."""
-    name, custom = namespace.name, namespace.custom
-    resources = {"name": name, "resources": [{"name": "cpu", "nominalQuota": cpus}]}
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": name}}
+def queue(namespace: Namespace, name: str, resource: str, amount: str) -> Iterator[None]:
+    """Provides a queue, whose jobs yield to those of a higher priority.
+
+    Args:
+      namespace: Its namespace, whose name is that of a priority class above the
+        default, too.
+      name: Name of the queue.
+      resource: The one resource that it counts.
+      amount: How much of it there is.
+    """
+    whole_name, custom = namespace.name, namespace.custom
+    resources = {"name": whole_name, "resources": [{"name": resource, "nominalQuota": amount}]}
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": whole_name}}
     whole = {
         "namespaceSelector": selector,
         "preemption": {"withinClusterQueue": "LowerPriority"},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [resources]}],
+        "resourceGroups": [{"coveredResources": [resource], "flavors": [resources]}],
     }
     with contextlib.ExitStack() as cleanup:
         for kind, plural, more in (
@@ -41,12 +35,12 @@ def queue(namespace: Namespace, cpus: str) -> Iterator[Queue]:
             ("ClusterQueue", "clusterqueues", {"spec": whole}),
             ("WorkloadPriorityClass", "workloadpriorityclasses", {"value": 1000}),
         ):
-            body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": name}, **more}
+            body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": whole_name}, **more}
             custom.create_cluster_custom_object(GROUP, VERSION, plural, body)
-            cleanup.callback(_delete, custom, plural, name)
-        cleanup.enter_context(local_queue(namespace, "team", name))
-        wait_until(lambda: _is_active(namespace, "team"))
-        yield Queue("team", name)
+            cleanup.callback(_delete, custom, plural, whole_name)
+        cleanup.enter_context(local_queue(namespace, name, whole_name))
+        wait_until(lambda: _is_active(namespace, name))
+        yield
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ import contextlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +19,47 @@ from metadata_service import MetadataService
 from real_cluster import Namespace
 from step_pods import StepPods
 
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 ROOT = "minio://mlpipeline/artifacts"
 SERVING, TRAINING = "/shared/serving", "/shared/training"  # of kind.yaml
+QUEUE = "team"
 TWO_WORKERS = {"strategy": "multi_worker_mirrored", "num_workers": 2}
 
 
 @dataclass
 class Installation:
-    """Kubeflow Pipelines in a namespace, with the digits compiled for it.
+    """Kubeflow Pipelines in a namespace, and the digits.
 
     Attributes:
       namespace: The namespace.
+      folder: Folder with the pipeline's files.
       steps: Runs its steps.
       pipelines: The installation; it keeps its cache.
-      packages: Name of a variant -> its compiled documents.
+      packages: Words that name a variant -> its compiled documents.
     """
 
     namespace: Namespace
+    folder: Path
     steps: StepPods
     pipelines: KubeflowPipelines
-    packages: dict[str, str]
+    packages: dict[tuple[str, ...], str] = field(default_factory=dict)
 
-    def run(self, package: str, **parameters: object) -> Run:
-        return self.pipelines.run(self.packages[package], parameters, ROOT)
+    def run(self, *variant: str, **parameters: object) -> Run:
+        """Runs a variant of the pipeline; compiles it the first time.
 
-    def run_and_strike(self, package: str, strike: Callable[[Step, str], None], **parameters: object) -> Run:
-        """Runs a package, and calls `strike` with each step and its pod when it runs.
+        Args:
+          *variant: A kind of job, for training in its pods; and parts of the pipeline
+            file to leave out, or `queue` for training in the queue `team`.
+          **parameters: Parameters of the run.
+        """
+        if variant not in self.packages:
+            self.packages[variant] = self._compile(variant)
+        return self.pipelines.run(self.packages[variant], parameters, ROOT)
+
+    def run_and_strike(self, *variant: str, strike: Callable[[Step, str], None], **parameters: object) -> Run:
+        """Runs a variant, and calls `strike` with each step and its pod when it runs.
 
         Raises:
           AssertionError: `strike` raised an error.
@@ -60,11 +74,30 @@ class Installation:
 
         self.steps.on_start = keep_errors
         try:
-            run = self.run(package, **parameters)
+            run = self.run(*variant, **parameters)
         finally:
             self.steps.on_start = lambda step, pod: None
         assert not errors, errors
         return run
+
+    def _compile(self, variant: tuple[str, ...]) -> str:
+        document = yaml.safe_load((self.folder / "kind.yaml").read_text())
+        target, words = document["targets"]["kubeflow"], []
+        target |= {"image": self.namespace.image, "security_context": {"run_as_non_root": True}}
+        for each in variant:
+            if each in JOB_KINDS:
+                target["training"] = each
+                words = [word for name, value in TWO_WORKERS.items() for word in ("-p", f"{name}={value}")]
+            elif each == "queue":
+                target["queue"] = QUEUE
+            else:
+                del document[each]
+        file = self.folder / f"{' '.join(variant) or 'whole'}.yaml"
+        file.write_text(yaml.safe_dump(document))
+        package = file.with_suffix(".package.yaml")
+        command = [sys.executable, "-m", "tfx_distribute.pipelines", "compile", str(file), "--target", "kubeflow"]
+        subprocess.run([*command, "-o", str(package), *words], check=True, timeout=120)
+        return package.read_text()
 
     def pushed(self) -> list[str]:
         listed = self.namespace.run("list", ["sh", "-c", f"ls -d {SERVING}/*/saved_model.pb || true"])
@@ -76,48 +109,21 @@ class Installation:
         steps = StepPods(self.namespace)
         with MetadataService() as metadata:
             pipelines = KubeflowPipelines(steps, metadata, cache=self.pipelines.cache)
-            yield Installation(self.namespace, steps, pipelines, self.packages)
+            yield Installation(self.namespace, self.folder, steps, pipelines, self.packages)
 
 
 @contextlib.contextmanager
-def install(namespace: Namespace, folder: Path, settings: Mapping[str, Any] | None = None) -> Iterator[Installation]:
-    """Compiles the digits, and returns an installation to run them.
+def install(namespace: Namespace, folder: Path) -> Iterator[Installation]:
+    """Returns an installation that runs the digits.
 
     Args:
       namespace: The namespace.
-      folder: Folder for the compiled documents.
-      settings: More of `targets.kubeflow`.
+      folder: Folder for the pipeline's files.
     """
     shutil.copytree(DIGITS, folder, dirs_exist_ok=True)
-    document = yaml.safe_load((folder / "kind.yaml").read_text())
-    document["targets"]["kubeflow"] |= {
-        "image": namespace.image,
-        "security_context": {"run_as_non_root": True},
-        **(settings or {}),
-    }
-    unevaluated = {key: value for key, value in document.items() if key != "evaluate"}
-    trains_only = {key: value for key, value in unevaluated.items() if key != "push"}
-    workers = [word for name, value in TWO_WORKERS.items() for word in ("-p", f"{name}={value}")]
-    packages = {
-        name: _compile(folder / f"{name}.yaml", pipeline, words)
-        for name, pipeline, words in (
-            ("one process", document, []),
-            ("many processes", document, workers),
-            ("without evaluation", unevaluated, workers),
-            ("training only", trains_only, workers),
-        )
-    }
     steps = StepPods(namespace)
     with MetadataService() as metadata:
-        yield Installation(namespace, steps, KubeflowPipelines(steps, metadata), packages)
-
-
-def _compile(file: Path, document: Mapping[str, Any], words: list[str]) -> str:
-    file.write_text(yaml.safe_dump(document))
-    package = file.with_suffix(".package.yaml")
-    command = [sys.executable, "-m", "tfx_distribute.pipelines", "compile", str(file), "--target", "kubeflow"]
-    subprocess.run([*command, "-o", str(package), *words], check=True, timeout=120)
-    return package.read_text()
+        yield Installation(namespace, folder, steps, KubeflowPipelines(steps, metadata))
 
 
 def model(run: Run) -> dict[str, Any]:

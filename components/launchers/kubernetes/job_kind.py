@@ -108,6 +108,7 @@ class JobKind(abc.ABC):
     """A kind of job.
 
     Attributes:
+      name: Value of `training` in a pipeline file.
       title: What its objects are called.
       group: Group of its API.
       version: Version of its API.
@@ -121,6 +122,7 @@ class JobKind(abc.ABC):
         ones that were taken away; False if the launcher has to.
     """
 
+    name: str
     title: str
     group: str
     version: str

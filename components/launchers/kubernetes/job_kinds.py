@@ -4,7 +4,7 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 
-JOB_KINDS: dict[str, JobKind] = {"tfjob": TFJob(), "jobset": JobSet()}
+JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (TFJob(), JobSet())}
 """Value of `training` -> kind."""
 
 

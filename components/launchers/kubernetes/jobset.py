@@ -47,7 +47,7 @@ class JobSet(JobKind):
     whatever its exit code said.
     """
 
-    title = "JobSet"
+    name, title = "jobset", "JobSet"
     group, version, plural = "jobset.x-k8s.io", "v1alpha2", "jobsets"
     name_label = f"{_LABELS}/jobset-name"
     controller, controller_namespace = "JobSet", "jobset-system"

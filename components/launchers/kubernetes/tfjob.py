@@ -44,7 +44,7 @@ _OUT_OF_TIME = "active longer than specified deadline"  # the operator's words
 class TFJob(JobKind):
     """A TFJob. The operator writes TF_CONFIG, and restarts single pods."""
 
-    title = "TFJob"
+    name, title = "tfjob", "TFJob"
     group, version, plural = "kubeflow.org", "v1", "tfjobs"
     name_label = f"{_LABELS}/job-name"
     controller, controller_namespace = "Kubeflow's Training Operator", "kubeflow"

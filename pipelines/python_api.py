@@ -90,7 +90,7 @@ def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":
 
     Returns:
       Processes, replicas, batch sizes, training steps and warnings; for a cluster also
-      the TFJob or CustomJob that training would create.
+      the TFJob, JobSet or CustomJob that training would create.
 
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.

@@ -62,8 +62,8 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: s
     """Shows what a run would do, without starting anything.
 
     It shows processes and their TF_CONFIG, replicas, batch, steps and warnings. With
-    --target, also what the Trainer's step would create there for training: a TFJob or a
-    CustomJob.
+    --target, also what the Trainer's step would create there for training: a TFJob, a
+    JobSet or a CustomJob.
     """
     target_class = target_lib.get(target_name)
     check_options(target_class, options)

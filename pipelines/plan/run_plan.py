@@ -105,7 +105,7 @@ class RunPlan:
       steps_per_epoch: Training steps per epoch, approximately.
       train_steps: Total number of training steps; approximate if `epochs` is set.
       hparams: The module's hyperparameters.
-      launches: The TFJob or CustomJob that the Trainer's step creates to run these
+      launches: The job that the Trainer's step creates on the target to run these
         processes; None if they run in the step itself or on this machine. Name and
         address of the job are placeholders.
       warnings: What the user should know before the run.

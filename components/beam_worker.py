@@ -1,0 +1,61 @@
+"""Starts a Beam worker, as a job service asks for one with `PROCESS`.
+
+    tfx-distribute-beam-worker --id=ID --provision_endpoint=HOST:PORT
+
+Beam has a program for this in its containers only (`boot`). It installs packages, which
+this does not: the worker has those of this environment.
+"""
+
+import argparse
+import os
+
+import grpc
+from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
+from apache_beam.runners.worker import sdk_worker_main
+from google.protobuf import json_format, text_format
+
+_SECONDS = 30.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a worker until the job service has no more work for it.
+
+    Args:
+      argv: Command line without the program's name; None for that of this process.
+    """
+    parser = argparse.ArgumentParser(
+        prog="tfx-distribute-beam-worker",
+        description="Runs a Beam worker. Job services start it: write its path as beam.environment_config.",
+    )
+    parser.add_argument("--id", required=True, help="the worker's name")
+    parser.add_argument("--provision_endpoint", required=True, metavar="HOST:PORT", help="where its settings are")
+    # Flink and Spark pass more addresses, which are among the settings, too.
+    arguments, _ = parser.parse_known_args(argv)
+    worker = arguments.id.strip("'")  # Prism 2.74 quotes it, as if for a shell
+    with grpc.insecure_channel(arguments.provision_endpoint) as channel:
+        settings = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo(
+            beam_provision_api_pb2.GetProvisionInfoRequest(), metadata=[("worker_id", worker)], timeout=_SECONDS
+        )
+    os.environ.update(make_environment(worker, settings.info))
+    sdk_worker_main.main([])
+    return 0
+
+
+def make_environment(worker: str, info: beam_provision_api_pb2.ProvisionInfo) -> dict[str, str]:
+    """Returns the environment variables that Beam's worker reads.
+
+    Args:
+      worker: The worker's name.
+      info: Its settings.
+    """
+
+    def as_text(endpoint: endpoints_pb2.ApiServiceDescriptor) -> str:
+        return str(text_format.MessageToString(endpoint))
+
+    return {
+        "WORKER_ID": worker,
+        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
+        "CONTROL_API_SERVICE_DESCRIPTOR": as_text(info.control_endpoint),
+        "LOGGING_API_SERVICE_DESCRIPTOR": as_text(info.logging_endpoint),
+        "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
+    }

@@ -101,5 +101,10 @@ setup(
             "types-jsonschema",
         ],
     },
-    entry_points={"console_scripts": ["tfx-distribute = tfx_distribute.pipelines.cli.main:main"]},
+    entry_points={
+        "console_scripts": [
+            "tfx-distribute = tfx_distribute.pipelines.cli.main:main",
+            "tfx-distribute-beam-worker = tfx_distribute.components.beam_worker:main",
+        ]
+    },
 )

@@ -53,9 +53,7 @@ class PortableRunner(portable_runner.PortableRunner):
         --runner=tfx_distribute.components.portable_runner.PortableRunner
     """
 
-    def run_portable_pipeline(
-        self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
-    ) -> "_Result":
+    def run_portable_pipeline(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions) -> "_Result":
         """Submits a pipeline, after checking once that workers start and answer.
 
         Raises:
@@ -76,7 +74,8 @@ class PortableRunner(portable_runner.PortableRunner):
             with _explaining(options):
                 job = job_service.submit(self._optimize_pipeline(pipeline, options))
             on_error.pop_all()
-        return _Result(options, job_service.job_service, *job, cleanup)
+        job_id, messages, states = job
+        return _Result(options, job_service.job_service, job_id, messages, states, cleanup)
 
     def create_job_service(self, options: PipelineOptions) -> "_JobService":
         """Connects to the job service.
@@ -104,7 +103,7 @@ class PortableRunner(portable_runner.PortableRunner):
         Returns:
           Functions that stop the pools.
         """
-        cleanup = []
+        cleanup: list[Callable[[], object]] = []
         for environment in pipeline.components.environments.values():
             if environment.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK:
                 server, url, token = _start_pool()
@@ -263,8 +262,8 @@ def _explaining(options: PipelineOptions, lost: bool = False) -> Iterator[None]:
         yield
     except grpc.FutureTimeoutError as error:
         raise ConfigurationError(
-            f"beam.job_endpoint: no job service has answered at {endpoint} within {portable.job_server_timeout} s; start it, "
-            "or write the HOST:PORT that this process reaches it at"
+            f"beam.job_endpoint: no job service has answered at {endpoint} within {portable.job_server_timeout} s; start "
+            "it, or write the HOST:PORT that this process reaches it at"
         ) from error
     except grpc.RpcError as error:
         if lost:
@@ -290,8 +289,8 @@ def _find_missing_module(text: str) -> ConfigurationError | None:
         return None
     if match[1].partition(".")[0] == "tfx_distribute":
         return ConfigurationError(
-            "beam.environment_config: the workers have no tfx-distribute; start them from the image of the pipeline's steps, "
-            "or install it where they run"
+            "beam.environment_config: the workers have no tfx-distribute; start them from the image of the pipeline's "
+            "steps, or install it where they run"
         )
     return ConfigurationError(
         f"beam.environment_config: the workers cannot import {match[1]!r}; start them from the image of the pipeline's "

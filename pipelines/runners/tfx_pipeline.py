@@ -168,7 +168,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         components=nodes,
         enable_cache=enable_cache,
         metadata_connection_config=paths.metadata,
-        beam_pipeline_args=beam.make_pipeline_args(spec.beam, paths.image),
+        beam_pipeline_args=beam.make_pipeline_args(spec.beam, paths.image, None if paths.image else module.folder),
     )
 
 

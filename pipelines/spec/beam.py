@@ -6,10 +6,12 @@ All options have Beam's own names.
 import difflib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from tfx_distribute.pipelines.spec import beam_workers
 from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -29,7 +31,22 @@ class Runner:
     optional: tuple[str, ...] = ()
 
 
-_WORKER_OPTIONS = ("environment_type", "environment_config", "environment_options", "sdk_worker_parallelism")
+_WORKER_OPTIONS = (
+    "environment_type",
+    "environment_config",
+    "environment_options",
+    "sdk_worker_parallelism",
+    "artifact_endpoint",
+    "job_server_timeout",
+)
+
+# Keeps TFX from packaging itself for workers, which takes seconds for each component
+# and which they would install with its dependencies: they are on this machine, or have
+# an image with all of it.
+_NO_PACKAGE = "--sdk_container_image=none"
+_ANSWER_SECONDS = 40
+# Options of Beam with which TFX does not package itself either.
+_PACKAGES = ("extra_packages", "setup_file", "requirements_file")
 
 # Sources: apache_beam.options.pipeline_options;
 # https://beam.apache.org/documentation/runners/capability-matrix/ and
@@ -55,16 +72,23 @@ RUNNERS = {
             "sdk_container_image",
         ),
     ),
-    "flink": Runner("FlinkRunner", ("flink_master",), ("flink_version", "parallelism", *_WORKER_OPTIONS)),
-    "spark": Runner("SparkRunner", ("spark_master_url",), ("spark_version", "spark_rest_url", *_WORKER_OPTIONS)),
+    # Our own runner, by its path: Beam's PortableRunner may wait forever.
+    "portable": Runner(
+        "tfx_distribute.components.portable_runner.PortableRunner", ("job_endpoint", "environment_type"), _WORKER_OPTIONS
+    ),
+    "flink": Runner("FlinkRunner", ("flink_master",), ("flink_version", "parallelism", "job_endpoint", *_WORKER_OPTIONS)),
+    "spark": Runner(
+        "SparkRunner", ("spark_master_url",), ("spark_version", "spark_rest_url", "job_endpoint", *_WORKER_OPTIONS)
+    ),
 }
 
 
 class Beam(SpecModel):
     """Runner of the Beam pipelines of all components. Options have Beam's own names."""
 
-    runner: Literal["direct", "dataflow", "flink", "spark"] = "direct"
-    """Where Beam pipelines run; `direct` runs them on this machine."""
+    runner: Literal["direct", "dataflow", "portable", "flink", "spark"] = "direct"
+    """Where Beam pipelines run; `direct` runs them on this machine, `portable` on a job
+    service, such as that of Flink, Spark or Prism."""
     direct_num_workers: int = Field(1, ge=0)
     """Processes of the direct runner; 0 for one per core. With 1, components run in the
     process of the pipeline."""
@@ -109,14 +133,27 @@ class Beam(SpecModel):
     """Spark: major version of the cluster."""
     spark_rest_url: str | None = None
     """Spark: address of its REST service, for submitting without a local Spark."""
-    environment_type: Literal["DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK"] | None = None
-    """Flink, Spark: how workers start the environment that runs Python."""
-    environment_config: str | None = None
-    """Flink, Spark: `DOCKER` image, `PROCESS` command or `EXTERNAL` address."""
+    job_endpoint: str | None = Field(None, pattern=beam_workers.ADDRESS)
+    """Portable, Flink, Spark: HOST:PORT of the job service."""
+    artifact_endpoint: str | None = Field(None, pattern=beam_workers.ADDRESS)
+    """Portable, Flink, Spark: HOST:PORT where the job service takes files; default the
+    address that it names itself."""
+    job_server_timeout: int | None = Field(None, ge=1)
+    """Portable, Flink, Spark: seconds that the job service has to answer, default 300;
+    with `portable` the first worker, too, default 40."""
+    environment_type: beam_workers.EnvironmentType | None = None
+    """Portable, Flink, Spark: how workers start, which run Python: as containers
+    (`DOCKER`) or processes (`PROCESS`) of the job service, in worker pools that run
+    already (`EXTERNAL`), or in this process (`LOOPBACK`)."""
+    environment_config: str | dict[str, Any] | None = None
+    """Portable, Flink, Spark: image of `DOCKER`, default that of the pipeline's steps;
+    program of `PROCESS`, such as `/opt/venv/bin/tfx-distribute-beam-worker` or
+    `{command: ..., env: {...}}`; HOST:PORT of the pool of `EXTERNAL`."""
     environment_options: list[str] | None = None
-    """Flink, Spark: more options of the environment, such as `process_command=...`."""
+    """Portable, Flink, Spark: more options of the environment, such as
+    `process_variables=...`."""
     sdk_worker_parallelism: int | None = Field(None, ge=0)
-    """Flink, Spark: Python processes of each worker."""
+    """Portable, Flink, Spark: Python processes of each worker."""
     options: dict[str, Scalar | list[str]] = Field(default_factory=dict)
     """Any other Beam options, by name."""
 
@@ -132,6 +169,14 @@ class Beam(SpecModel):
         missing = [name for name in runner.required if getattr(self, name) is None]
         if missing:
             raise ValueError(f"runner: {self.runner} needs {', '.join(missing)}")
+        if self.environment_type:
+            beam_workers.check(self.environment_type, self.environment_config, self.environment_options or ())
+        is_here = beam_workers.is_loopback(self.job_endpoint or "")
+        if self.runner == "portable" and self.environment_type == "LOOPBACK" and not is_here:
+            raise ValueError(
+                f"environment_type: the job service at {self.job_endpoint} reaches no worker in this process; write "
+                "EXTERNAL, PROCESS or DOCKER, or the job_endpoint of a job service on this machine"
+            )
         if self.options:
             self._check_options()
         return self
@@ -165,47 +210,74 @@ def check_local(beam: Beam) -> None:
             "beam.runner: the machines of Dataflow cannot read this machine's files, where a local run keeps its artifacts; "
             "write runner: direct"
         )
-    if (beam.environment_type or _default_environment_type(beam)) == "LOOPBACK":
+    if beam.runner != "portable" and (beam.environment_type or _default_environment_type(beam)) == "LOOPBACK":
         default = "" if beam.environment_type else f", the default for {beam.flink_master or beam.spark_master_url},"
         raise ConfigurationError(
             f"beam.environment_type: with LOOPBACK{default} Beam listens on all interfaces of this machine and runs "
-            "whatever it is sent; write environment_type: DOCKER or PROCESS, or runner: direct"
+            "whatever it is sent; write environment_type: DOCKER or PROCESS, runner: portable with the job_endpoint of "
+            "a job service on this machine, or runner: direct"
         )
+    if (beam.environment_type or _default_environment_type(beam)) == "DOCKER" and not _has_image(beam):
+        raise ConfigurationError(
+            "beam.environment_config: is missing; Beam's own image has neither TFX nor tfx-distribute: write the name of "
+            "an image that the Dockerfile builds"
+        )
+
+
+def _has_image(beam: Beam) -> bool:
+    options = beam.environment_options or ()
+    return bool(beam.environment_config) or any(option.startswith("docker_container_image=") for option in options)
 
 
 def _default_environment_type(beam: Beam) -> str:
     """Returns Beam's default environment: LOOPBACK for a cluster that Beam starts."""
+    if beam.runner not in ("portable", "flink", "spark"):
+        return ""
     starts_cluster = beam.flink_master in ("[local]", "[auto]") or re.fullmatch(
         r"local(\[.+\])?", beam.spark_master_url or ""
     )
     return "LOOPBACK" if starts_cluster else "DOCKER"
 
 
-def make_pipeline_args(beam: Beam, image: str | None = None) -> list[str]:
+def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path | None = None) -> list[str]:
     """Returns Beam's options as command line arguments, such as `--runner=FlinkRunner`.
 
     Args:
       beam: The setting.
       image: Container image of the pipeline's steps; the default image of Dataflow's
-        machines.
+        machines, and of workers in containers.
+      module_folder: Folder of the user's module, for worker processes on this machine.
     """
-    if beam.runner == "dataflow" and beam.sdk_container_image is None:
-        beam = beam.model_copy(update={"sdk_container_image": image})
     runner = RUNNERS[beam.runner]
     if beam.runner == "direct":
         # A single worker runs in this process, which has imported everything. Several
         # are subprocesses, because threads would share one interpreter.
         mode = "in_memory" if beam.direct_num_workers == 1 else "multi_processing"
         arguments = [f"--runner={runner.name}", f"--direct_running_mode={mode}"]
-        arguments += [f"--direct_num_workers={beam.direct_num_workers}"]
-        # Keeps TFX from packaging itself for remote workers, which takes seconds for
-        # each component: these workers are on this machine.
-        arguments += ["--sdk_container_image=none"]
+        arguments += [f"--direct_num_workers={beam.direct_num_workers}", _NO_PACKAGE]
     else:
+        values = beam.model_dump()
+        if beam.runner == "dataflow":
+            values["sdk_container_image"] = beam.sdk_container_image or image
+        else:
+            if beam.runner == "portable" and beam.job_server_timeout is None:
+                values["job_server_timeout"] = _ANSWER_SECONDS
+            values["environment_config"] = _make_environment_config(beam, image, module_folder)
         names = (*runner.required, *runner.optional)
-        options = [option for name in names for option in _format_option(name, getattr(beam, name))]
+        options = [option for name in names for option in _format_option(name, values[name])]
         arguments = [f"--runner={runner.name}", *options]
+        if beam.runner != "dataflow" and not any(beam.options.get(name) for name in _PACKAGES):
+            arguments.append(_NO_PACKAGE)
     return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]
+
+
+def _make_environment_config(beam: Beam, image: str | None, module_folder: Path | None) -> str | None:
+    environment_type = beam.environment_type or _default_environment_type(beam)
+    if environment_type == "DOCKER" and not _has_image(beam):
+        return image
+    return beam_workers.format_config(
+        environment_type, beam.environment_config, str(module_folder) if module_folder else None
+    )
 
 
 def _format_option(name: str, value: Any) -> list[str]:

@@ -33,7 +33,7 @@ from apache_beam.transforms.environments import ExternalEnvironment
 from apache_beam.utils import thread_pool_executor
 
 from tfx_distribute.components import worker_check
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError, TrainingError
 
 _STOP_SECONDS = 1.0
 _TOKEN = "token"  # noqa: S105 (a name)
@@ -210,11 +210,19 @@ def _check_workers(options: PipelineOptions) -> None:
     )
     if workers in _checked:
         return
+    seconds = portable.job_server_timeout
     pipeline = beam.Pipeline(runner=_CheckRunner(), options=copy.deepcopy(options))
     _ = pipeline | beam.Create([None]) | beam.Map(worker_check.check_version, worker_check.VERSION)
     result = pipeline.run()
-    seconds = portable.job_server_timeout
-    state = result.wait_until_finish(seconds * 1000)
+    try:
+        state = result.wait_until_finish(seconds * 1000)
+    except TfxDistributeError:
+        raise
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"beam.environment_type: the job service at {portable.job_endpoint} cannot use these workers "
+            f"({_last_line(str(error))}); {_describe_workers(portable)}"
+        ) from error
     if not PipelineState.is_terminal(state):
         with contextlib.suppress(grpc.RpcError):
             result.cancel()
@@ -223,6 +231,11 @@ def _check_workers(options: PipelineOptions) -> None:
             f"{_describe_workers(portable)}, or give it more time with job_server_timeout"
         )
     _checked.add(workers)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in reversed(lines) if line not in ("", ">")), "no reason given")
 
 
 class _CheckRunner(PortableRunner):

@@ -98,7 +98,9 @@ def compare_statistics(expected: Artifacts, outputs: Artifacts, _: Artifacts) ->
     splits = sorted(path.name for path in before.glob("Split-*"))
     assert splits
     for split in splits:
-        one, other = (tfdv.load_stats_binary(str(folder / split / "FeatureStats.pb")).datasets[0] for folder in (before, now))
+        one, other = (
+            tfdv.load_stats_binary(str(folder / split / "FeatureStats.pb")).datasets[0] for folder in (before, now)
+        )
         assert one.num_examples == other.num_examples > 0
         features = [{feature.path.step[0]: feature for feature in dataset.features} for dataset in (one, other)]
         assert features[0].keys() == features[1].keys()

@@ -1,0 +1,119 @@
+"""Runs Beam components on Prism, with worker pools in pods of the pipeline's image.
+
+`PRISM` is the path of Beam's portable runner. Prism tells workers to call it at
+localhost, so a pool shares its pod. Everybody shares a volume.
+"""
+
+import base64
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from kubernetes import client
+from kubernetes.stream import stream
+from real_cluster import CLAIM, Namespace, make_pod, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = "/opt/venv/lib/python3.10/site-packages/tfx_distribute"
+PORT = 8073
+CHUNK = 1 << 20
+MATRIX = REPOSITORY / "tests" / "fakes" / "beam_components.py"
+
+
+@pytest.fixture(scope="module")
+def files(namespace: Namespace) -> Namespace:
+    """Returns a namespace whose volume has Prism, the examples and a program."""
+    if not os.environ.get("PRISM"):
+        pytest.skip("PRISM names no program of Beam's portable runner")
+    namespace.apply(make_pod("upload", namespace.image, ["sleep", "600"], claims={CLAIM: "/shared"}))
+    wait_until(lambda: namespace.pod("upload").status.phase == "Running")
+    upload(namespace, Path(os.environ["PRISM"]).read_bytes(), "/shared/prism")
+    upload(namespace, MATRIX.read_bytes(), f"/shared/{MATRIX.name}")
+    for example in ("digits", "taxi"):
+        for file in (REPOSITORY / "examples" / example).glob("*.*"):
+            upload(namespace, file.read_bytes(), f"/shared/{example}/{file.name}")
+    namespace.delete_pod("upload")
+    return namespace
+
+
+def upload(namespace: Namespace, content: bytes, path: str) -> None:
+    """Writes a file of the volume; requests of Kubernetes carry text only."""
+    text = base64.b64encode(gzip.compress(content)).decode()
+    script = (
+        f"mkdir -p {os.path.dirname(path)}; head -c {len(text)} | base64 -d | gunzip >{path}; chmod +x {path}; echo done"
+    )
+    # Not the API client of others: it is changed for as long as the stream is open.
+    core = client.CoreV1Api(client.ApiClient(namespace.admin.configuration))
+    connection = stream(
+        core.connect_get_namespaced_pod_exec,
+        "upload",
+        namespace.name,
+        command=["sh", "-c", script],
+        stdin=True,
+        stdout=True,
+        stderr=True,
+        _preload_content=False,
+    )
+    for start in range(0, len(text), CHUNK):
+        connection.write_stdin(text[start : start + CHUNK])
+    connection.run_forever(timeout=120)
+    assert connection.read_all() == "done\n"
+
+
+def start_job_service(namespace: Namespace, name: str, without_package: bool = False) -> str:
+    """Starts Prism and a worker pool in one pod; returns Prism's HOST:PORT."""
+    pod = make_pod(name, namespace.image, ["/opt/apache/beam/boot", "--worker_pool"], claims={CLAIM: "/shared"})
+    (pool,) = pod["spec"]["containers"]
+    pool["readinessProbe"] = {"tcpSocket": {"port": 50000}, "periodSeconds": 1}
+    prism = {**pool, "name": "prism", "command": ["/shared/prism", f"-job_port={PORT}", "-serve_http=false"]}
+    if without_package:
+        pod["spec"]["volumes"].append({"name": "nothing", "emptyDir": {}})
+        pool["volumeMounts"] = [*pool["volumeMounts"], {"name": "nothing", "mountPath": PACKAGE}]
+    prism["readinessProbe"] = {"tcpSocket": {"port": PORT}, "periodSeconds": 1}
+    pod["spec"]["containers"].append(prism)
+    namespace.apply(pod)
+
+    def is_ready() -> bool:
+        statuses = namespace.pod(name).status.container_statuses or ()
+        return len(statuses) == 2 and all(status.ready for status in statuses)
+
+    wait_until(is_ready, 120)
+    return f"{namespace.pod(name).status.pod_ip}:{PORT}"
+
+
+def external(endpoint: str) -> dict[str, object]:
+    return {
+        "runner": "portable",
+        "job_endpoint": endpoint,
+        "artifact_endpoint": endpoint,
+        "environment_type": "EXTERNAL",
+        "environment_config": "localhost:50000",
+    }
+
+
+@pytest.mark.parametrize("example", ["digits", "taxi"])
+def test_worker_pools_make_the_same_as_the_direct_runner(files, example):
+    endpoint = start_job_service(files, f"prism-{example}")
+    words = ["python", f"/shared/{MATRIX.name}", f"/shared/{example}/pipeline.yaml", f"/shared/runs/{example}"]
+    printed = files.run(f"step-{example}", [*words, '{"runner": "direct"}', json.dumps(external(endpoint))], seconds=1000)
+    files.delete_pod(f"prism-{example}")
+    rows = [json.loads(line) for line in printed.splitlines() if line.startswith('{"component"')]
+    assert len(rows) == 8
+    print(*rows, sep="\n")
+
+
+def test_workers_without_this_package_are_told(files):
+    endpoint = start_job_service(files, "prism-bare", without_package=True)
+    document = yaml.safe_load((REPOSITORY / "examples" / "digits" / "pipeline.yaml").read_text())
+    file = "/shared/digits/bare.yaml"
+    script = f"cat >{file} <<'END'\n{yaml.safe_dump({**document, 'beam': external(endpoint)})}\nEND\n"
+    script += f"tfx-distribute run {file} --root /shared/runs/bare 2>&1; echo code $?"
+    printed = files.run("step-bare", ["sh", "-c", script])
+    assert "the workers have no tfx-distribute" in printed
+    assert "Traceback" not in printed
+    assert printed.splitlines()[-1] == "code 1"

@@ -1,0 +1,274 @@
+"""Runs Beam pipelines on job services: real gRPC servers of Beam's own, in Python."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apache_beam as beam
+import grpc
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, beam_job_api_pb2
+from apache_beam.runners.portability.local_job_service import LocalJobServicer
+from running import listening, wait_until
+
+from tfx_distribute.components import portable_runner, worker_check
+from tfx_distribute.pipelines.spec.beam import Beam, make_pipeline_args
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+
+WORKER = Path(sys.executable).with_name("tfx-distribute-beam-worker")
+LOOPBACK = "0100007F"  # as the kernel writes 127.0.0.1
+HIDDEN = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tfx_distribute":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+class JobService(LocalJobServicer):
+    """Beam's job service; keeps what it is sent, and runs it unless told otherwise."""
+
+    runs = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared: list[beam_job_api_pb2.PrepareJobRequest] = []
+        self.cancelled: list[str] = []
+
+    def Prepare(self, request, context=None, **kwargs):  # noqa: N802 (Beam's name)
+        self.prepared.append(request)
+        return super().Prepare(request, context, **kwargs)
+
+    def Run(self, request, context=None, **kwargs):  # noqa: N802
+        if not self.runs:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now")
+        return super().Run(request, context, **kwargs)
+
+    def Cancel(self, request, context=None):  # noqa: N802
+        self.cancelled.append(request.job_id)
+        return super().Cancel(request, context)
+
+
+@pytest.fixture
+def service(monkeypatch) -> Iterator[JobService]:
+    monkeypatch.setattr(portable_runner, "_checked", set())
+    servicer = JobService()
+    servicer.endpoint = f"localhost:{servicer.start_grpc_server(0)}"
+    yield servicer
+    servicer.stop()
+
+
+def free_port() -> int:
+    with socket.create_server(("localhost", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def run(endpoint: str, function=str, **setting: object) -> None:
+    words = {"runner": "portable", "job_endpoint": endpoint, "environment_type": "LOOPBACK", **setting}
+    with beam.Pipeline(argv=make_pipeline_args(Beam(**words))) as pipeline:
+        _ = pipeline | beam.Create([1, 2]) | beam.Reshuffle() | beam.Map(function)
+
+
+def test_workers_in_this_process(service, tmp_path):
+    """They are checked once; their pools listen on loopback, and end."""
+    this, hosts = os.getpid(), tmp_path / "hosts"
+    before = set(listening([this]))
+
+    def write(element: int) -> None:
+        assert os.getpid() == this
+        (tmp_path / str(element)).touch()
+        hosts.write_text(" ".join(set(listening([this])) - before))
+
+    run(service.endpoint, write)
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2", "hosts"}
+    assert hosts.read_text().count(f"{LOOPBACK}:") >= 1
+    run(service.endpoint, write)
+    assert len(service.prepared) == 3, "each pipeline, and once a check"
+    wait_until(lambda: not {address for address in set(listening([this])) - before if address.startswith(LOOPBACK)})
+
+
+def test_a_pool_starts_no_worker_for_others():
+    server, address, _ = portable_runner._start_pool()
+    try:
+        with grpc.insecure_channel(address) as channel:
+            pool = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
+            for params in ({}, {"token": "guessed"}):
+                with pytest.raises(grpc.RpcError) as refused:
+                    pool.StartWorker(beam_fn_api_pb2.StartWorkerRequest(worker_id="w", params=params))
+                assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    finally:
+        server.stop(0)
+
+
+@contextlib.contextmanager
+def worker_pool(*words: str, **variables: str) -> Iterator[dict[str, str]]:
+    """Starts a worker pool of Beam; yields the setting that uses it."""
+    port = free_port()
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}", *words]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with (
+        subprocess.Popen(command, env={**os.environ, "PATH": path, **variables}) as pool,
+        grpc.insecure_channel(f"localhost:{port}") as channel,
+    ):
+        try:
+            grpc.channel_ready_future(channel).result(60)
+            yield {"environment_type": "EXTERNAL", "environment_config": f"localhost:{port}"}
+        finally:
+            pool.terminate()
+
+
+def test_workers_in_processes_and_a_module_that_they_lack(service, tmp_path, monkeypatch):
+    (tmp_path / "of_the_user.py").write_text(f"def touch(element):\n    open({str(tmp_path)!r} + f'/{{element}}', 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import of_the_user
+
+    executable = f"--container_executable={WORKER}"
+    with worker_pool(executable, PYTHONPATH=str(tmp_path)) as setting:
+        run(service.endpoint, of_the_user.touch, **setting)
+    assert {"1", "2"} <= {path.name for path in tmp_path.iterdir()}
+    with (
+        worker_pool(executable, PYTHONPATH="") as setting,
+        pytest.raises(ConfigurationError, match="the workers cannot import 'of_the_user'; start them"),
+    ):
+        run(service.endpoint, of_the_user.touch, **setting)
+
+
+def test_a_job_may_take_longer_than_an_answer(service):
+    run(service.endpoint, lambda element: time.sleep(4), job_server_timeout=3)
+
+
+def test_no_job_service():
+    endpoint = f"localhost:{free_port()}"
+    with pytest.raises(ConfigurationError, match=rf"job_endpoint: no job service has answered at {endpoint} within 2 s"):
+        run(endpoint, job_server_timeout=2)
+
+
+def test_a_server_that_never_answers():
+    with socket.create_server(("localhost", 0)) as silent:
+        endpoint = f"localhost:{silent.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match=rf"no job service has answered at {endpoint} within 2 s"):
+            run(endpoint, job_server_timeout=2)
+
+
+def test_a_server_of_something_else():
+    server = grpc.server(ThreadPoolExecutor(1))
+    endpoint = f"localhost:{server.add_insecure_port('localhost:0')}"
+    server.start()
+    try:
+        with pytest.raises(
+            ConfigurationError, match=rf"{endpoint} does not answer as Beam's job services do \(UNIMPLEMENTED"
+        ):
+            run(endpoint)
+    finally:
+        server.stop(0)
+
+
+def test_a_worker_pool_that_does_not_answer(service):
+    address = f"localhost:{free_port()}"
+    with pytest.raises(ConfigurationError, match=rf"check that a worker pool listens at {address}"):
+        run(service.endpoint, environment_type="EXTERNAL", environment_config=address, job_server_timeout=15)
+
+
+def test_a_worker_pool_that_starts_no_worker(service):
+    class Idle(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
+        def StartWorker(self, request, context):  # noqa: N802
+            return beam_fn_api_pb2.StartWorkerResponse()
+
+        StopWorker = StartWorker
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(Idle(), server)
+    address = f"localhost:{server.add_insecure_port('localhost:0')}"
+    server.start()
+    try:
+        with pytest.raises(
+            ConfigurationError, match=rf"no worker has answered .* within 5 s; check .* pool listens at {address}"
+        ):
+            run(service.endpoint, environment_type="EXTERNAL", environment_config=address, job_server_timeout=5)
+    finally:
+        server.stop(0)
+    assert service.cancelled
+
+
+def test_workers_without_this_package(service, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(HIDDEN)
+    with (
+        worker_pool(PYTHONPATH=str(tmp_path)) as setting,
+        pytest.raises(ConfigurationError, match="the workers have no tfx-distribute; start them from the image"),
+    ):
+        run(service.endpoint, **setting)
+
+
+def test_another_version_of_this_package():
+    worker_check.check_version(None, worker_check.VERSION)
+    with pytest.raises(
+        ConfigurationError, match=f"the workers have tfx-distribute {worker_check.VERSION}, but .* has 0.0.1"
+    ):
+        worker_check.check_version(None, "0.0.1")
+
+
+def test_a_failure_keeps_its_words(service):
+    def fail(element: int) -> None:
+        raise ValueError("of the user")
+
+    with pytest.raises(RuntimeError, match="of the user"):
+        run(service.endpoint, fail)
+
+
+def test_a_job_service_that_ends(service):
+    run(service.endpoint)  # checks the workers
+    end = threading.Timer(3, service._server.stop, [0])
+    end.start()
+    with pytest.raises(TrainingError, match=rf"the job service at {service.endpoint} is gone"):
+        run(service.endpoint, lambda element: time.sleep(6))
+    end.join()
+
+
+def test_an_interrupted_run_cancels_its_job(service, monkeypatch):
+    def interrupt(self, message_thread):
+        raise KeyboardInterrupt
+
+    run(service.endpoint)  # checks the workers
+    monkeypatch.setattr(portable_runner._Result, "_observe_state", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(service.endpoint)
+    assert len(service.cancelled) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "sent"),
+    [
+        (
+            {"runner": "flink", "flink_master": "flink:8081", "parallelism": 4, "environment_type": "EXTERNAL"}
+            | {"environment_config": "localhost:50000"},
+            {"flink_master": "flink:8081", "parallelism": "4", "environment_config": "localhost:50000"},
+        ),
+        (
+            {"runner": "spark", "spark_master_url": "spark://host:7077", "environment_type": "DOCKER"}
+            | {"environment_config": "registry.example.com/team/digits:1"},
+            {"spark_master_url": "spark://host:7077", "environment_config": "registry.example.com/team/digits:1"},
+        ),
+    ],
+)
+def test_what_job_services_of_flink_and_spark_are_sent(service, setting, sent):
+    arguments = make_pipeline_args(Beam(**setting, job_endpoint=service.endpoint))
+    pipeline = beam.Pipeline(argv=arguments)
+    _ = pipeline | beam.Create([1]) | beam.Map(str)
+    service.runs = False
+    with pytest.raises(grpc.RpcError, match="not now"):
+        pipeline.run()
+    (request,) = service.prepared
+    options = {key: request.pipeline_options[f"beam:option:{key}:v1"] for key in sent}
+    assert options == sent
+    (environment,) = {each.urn: each for each in request.pipeline.components.environments.values()}.values()
+    assert environment.urn == f"beam:env:{setting['environment_type'].lower()}:v1"
+    assert setting["environment_config"].encode() in environment.payload

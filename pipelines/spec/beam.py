@@ -32,7 +32,6 @@ class Runner:
 
 
 _WORKER_OPTIONS = (
-    "environment_type",
     "environment_config",
     "environment_options",
     "sdk_worker_parallelism",
@@ -76,9 +75,15 @@ RUNNERS = {
     "portable": Runner(
         "tfx_distribute.components.portable_runner.PortableRunner", ("job_endpoint", "environment_type"), _WORKER_OPTIONS
     ),
-    "flink": Runner("FlinkRunner", ("flink_master",), ("flink_version", "parallelism", "job_endpoint", *_WORKER_OPTIONS)),
+    "flink": Runner(
+        "FlinkRunner",
+        ("flink_master",),
+        ("flink_version", "parallelism", "job_endpoint", "environment_type", *_WORKER_OPTIONS),
+    ),
     "spark": Runner(
-        "SparkRunner", ("spark_master_url",), ("spark_version", "spark_rest_url", "job_endpoint", *_WORKER_OPTIONS)
+        "SparkRunner",
+        ("spark_master_url",),
+        ("spark_version", "spark_rest_url", "job_endpoint", "environment_type", *_WORKER_OPTIONS),
     ),
 }
 

@@ -1,5 +1,8 @@
 """Tests Beam's options made from the setting, and how Beam parses them."""
 
+import json
+from pathlib import Path
+
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
@@ -12,6 +15,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 DATAFLOW = {"runner": "dataflow", "project": "p", "region": "europe-west4", "temp_location": "gs://b/tmp"}
 
 
+PORTABLE = {"runner": "portable", "job_endpoint": "prism:8099"}
+RUNNER = "--runner=tfx_distribute.components.portable_runner.PortableRunner"
 DIRECT = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
 NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remote machines
 
@@ -33,7 +38,7 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
         ),
         (
             {"runner": "flink", "flink_master": "host:8081", "parallelism": 4, "environment_type": "LOOPBACK"},
-            ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=4", "--environment_type=LOOPBACK"],
+            ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=4", "--environment_type=LOOPBACK", NONE],
         ),
         (
             {
@@ -44,7 +49,35 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
             },
             [
                 *("--runner=SparkRunner", "--spark_master_url=spark://host:7077", "--environment_type=PROCESS"),
-                "--environment_options=process_command=/run",
+                *("--environment_options=process_command=/run", NONE),
+            ],
+        ),
+        (
+            {**PORTABLE, "environment_type": "EXTERNAL", "environment_config": "localhost:50000"}
+            | {"artifact_endpoint": "prism:8098", "job_server_timeout": 90},
+            [
+                *(
+                    RUNNER,
+                    "--job_endpoint=prism:8099",
+                    "--environment_type=EXTERNAL",
+                    "--environment_config=localhost:50000",
+                ),
+                *("--artifact_endpoint=prism:8098", "--job_server_timeout=90", NONE),
+            ],
+        ),
+        (
+            {**PORTABLE, "environment_type": "PROCESS", "environment_config": "/opt/worker"},
+            [
+                *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=PROCESS"),
+                *('--environment_config={"command": "/opt/worker"}', "--job_server_timeout=40", NONE),
+            ],
+        ),
+        (
+            {**PORTABLE, "environment_type": "DOCKER", "environment_config": "team/digits:1"}
+            | {"options": {"extra_packages": ["mine.tar.gz"]}},
+            [
+                *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=DOCKER", "--environment_config=team/digits:1"),
+                *("--job_server_timeout=40", "--extra_packages=mine.tar.gz"),
             ],
         ),
     ],
@@ -68,6 +101,34 @@ def test_options(setting, arguments):
         ({**DATAFLOW, "temp_location": "here"}, "temp_location"),
         ({"runner": "spark", "spark_master_url": "local", "direct_num_workers": 2}, "write runner: direct"),
         ({"runner": "nowhere"}, "runner"),
+        ({"runner": "portable", "environment_type": "DOCKER"}, "runner: portable needs job_endpoint"),
+        ({**PORTABLE, "job_endpoint": "http://prism:8099"}, "job_endpoint"),
+        ({**PORTABLE, "environment_type": "THREAD"}, "environment_type"),
+        ({**PORTABLE, "environment_type": "LOOPBACK"}, "prism:8099 reaches no worker in this process; write EXTERNAL"),
+        ({**PORTABLE, "environment_type": "EXTERNAL"}, "environment_config: is missing: EXTERNAL needs the address"),
+        (
+            {**PORTABLE, "environment_type": "EXTERNAL", "environment_config": "registry.example.com/image"},
+            "'registry.example.com/image': EXTERNAL needs the address of a worker pool",
+        ),
+        ({**PORTABLE, "environment_type": "PROCESS"}, "environment_config: is missing: PROCESS needs the path of a program"),
+        (
+            {**PORTABLE, "environment_type": "PROCESS", "environment_config": "python -m worker"},
+            "'python -m worker': PROCESS needs the path",
+        ),
+        (
+            {**PORTABLE, "environment_type": "PROCESS", "environment_config": {"env": {"A": "b"}}},
+            "PROCESS needs the path of a program",
+        ),
+        ({**PORTABLE, "environment_type": "PROCESS", "environment_config": "{command"}, "is not JSON"),
+        (
+            {
+                **PORTABLE,
+                "environment_type": "PROCESS",
+                "environment_config": "/a",
+                "environment_options": ["process_command=/b"],
+            },
+            "environment_options has process_command, too; leave out one",
+        ),
         ({"options": {"sav_main_session": True}}, "Beam has no option 'sav_main_session'; did you mean 'save_main_session'"),
         ({"options": {"runner": "DirectRunner"}}, "runner is a setting of its own; write it under beam"),
         ({"options": {"direct_running_mode": "multi_threading"}}, "direct_running_mode follows from direct_num_workers"),
@@ -76,6 +137,20 @@ def test_options(setting, arguments):
 def test_wrong_and_missing_options_are_refused(setting, message):
     with pytest.raises(ValidationError, match=message):
         Beam(**setting)
+
+
+def test_workers_in_the_environment_that_a_run_here_has():
+    setting = {**PORTABLE, "environment_type": "PROCESS", "environment_config": {"command": "/run", "env": {"A": "b"}}}
+    arguments = make_pipeline_args(Beam(**setting), module_folder=Path("/module"))
+    config = next(word.partition("=")[2] for word in arguments if word.startswith("--environment_config="))
+    assert json.loads(config) == {"command": "/run", "env": {"PYTHONPATH": "/module", "A": "b"}}
+
+
+@pytest.mark.parametrize(
+    "runner", [{**PORTABLE, "environment_type": "DOCKER"}, {"runner": "flink", "flink_master": "host:1"}]
+)
+def test_containers_have_the_image_of_the_steps(runner):
+    assert "--environment_config=team/digits:1" in make_pipeline_args(Beam(**runner), "team/digits:1")
 
 
 def test_options_are_called_as_beam_calls_them():
@@ -96,6 +171,7 @@ def test_direct_is_a_runner_that_beam_creates():
             {"runner": "flink", "flink_master": "host:8081", "environment_type": "LOOPBACK"},
             "with LOOPBACK Beam listens on all",
         ),
+        ({**PORTABLE, "environment_type": "DOCKER"}, "Beam's own image has neither TFX nor tfx-distribute"),
         ({"runner": "flink", "flink_master": "[auto]"}, r"LOOPBACK, the default for \[auto\], Beam listens on all"),
         ({"runner": "spark", "spark_master_url": "local[4]"}, r"LOOPBACK, the default for local\[4\], Beam listens on all"),
     ],
@@ -110,9 +186,10 @@ def test_settings_that_a_local_run_refuses(setting, message):
     [
         {},
         {"direct_num_workers": 2},
-        {"runner": "flink", "flink_master": "localhost:8081"},
-        {"runner": "flink", "flink_master": "[local]", "environment_type": "DOCKER"},
-        {"runner": "spark", "spark_master_url": "spark://host:7077"},
+        {"runner": "flink", "flink_master": "localhost:8081", "environment_config": "team/digits:1"},
+        {"runner": "flink", "flink_master": "[local]", "environment_type": "DOCKER", "environment_config": "team/digits:1"},
+        {"runner": "spark", "spark_master_url": "spark://host:7077", "environment_options": ["docker_container_image=i"]},
+        {"runner": "portable", "job_endpoint": "localhost:8073", "environment_type": "LOOPBACK"},
     ],
 )
 def test_settings_that_a_local_run_takes(setting):

@@ -36,6 +36,7 @@ from tfx_distribute.components import worker_check
 from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError, TrainingError
 
 _STOP_SECONDS = 1.0
+_CONNECT_SECONDS = 15
 _TOKEN = "token"  # noqa: S105 (a name)
 # As gRPC's servers of Beam: Beam's clients send pings that gRPC treats as abuse.
 _SERVER_OPTIONS = [("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)]
@@ -46,9 +47,10 @@ _checked: set[tuple[Any, ...]] = set()
 class PortableRunner(portable_runner.PortableRunner):
     """Runs a Beam pipeline on the job service that `--job_endpoint` names.
 
-    Takes the options of Beam's `PortableRunner`. The job service, and the first worker,
-    have `--job_server_timeout` seconds to answer; the pipeline itself takes as long as
-    it takes. To use it in a TFX pipeline, pass its path in `beam_pipeline_args`:
+    Takes the options of Beam's `PortableRunner`. The job service has 15 seconds to
+    answer, and the first worker `--job_server_timeout`; the pipeline itself takes as
+    long as it takes. To use it in a TFX pipeline, pass its path in
+    `beam_pipeline_args`:
 
         --runner=tfx_distribute.components.portable_runner.PortableRunner
     """
@@ -86,12 +88,17 @@ class PortableRunner(portable_runner.PortableRunner):
         portable = options.view_as(PortableOptions)
         channel = grpc.insecure_channel(portable.job_endpoint)
         stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        seconds = min(_CONNECT_SECONDS, portable.job_server_timeout)
         with _explaining(options):
-            grpc.channel_ready_future(channel).result(portable.job_server_timeout)
+            try:
+                grpc.channel_ready_future(channel).result(seconds)
+            except grpc.FutureTimeoutError as error:
+                raise ConfigurationError(
+                    f"beam.job_endpoint: no job service has answered at {portable.job_endpoint} within {seconds} s; start "
+                    "it, or write the HOST:PORT that this process reaches it at"
+                ) from error
             # Beam repeats this request for minutes.
-            stub.DescribePipelineOptions(
-                beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=portable.job_server_timeout
-            )
+            stub.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=seconds)
         return _JobService(stub, options)
 
     @staticmethod
@@ -273,11 +280,6 @@ def _explaining(options: PipelineOptions, lost: bool = False) -> Iterator[None]:
     endpoint = portable.job_endpoint
     try:
         yield
-    except grpc.FutureTimeoutError as error:
-        raise ConfigurationError(
-            f"beam.job_endpoint: no job service has answered at {endpoint} within {portable.job_server_timeout} s; start "
-            "it, or write the HOST:PORT that this process reaches it at"
-        ) from error
     except grpc.RpcError as error:
         if lost:
             raise TrainingError(

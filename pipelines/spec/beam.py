@@ -144,8 +144,8 @@ class Beam(SpecModel):
     """Portable, Flink, Spark: HOST:PORT where the job service takes files; default the
     address that it names itself."""
     job_server_timeout: int | None = Field(None, ge=1)
-    """Portable, Flink, Spark: seconds that the job service has to answer, default 300;
-    with `portable` the first worker, too, default 40."""
+    """Portable: seconds that the first worker has to answer, default 40. Flink, Spark:
+    seconds that the job service has, default 300."""
     environment_type: beam_workers.EnvironmentType | None = None
     """Portable, Flink, Spark: how workers start, which run Python: as containers
     (`DOCKER`) or processes (`PROCESS`) of the job service, in worker pools that run

@@ -16,7 +16,7 @@ from kubernetes import client
 from kubernetes.stream import stream
 from real_cluster import CLAIM, Namespace, make_pod, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE = "/opt/venv/lib/python3.10/site-packages/tfx_distribute"
@@ -93,6 +93,7 @@ def external(endpoint: str) -> dict[str, object]:
         "artifact_endpoint": endpoint,
         "environment_type": "EXTERNAL",
         "environment_config": "localhost:50000",
+        "job_server_timeout": 240,  # for a machine that does other things, too
     }
 
 
@@ -100,7 +101,7 @@ def external(endpoint: str) -> dict[str, object]:
 def test_worker_pools_make_the_same_as_the_direct_runner(files, example):
     endpoint = start_job_service(files, f"prism-{example}")
     words = ["python", f"/shared/{MATRIX.name}", f"/shared/{example}/pipeline.yaml", f"/shared/runs/{example}"]
-    printed = files.run(f"step-{example}", [*words, '{"runner": "direct"}', json.dumps(external(endpoint))], seconds=1000)
+    printed = files.run(f"step-{example}", [*words, '{"runner": "direct"}', json.dumps(external(endpoint))], seconds=1100)
     files.delete_pod(f"prism-{example}")
     rows = [json.loads(line) for line in printed.splitlines() if line.startswith('{"component"')]
     assert len(rows) == 8

@@ -15,8 +15,9 @@ MATRIX = Path(__file__).parents[1] / "fakes" / "beam_components.py"
 WORKER = Path(sys.executable).with_name("tfx-distribute-beam-worker")
 
 
-def settings(endpoint: str) -> list[dict[str, str]]:
-    shared = {"runner": "portable", "job_endpoint": endpoint}
+def settings(endpoint: str) -> list[dict[str, object]]:
+    # Waits longer for workers than the default: other tests run at the same time.
+    shared = {"runner": "portable", "job_endpoint": endpoint, "job_server_timeout": 120}
     return [
         {"runner": "direct"},
         {**shared, "environment_type": "LOOPBACK"},
@@ -59,7 +60,10 @@ def test_a_job_service_that_does_not_answer(command, request, tmp_path):
     ("workers", "message"),
     [
         ({"environment_type": "EXTERNAL", "environment_config": "localhost:9"}, "a worker pool listens at localhost:9"),
-        ({"environment_type": "PROCESS", "environment_config": "/bin/false"}, "no worker has answered the job service"),
+        (
+            {"environment_type": "PROCESS", "environment_config": "/bin/false", "job_server_timeout": 20},
+            "no worker has answered the job service",
+        ),
     ],
 )
 def test_workers_that_do_not_answer(command, request, prism, tmp_path, workers, message):
@@ -70,7 +74,7 @@ def test_workers_that_do_not_answer(command, request, prism, tmp_path, workers, 
     assert "Traceback" not in failed.output
 
 
-def write_pipeline(root: Path, folder: Path, beam: dict[str, str]) -> Path:
+def write_pipeline(root: Path, folder: Path, beam: dict[str, object]) -> Path:
     for name in ("model.py", "digits_data.py"):
         (folder / name).write_text((root / "examples" / "digits" / name).read_text())
     document = yaml.safe_load((root / "examples" / "digits" / "pipeline.yaml").read_text())

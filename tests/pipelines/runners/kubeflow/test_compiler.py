@@ -528,3 +528,18 @@ def test_mistakes_about_training(tmp_path, words, target, message):
     file = project(tmp_path, "taxi", targets={"kubeflow": TARGET | target})
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         compiled(file, "strategy=mirrored", *words)
+
+
+def test_steps_send_beam_pipelines_to_a_job_service(tmp_path):
+    """Its workers in containers have the image of the steps."""
+    target = TARGET | {"pipeline_root": "gs://bucket/root"}
+    beam = {"runner": "portable", "job_endpoint": "flink.beam:8099", "environment_type": "DOCKER"}
+    package = compiled(project(tmp_path, "taxi", targets={"kubeflow": target}, beam=beam))
+    for step in ("StatisticsGen", "Transform", "Sharder", "Evaluator"):
+        args = executors(package.pipeline)[f"{step}_executor"]["container"]["args"]
+        assert args[args.index("--runner=tfx_distribute.components.portable_runner.PortableRunner") :][:3] == [
+            "--runner=tfx_distribute.components.portable_runner.PortableRunner",
+            "--job_endpoint=flink.beam:8099",
+            "--environment_type=DOCKER",
+        ]
+        assert f"--environment_config={TARGET['image']}" in args

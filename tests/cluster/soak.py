@@ -1,6 +1,7 @@
 """Injects random faults into trainings on a cluster, and shows the results.
 
     python tests/cluster/soak.py [--faults N] [--seed N] [--at-once N] [--training KIND]
+                                 [--kinds KIND ...]
 
 Each training is a run of the digits whose Trainer starts pods, on two workers or with a
 parameter server. While it trains, something happens once:
@@ -29,6 +30,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +48,13 @@ from real_cluster import wait_until
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 
-EVERY = 50  # training steps between two saves
+EVERY = 40  # training steps between two saves
 HEARTBEAT_SECONDS = 10
 KINDS = ("delete", "evict", "stop", "network", "step", "controller")
 STRATEGIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "multi_worker_mirrored": ({**TWO_WORKERS, "epochs": 60}, ("chief", "worker")),
+    "multi_worker_mirrored": ({**TWO_WORKERS, "epochs": 40}, ("chief", "worker")),
     "parameter_server": (
-        {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1, "epochs": 12},
+        {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1, "epochs": 10},
         ("chief", "worker", "ps"),
     ),
 }
@@ -127,10 +129,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=30, help="trainings that are struck")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6, help="of what strikes where and when")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of faults")
     parser.add_argument("--at-once", type=int, default=2, help="trainings at the same time")
     parser.add_argument("--training", choices=JOB_KINDS, default="tfjob", help="kind of job that runs the pods")
     options = parser.parse_args()
-    faults = draw(options.faults, options.seed)
+    faults = draw(options.faults, options.kinds, options.seed)
     waiting: queue.SimpleQueue[Fault] = queue.SimpleQueue()
     for fault in faults:
         waiting.put(fault)
@@ -175,13 +178,13 @@ def main() -> int:
     return 1 if wrong or failed or len(outcomes) < len(faults) else 0
 
 
-def draw(count: int, seed: int) -> list[Fault]:
+def draw(count: int, kinds: Sequence[str], seed: int) -> list[Fault]:
     """Returns random faults, about as many of each kind."""
     choose = random.Random(seed)  # noqa: S311 (no secret)
-    kinds = [KINDS[number % len(KINDS)] for number in range(count)]
-    choose.shuffle(kinds)
+    drawn = [kinds[number % len(kinds)] for number in range(count)]
+    choose.shuffle(drawn)
     faults = []
-    for number, kind in enumerate(kinds, start=1):
+    for number, kind in enumerate(drawn, start=1):
         strategy = choose.choice(["multi_worker_mirrored", "multi_worker_mirrored", "parameter_server"])
         roles = (*STRATEGIES[strategy][1], *(["step"] if kind == "network" else []))
         target = kind if kind in ("step", "controller") else choose.choice(roles)
@@ -225,7 +228,7 @@ def train(installation: Installation, training: str, fault: Fault, expected_step
             return
         logs.append(ChiefLog(running))
         after = int(fault.progress * expected_steps)
-        wait_until(lambda: any(last >= after for _, last in logs[0].attempts()), 180)
+        wait_until(lambda: any(last >= after for _, last in logs[0].attempts()), 400)
         struck_at.append(logs[0].attempts()[-1][1])
         strike(running, fault)
 
@@ -242,7 +245,7 @@ def train(installation: Installation, training: str, fault: Fault, expected_step
     for log in logs:
         log.end()
     attempts = logs[0].attempts() if logs else []
-    lost = max([last - first for (_, last), (first, _) in itertools.pairwise(attempts)], default=0)
+    lost = max([0, *(last - first for (_, last), (first, _) in itertools.pairwise(attempts))])
     if not struck_at:
         wrong.append("was not struck")
     if lost > EVERY:

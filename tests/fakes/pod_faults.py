@@ -13,34 +13,68 @@ from real_cluster import Document, Namespace, make_pod, wait_until
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 
 ON_NODE = """
-import glob, os, signal, subprocess, sys, time
+import ctypes, fcntl, glob, os, signal, socket, struct, sys, time
+
+GET_FLAGS, SET_FLAGS, ADD_ROUTE, IS_UP = 0x8913, 0x8914, 0x890B, 1  # linux/sockios.h, linux/if.h
+
+
+def find_processes(uid):
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            cgroups, command = open(folder + "/cgroup").read(), open(folder + "/cmdline").read()
+        except OSError:  # it has ended
+            continue
+        # With systemd's cgroups, uids have underscores.
+        if (uid in cgroups or uid.replace("-", "_") in cgroups) and "tfx_distribute" in command:
+            yield int(os.path.basename(folder))
+
+
+def send(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            print(pid, "has ended")
+
+
+def set_up(network, device, is_up):
+    name = device.encode()
+    _, flags = struct.unpack("16sH22x", fcntl.ioctl(network, GET_FLAGS, struct.pack("16sH22x", name, 0)))
+    fcntl.ioctl(network, SET_FLAGS, struct.pack("16sH22x", name, flags | IS_UP if is_up else flags & ~IS_UP))
+
+
+def add_route(network, device, destination, gateway, flags, mask):
+    addresses = [struct.pack("=H2xI8x", socket.AF_INET, int(text, 16)) for text in (destination, gateway, mask)]
+    name = ctypes.create_string_buffer(device.encode())
+    route = struct.pack("@L16s16s16sHhLBB3hhPLLH", 0, *addresses, int(flags, 16), *[0] * 8, ctypes.addressof(name), 0, 0, 0)
+    try:
+        fcntl.ioctl(network, ADD_ROUTE, route.ljust(120, bytes(1)))
+    except FileExistsError:
+        pass
+
 
 how, uid, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-pids = []
-for folder in glob.glob("/proc/[0-9]*"):
-    try:
-        cgroups, command = open(folder + "/cgroup").read(), open(folder + "/cmdline").read()
-    except OSError:  # it has ended
-        continue
-    # With systemd's cgroups, uids have underscores.
-    if (uid in cgroups or uid.replace("-", "_") in cgroups) and "tfx_distribute" in command:
-        pids.append(int(os.path.basename(folder)))
+pids = list(find_processes(uid))
 assert pids, "the pod has no process of ours"
 if how == "stop":
-    for number in (signal.SIGSTOP, signal.SIGCONT):
-        for pid in pids:
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                print(pid, "has ended")
-        time.sleep(seconds if number == signal.SIGSTOP else 0)
+    send(pids, signal.SIGSTOP)
+    time.sleep(seconds)
+    send(pids, signal.SIGCONT)
 else:
-    network = os.open(f"/proc/{pids[0]}/ns/net", os.O_RDONLY)  # which keeps it until the rules are gone
-    for change in ("-I", "-D"):
-        for direction in (("INPUT", "!", "-i", "lo"), ("OUTPUT", "!", "-o", "lo")):
-            words = ["nsenter", "--mount=/proc/1/ns/mnt", f"--net=/proc/self/fd/{network}", "iptables", "-w", change]
-            subprocess.run([*words, *direction, "-j", "DROP"], check=True, pass_fds=[network])
-        time.sleep(seconds if change == "-I" else 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(os.open(f"/proc/{pids[0]}/ns/net", os.O_RDONLY), 0):
+        raise OSError(ctypes.get_errno(), "cannot enter the pod's network")
+    with open("/proc/self/net/route") as file:
+        routes = [line.split() for line in file][1:]
+    network = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for device in {route[0] for route in routes}:
+        set_up(network, device, False)
+    time.sleep(seconds)
+    for device in {route[0] for route in routes}:
+        set_up(network, device, True)
+    # They are gone with the device. Gateways come last: they have to be within reach.
+    for device, destination, gateway, flags, _, _, _, mask, *_ in sorted(routes, key=lambda route: int(route[2], 16) != 0):
+        add_route(network, device, destination, gateway, flags, mask)
 """
 # The kernel takes the process with the highest score, which would be this one.
 USE_ALL_MEMORY = """
@@ -114,7 +148,7 @@ def stop(namespace: Namespace, pod: client.V1Pod, seconds: float) -> None:
 
 
 def cut_network(namespace: Namespace, pod: client.V1Pod, seconds: float) -> None:
-    """Drops everything that a pod sends and receives, for some time."""
+    """Takes the network from a pod for some time, as if its cable were pulled."""
     _on_node(namespace, ["cut", pod.metadata.uid, str(seconds)], seconds)
 
 

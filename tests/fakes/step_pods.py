@@ -18,6 +18,7 @@ from kubeflow_pipelines import SCHEMES, Document, Step, StepError
 from real_cluster import ACCOUNT, CLAIM, Namespace
 
 STORE = "/object-store"
+STEP_SECONDS = 900.0
 MARK = "executor output: "
 LAUNCHER = """
 import json, os, shutil, signal, subprocess, sys
@@ -98,12 +99,13 @@ class StepPods:
         with log:
             started = threading.Thread(target=self._report_start, args=(step, name), daemon=True)
             started.start()
-            phase = self.namespace.wait_for_end(name, seconds=600)
+            phase = self.namespace.wait_for_end(name, STEP_SECONDS)
         # A pod that has ended stays until its run is deleted, and so does what it owns.
         return phase, self.namespace.log(name) or log.text
 
     def _report_start(self, step: Step, name: str) -> None:
-        deadline = time.monotonic() + 120
+        # A pod may wait for room on a node.
+        deadline = time.monotonic() + STEP_SECONDS
         while time.monotonic() < deadline:
             if self.namespace.pod(name).status.phase == "Running":
                 self.on_start(step, name)

@@ -150,9 +150,10 @@ def document(verdicts: Verdicts) -> str:
             table,
             "\n".join(_item(text, f"{number}. ") for text, number in footnotes.items()),
             _wrap(
-                "`tests/fakes/oracle.py` measures the table and writes this document. Tests measure the columns "
-                "`default` and `multi_worker_mirrored` again for Keras 2, `default` and `mirrored` for Keras 3, and "
-                "some cells of the others, and fail where the document says something else."
+                "`tests/fakes/oracle.py` measures the table and writes this document. Tests measure each kind again with "
+                "both generations of Keras: with one of them in the column `default`, with the other in "
+                "`multi_worker_mirrored` (Keras 2) or `mirrored` (Keras 3). They also measure some cells of the others, and "
+                "fail where the document says something else."
             ),
         ]
     ) + "\n"  # fmt: skip

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 from cluster_jobs import ClusterJob
-from cluster_queues import PRIORITY_LABEL, local_queue, queue
+from cluster_queues import GROUP, PRIORITY_LABEL, VERSION, local_queue, queue
 from real_cluster import wait_until
 
 from tfx_distribute.components.launchers.kubernetes import queue_wait, queues, refusals, watcher
@@ -94,6 +94,28 @@ def test_a_job_that_never_fits(start, caplog):
         "; ask for smaller or fewer machines in resources, or have the quota of the ClusterQueue raised"
     )
     wait_until(lambda: not job.job)
+
+
+def test_a_priority_class_that_does_not_exist(start):
+    """Kueue says nothing at all."""
+    job = start("exit 0", labels={PRIORITY_LABEL: "nobody"})
+    error = job.wait(60)
+    assert isinstance(error, TrainingError)
+    assert "Kueue has made no Workload for it; see whether the WorkloadPriorityClass in its labels exists" in str(error)
+    wait_until(lambda: not job.job)
+
+
+def test_a_workload_that_is_deactivated(start, namespace, caplog):
+    job = start("sleep 300")
+    job.wait_for_running()
+    selector = f"{queues.JOB_UID_LABEL}={job.job['metadata']['uid']}"
+    resource = (GROUP, VERSION, namespace.name, "workloads")
+    (workload,) = namespace.custom.list_namespaced_custom_object(*resource, label_selector=selector)["items"]
+    name = workload["metadata"]["name"]
+    namespace.custom.patch_namespaced_custom_object(*resource, name, {"spec": {"active": False}})
+    error = job.wait(60)
+    assert isinstance(error, TrainingError)
+    assert f"set spec.active of Workload {name} to true" in str(error)
 
 
 def test_a_queue_that_does_not_exist(start, namespace):

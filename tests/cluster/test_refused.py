@@ -149,6 +149,17 @@ def test_a_quota_of_names(start, namespace, kind, caplog):
         assert kind.name == "jobset" or start("sleep 5").wait() is None
 
 
+@pytest.mark.parametrize("kind", ["jobset"], indirect=True)
+def test_a_quota_of_jobs(start, namespace, caplog):
+    """JobSet does not say that its Jobs are refused, not even in its status."""
+    with quota(namespace, **{"count/jobs.batch": "1"}):
+        launch = start("sleep 300", workers=3)
+        wait_until(lambda: "no event says why" in caplog.text)
+        assert f"JobSet {launch.name} has no pod of worker 0, worker 1 after 10 s" in caplog.text
+        assert "a quota or a policy may refuse what they make" in caplog.text
+        assert launch.is_running, "they may be made yet"
+
+
 def test_a_quota_that_is_freed(start, namespace, caplog):
     with quota(namespace, pods="1"):
         namespace.apply(make_pod("idle", namespace.image, ["sleep", "600"]))

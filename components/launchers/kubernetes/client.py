@@ -36,6 +36,10 @@ _PERMISSION_REMEDY = "apply what `tfx-distribute manifests` prints, or name anot
 T = TypeVar("T")
 
 
+class GoneError(TrainingError):
+    """The job does not exist any more."""
+
+
 def has_kind(kind: JobKind) -> bool:
     """Returns True if the cluster has a kind of job, or may have it.
 
@@ -135,7 +139,7 @@ class JobClient:
         """Returns the job with its current status.
 
         Raises:
-          TrainingError: It does not exist.
+          GoneError: It does not exist.
         """
         return self._call_for_existing(
             lambda: self._custom.get_namespaced_custom_object(
@@ -150,7 +154,7 @@ class JobClient:
           owners: The new `ownerReferences`.
 
         Raises:
-          TrainingError: The job does not exist.
+          GoneError: The job does not exist.
         """
         body = {"metadata": {"ownerReferences": owners}}
         self._call_for_existing(
@@ -162,10 +166,12 @@ class JobClient:
     def delete(self) -> None:
         """Deletes the job and its pods, if the API answers."""
         # One request only: a launcher that has to end has no time for more. Kubernetes
-        # deletes the job with the pod that owns it in any case.
+        # deletes the job with the pod that owns it in any case. In the foreground: what
+        # belongs to the job goes first. JobSet would take an old Job for one of a new
+        # JobSet of the same name.
         with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
             self._custom.delete_namespaced_custom_object(
-                name=self.name, propagation_policy="Background", _request_timeout=DELETE_SECONDS, **self._resource
+                name=self.name, propagation_policy="Foreground", _request_timeout=DELETE_SECONDS, **self._resource
             )
 
     def list_pods(self) -> list[client.V1Pod]:
@@ -202,9 +208,9 @@ class JobClient:
             events += (event for event in found if f"{event.involved_object.name}-".startswith(f"{self.name}-"))
         return events
 
-    def list_workloads(self, uid: str) -> list[dict[str, Any]]:
-        """Returns what Kueue made for the job; nothing if it cannot be listed now."""
-        return self._list_of_kueue(permissions.LIST_WORKLOADS, f"{queues.JOB_UID_LABEL}={uid}") or []
+    def list_workloads(self, uid: str) -> list[dict[str, Any]] | None:
+        """Returns what Kueue made for the job; None if it cannot be listed now."""
+        return self._list_of_kueue(permissions.LIST_WORKLOADS, f"{queues.JOB_UID_LABEL}={uid}")
 
     def last_lines(self, pod: str) -> list[str]:
         """Returns the last lines that a pod printed; none if its log cannot be read."""
@@ -305,7 +311,7 @@ class JobClient:
             return _call_kubernetes(request)
         except ApiException as error:
             if error.status == 404:
-                raise TrainingError(f"{self} is gone: somebody has deleted it while it was training") from error
+                raise GoneError(f"{self} is gone: somebody has deleted it while it was training") from error
             raise self._explain(error) from error
 
     def _explain(self, error: ApiException) -> ConfigurationError:

@@ -35,6 +35,7 @@ PORT = 2222
 TASK_INDEX = "TFX_DISTRIBUTE_TASK_INDEX"
 MAX_NAME_LENGTH = 63  # of a pod, for the name of its host
 _POD_SUFFIX = "-abcde"  # what Kubernetes adds to the name of a Job's pod
+_RESTARTS_USED_UP = "ReachedMaxRestarts"  # JobSet's word
 _LABELS = "jobset.sigs.k8s.io"
 _ROLE, _INDEX = f"{_LABELS}/replicatedjob-name", f"{_LABELS}/job-index"
 
@@ -52,7 +53,7 @@ class JobSet(JobKind):
     name_label = f"{_LABELS}/jobset-name"
     controller, controller_namespace = "JobSet", "jobset-system"
     install = "install JobSet 0.8 or later (https://jobset.sigs.k8s.io/docs/installation/)"
-    refusal_reasons = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
+    refusal_reasons = ("FailedCreate", "HeadlessServiceCreationFailed")
     restarts_itself = True
 
     def make_manifest(self, training: Training, settings: KubernetesSettings, owner: Owner | None = None) -> Document:
@@ -127,6 +128,9 @@ class JobSet(JobKind):
         words = {"active": "Running" if jobs else "Created", "suspended": WAITS}.get(phase, phase.capitalize())
         restarts = int(status.get("restarts") or 0)
         end = holding.get("Completed") or holding.get("Failed") or {}
+        # JobSet suspends Jobs one by one. Processes end together, so that the end of
+        # those which are not suspended yet counts as a failure.
+        was_preempted = is_suspended and end.get("reason") == _RESTARTS_USED_UP
         metadata = job["metadata"]
         # The condition stays, as false, when the JobSet is resumed.
         changed = conditions.get("Suspended", {}).get("lastTransitionTime") or metadata.get("creationTimestamp")
@@ -138,8 +142,8 @@ class JobSet(JobKind):
             changed_at=read_time(changed) if changed else LONG_AGO,
             was_seen=bool(jobs or conditions),
             is_suspended=is_suspended,
-            is_final=True,
-            restarts_used_up=end.get("reason") == "ReachedMaxRestarts",
+            is_final=not was_preempted,
+            restarts_used_up=end.get("reason") == _RESTARTS_USED_UP and not was_preempted,
         )
 
 

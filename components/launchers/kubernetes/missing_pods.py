@@ -12,7 +12,8 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, is
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 
-CONTROLLER_SECONDS = 45.0  # for the controller to show that it has seen a job
+CONTROLLER_SECONDS = 45.0  # for the controller to make a pod, or to say why it cannot
+NAMED_TASKS = 5  # of those without a pod
 
 
 class MissingPods:
@@ -39,7 +40,7 @@ class MissingPods:
 
         Raises:
           TrainingError: They have been refused for too long, or the controller does not
-            create them.
+            create them and does not say why.
         """
         kind = self._jobs.kind
         phases = {kind.task_of(pod): str(pod.status.phase) for pod in pods}
@@ -49,6 +50,7 @@ class MissingPods:
             self._missing, self._missing_since, self._refused_since = missing, now, 0.0
         if state.is_suspended or (not missing and state.start.time):
             return False
+        roles = {task.role for task in kind.list_tasks(job)}
         events = self._jobs.list_events(job)
         refusal = refusals.find_refusal(kind.refusal_reasons, state.changed_at, pods, events or ())
         if refusal:
@@ -57,19 +59,25 @@ class MissingPods:
             self._refused_since = self._refused_since or now
             if phases.get(CHIEF_TASK) == "Succeeded":
                 return True
-            roles = {task.role for task in kind.list_tasks(job)}
             if phases.get(CHIEF_TASK) == "Running" and missing and all(is_replaceable(task.role, roles) for task in missing):
                 return False
             if now - self._refused_since > refusals.patience(refusal, self._quota_timeout_seconds):
                 raise TrainingError(words)
-        elif not (events or pods or state.was_seen) and now - self._missing_since > CONTROLLER_SECONDS:
-            words = (
-                f"{self._jobs} has no pods after {CONTROLLER_SECONDS:g} s, and no event says why; see whether the pods of "
-                f"{kind.controller} run, usually in namespace {kind.controller_namespace}, and what they log"
-            )
-            self._say_once(words)
-            # Otherwise we may not read why pods are refused, or a gang scheduler holds
-            # them back.
-            if events is not None and "schedulingPolicy" not in job["spec"].get("runPolicy", {}):
-                raise TrainingError(words)
+            return False
+        needed = [task for task in missing if not is_replaceable(task.role, roles)]
+        if not needed or now - self._missing_since <= CONTROLLER_SECONDS:
+            return False
+        is_unseen = not (pods or state.was_seen)
+        which = "no pods" if is_unseen else f"no pod of {', '.join(map(str, sorted(needed)[:NAMED_TASKS]))}"
+        words = (
+            f"{self._jobs} has {which} after {CONTROLLER_SECONDS:g} s, and no event says why; see whether the pods of "
+            f"{kind.controller} run, usually in namespace {kind.controller_namespace}, and what they log: a quota or a "
+            "policy may refuse what they make"
+        )
+        self._say_once(words)
+        # Otherwise we may not read why pods are refused, or a gang scheduler holds them
+        # back.
+        may_know = events is not None and "schedulingPolicy" not in job["spec"].get("runPolicy", {})
+        if may_know and (is_unseen or now - self._missing_since > refusals.OTHER_SECONDS):
+            raise TrainingError(words)
         return False

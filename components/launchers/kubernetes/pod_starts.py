@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 
 from kubernetes import client
 
@@ -35,6 +36,9 @@ class PodStarts:
           TrainingError: The pod could not start for `START_SECONDS`.
         """
         uid, name = pod.metadata.uid, pod.metadata.name
+        removal = pods.describe_removal(pod, datetime.now(timezone.utc))
+        if removal:
+            self._say_once(f"pod {name} {removal}")
         mount_failure = self._find_mount_failure(pod)
         problem = pods.cannot_start(pod) or (mount_failure if refusals.will_not_pass(mount_failure) else "")
         if not problem:

@@ -5,10 +5,13 @@ Pure functions, without requests to Kubernetes.
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from kubernetes import client
 
 from tfx_distribute.trainer_module.lifecycle import exit_codes
+
+REMOVAL_SECONDS = 60.0  # after which a pod that is being deleted should be gone
 
 _STARTING = ("ContainerCreating", "PodInitializing")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
@@ -47,8 +50,31 @@ class PodEnd:
                 # started, there are others.
                 words = f": {end.message}" if end.message and end.reason in _NOT_STARTED else ""
                 how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
-                return PodEnd(name, how, at, exit_codes.is_final(end.exit_code))
+                return PodEnd(name, how, at, exit_codes.is_final(end.exit_code) and not _was_removed(pod, end))
         return PodEnd(name)
+
+
+def _was_removed(pod: client.V1Pod, end: client.V1ContainerStateTerminated) -> bool:
+    """Returns True if a pod's process ended because the pod was being deleted."""
+    if pod.metadata.deletion_timestamp is None or end.finished_at is None:
+        return False
+    grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    return bool(end.finished_at >= pod.metadata.deletion_timestamp - grace)
+
+
+def describe_removal(pod: client.V1Pod, now: datetime) -> str:
+    """Describes a pod that should be gone by now; empty if it is not one.
+
+    Args:
+      pod: The pod.
+      now: The current time.
+    """
+    due = pod.metadata.deletion_timestamp
+    if due is None or now - due < timedelta(seconds=REMOVAL_SECONDS):
+        return ""
+    return (
+        f"is still being removed from node {pod.spec.node_name}, which may be lost; nothing takes its place until it is gone"
+    )
 
 
 def waits_for_machine(pod: client.V1Pod) -> str:

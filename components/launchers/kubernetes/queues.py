@@ -5,12 +5,14 @@ Pure functions. Source: release 0.15 of https://github.com/kubernetes-sigs/kueue
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 GROUP = "kueue.x-k8s.io"
 JOB_UID_LABEL = f"{GROUP}/job-uid"
 _TOO_LARGE = re.compile(r"insufficient quota for .* maximum capacity|unavailable in ClusterQueue")
 _MAY_FIT = "insufficient unused quota"
+_OTHER_NAMESPACE = "namespace doesn't match ClusterQueue selector"
 
 
 def find_problem(name: str, namespace: str, queues: Sequence[Mapping[str, Any]]) -> str:
@@ -35,25 +37,58 @@ def find_problem(name: str, namespace: str, queues: Sequence[Mapping[str, Any]])
     return ""
 
 
-def find_wait(workloads: Sequence[Mapping[str, Any]]) -> str:
-    """Returns what a job waits for; empty if Kueue has not said so.
+@dataclass(frozen=True)
+class Wait:
+    """What a job waits for.
+
+    Attributes:
+      words: Kueue's words; empty if it has not said so.
+      remedy: What to do if the wait does not end by itself; empty if it may.
+    """
+
+    words: str = ""
+    remedy: str = ""
+
+
+def find_wait(workloads: Sequence[Mapping[str, Any]]) -> Wait:
+    """Returns what a job waits for.
 
     Args:
       workloads: The Workloads that Kueue has made for the job.
     """
     for workload in workloads:
-        reserved, evicted = _find_condition(workload, "QuotaReserved"), _find_condition(workload, "Evicted")
-        if reserved.get("status") == "True":
+        if _find_condition(workload, "Admitted").get("status") == "True":
             continue
-        words = [str(condition.get("message", "")) for condition in (evicted, reserved) if condition]
+        evicted, finished = _find_condition(workload, "Evicted"), _find_condition(workload, "Finished")
+        reserved = _find_condition(workload, "QuotaReserved")
+        if reserved.get("status") == "True":
+            return Wait("; ".join(_pending_checks(workload)))
         # When it was preempted and has just begun to wait again, both say the same.
-        return "; ".join(dict.fromkeys(filter(None, words)))
+        said = (str(condition.get("message", "")) for condition in (finished, evicted, reserved) if condition)
+        words = "; ".join(dict.fromkeys(filter(None, said)))
+        return Wait(words, _find_remedy(workload, words, evicted, finished))
+    return Wait()
+
+
+def _pending_checks(workload: Mapping[str, Any]) -> list[str]:
+    """Describes the admission checks that a job with a reserved quota waits for."""
+    checks = (workload.get("status") or {}).get("admissionChecks") or ()
+    return [
+        f"admission check {check['name']} is {check['state']}: {check.get('message', '')}"
+        for check in checks
+        if check.get("state") != "Ready"
+    ]
+
+
+def _find_remedy(workload: Mapping[str, Any], words: str, evicted: Mapping[str, Any], finished: Mapping[str, Any]) -> str:
+    if finished.get("status") == "True" or str(evicted.get("reason", "")).startswith("Deactivated"):
+        name = workload["metadata"]["name"]
+        return f"remove the cause, set spec.active of Workload {name} to true if it is false, and run again"
+    if _TOO_LARGE.search(words) and _MAY_FIT not in words:
+        return "ask for smaller or fewer machines in resources, or have the quota of the ClusterQueue raised"
+    if _OTHER_NAMESPACE in words:
+        return "run in a namespace that the ClusterQueue selects, or write another queue"
     return ""
-
-
-def is_too_large(wait: str) -> bool:
-    """Returns True if a job waits for more than its queue ever has."""
-    return bool(_TOO_LARGE.search(wait)) and _MAY_FIT not in wait
 
 
 def _find_condition(document: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from kubernetes import client
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.kubernetes import refusals, remedies
-from tfx_distribute.components.launchers.kubernetes.client import JobClient
+from tfx_distribute.components.launchers.kubernetes.client import GoneError, JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, Start
 from tfx_distribute.components.launchers.kubernetes.missing_pods import MissingPods
 from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
@@ -20,7 +20,7 @@ from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
 from tfx_distribute.components.launchers.kubernetes.queue_wait import QueueWait
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 
 POLL_SECONDS = 2.0
 # For the controller to see that a pod has failed for good. Where several fail at once,
@@ -66,8 +66,7 @@ class Watcher:
         self._logged_state = ""
         self._starts = PodStarts(jobs, self._say_once)
         self._missing = MissingPods(jobs, limits.quota_timeout_seconds, self._say_once)
-        queue = manifest["metadata"]["labels"].get(QUEUE_LABEL)
-        self._queue_wait = QueueWait(jobs, queue, self._say_once) if queue else None
+        self._queue_wait = QueueWait(jobs, self._say_once)
         self._start = Start()
         self._start_seen = 0.0  # by our own clock, from which the cluster's may differ
         self._pods: dict[ClusterTask, set[str]] = {}  # task -> uids: a pod created again has a new one
@@ -88,7 +87,8 @@ class Watcher:
         created = self._jobs.create(self._manifest)
         if created:
             logging.info("created %s in namespace %s", self._jobs, self._jobs.namespace)
-            if self._queue_wait and not self._kind.read_state(created).is_suspended:
+            is_queued = QUEUE_LABEL in self._manifest["metadata"]["labels"]
+            if is_queued and not self._kind.read_state(created).is_suspended:
                 logging.warning(
                     "Kueue does not manage %ss in this cluster, so %s does not wait in its queue; have the kind added to "
                     "integrations.frameworks in the configuration of Kueue",
@@ -126,14 +126,18 @@ class Watcher:
                 if state.phase == "succeeded":
                     log.finish()
                     return
-                if state.phase == "failed":
-                    self._restart_or_fail(state)
                 pods = self._jobs.list_pods()
+                if state.phase == "failed":
+                    if self._has_chief_succeeded(pods):
+                        log.finish()
+                        return
+                    self._restart_or_fail(state, pods)
+                    continue
                 if state.phase != "suspended":  # then the pods are old ones, which are being removed
                     for pod in pods:
                         self._observe(pod)
-                elif self._queue_wait:
-                    self._queue_wait.observe(job["metadata"]["uid"])
+                else:
+                    self._queue_wait.observe(job)
                 if self._missing.observe(job, state, pods):
                     log.finish()
                     return
@@ -141,21 +145,36 @@ class Watcher:
                 time.sleep(POLL_SECONDS)
 
     def _replace(self) -> None:
-        """Deletes the job, waits until it is gone, and creates it again."""
+        """Deletes the job, waits until it is gone, and creates it again.
+
+        Raises:
+          TrainingError: It is not gone after a long time.
+        """
         self._jobs.delete()
         deadline = time.monotonic() + retry.TIMEOUT_SECONDS
-        with contextlib.suppress(TrainingError):  # raised when it is gone
+        with contextlib.suppress(GoneError):
             while time.monotonic() < deadline:
                 self._jobs.get()
                 time.sleep(POLL_SECONDS)
+            raise TrainingError(
+                f"{self._jobs} of an earlier attempt was deleted, and is still there after {retry.TIMEOUT_SECONDS:g} s; see "
+                f"which of its pods are left, `kubectl get pods -l {self._kind.name_label}={self._jobs.name}`"
+            )
         self.start(rerun=False)
 
-    def _restart_or_fail(self, state: JobState) -> None:
+    def _has_chief_succeeded(self, pods: list[client.V1Pod]) -> bool:
+        """Returns True if there is a model.
+
+        JobSet looks at failed pods first, if another one failed in that moment.
+        """
+        return any(self._kind.task_of(pod) == CHIEF_TASK and pod.status.phase == "Succeeded" for pod in pods)
+
+    def _restart_or_fail(self, state: JobState, pods: list[client.V1Pod]) -> None:
         """Creates a failed job again if all its pods were only taken away.
 
         The Training Operator gives up the whole TFJob in that case.
         """
-        for pod in self._jobs.list_pods():
+        for pod in pods:
             self._observe(pod)
         why = self._why(state)
         used_up = state.restarts_used_up or (

@@ -162,3 +162,11 @@ def test_task_of_a_pod():
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": "worker", "jobset.sigs.k8s.io/job-index": "12"}
     pod = client.V1Pod(metadata=client.V1ObjectMeta(name="p", labels=labels))
     assert JobSet().task_of(pod) == ClusterTask("worker", 12)
+
+
+def test_a_preemption_that_looks_like_a_failure():
+    conditions = [condition("Failed", reason="ReachedMaxRestarts")]
+    preempted = read({"conditions": conditions}, suspend=True)
+    assert (preempted.phase, preempted.is_final, preempted.restarts_used_up) == ("failed", False, False)
+    failed = read({"conditions": conditions}, suspend=False)
+    assert (failed.is_final, failed.restarts_used_up) == (True, True)

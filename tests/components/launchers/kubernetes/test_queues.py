@@ -33,10 +33,9 @@ def test_queues():
     assert queues.find_problem("a", "team", [{"metadata": {"name": "a"}, "spec": {}}]) == "", "it is new"
 
 
-def workload(*conditions):
-    return {
-        "status": {"conditions": [{"type": kind, "status": status, "message": text} for kind, status, text in conditions]}
-    }
+def workload(*conditions, **status):
+    written = [{"type": kind, "status": value, "message": text} for kind, value, text in conditions]
+    return {"metadata": {"name": "w"}, "status": {"conditions": written, **status}}
 
 
 @pytest.mark.parametrize(
@@ -51,23 +50,46 @@ def workload(*conditions):
     ],
 )
 def test_what_a_job_waits_for(conditions, words):
-    assert queues.find_wait([workload(*conditions)]) == words
+    assert queues.find_wait([workload(*conditions)]) == queues.Wait(words)
+
+
+def test_admission_checks():
+    checks = [
+        {"name": "provisioning", "state": "Pending", "message": "no machine yet"},
+        {"name": "budget", "state": "Ready", "message": "fine"},
+    ]
+    waiting = workload(("QuotaReserved", "True", "reserved"), admissionChecks=checks)
+    assert queues.find_wait([waiting]) == queues.Wait("admission check provisioning is Pending: no machine yet")
 
 
 def test_a_job_without_a_workload_yet():
-    assert queues.find_wait([]) == ""
-    assert queues.find_wait([{}]) == ""
+    assert queues.find_wait([]) == queues.Wait()
+    assert queues.find_wait([{}]) == queues.Wait()
 
 
 @pytest.mark.parametrize(
-    ("words", "never"),
+    ("words", "remedy"),
     [
-        (FITS_LATER, False),
-        (NEVER_FITS, True),
-        ("couldn't assign flavors to pod set chief: resource nvidia.com/gpu unavailable in ClusterQueue", True),
-        ("insufficient unused quota for cpu in flavor small, 1 more needed", False),
-        ("Preempted to accommodate a workload", False),
+        (FITS_LATER, ""),
+        (NEVER_FITS, "ask for smaller"),
+        ("couldn't assign flavors to pod set chief: resource nvidia.com/gpu unavailable in ClusterQueue", "ask for smaller"),
+        ("insufficient unused quota for cpu in flavor small, 1 more needed", ""),
+        ("Workload namespace doesn't match ClusterQueue selector", "run in a namespace"),
+        ("Preempted to accommodate a workload", ""),
     ],
 )
-def test_jobs_that_never_fit(words, never):
-    assert queues.is_too_large(words) == never
+def test_waits_that_do_not_end_by_themselves(words, remedy):
+    wait = queues.find_wait([workload(("QuotaReserved", "False", words))])
+    assert wait.words == words
+    assert wait.remedy.startswith(remedy)
+    assert bool(wait.remedy) == bool(remedy)
+
+
+def test_a_workload_that_is_not_active():
+    conditions = [
+        {"type": "QuotaReserved", "status": "False", "message": "The workload is deactivated"},
+        {"type": "Evicted", "status": "True", "reason": "DeactivatedDueToAdmissionCheck", "message": "rejected"},
+    ]
+    wait = queues.find_wait([{"metadata": {"name": "w"}, "status": {"conditions": conditions}}])
+    assert wait.words == "rejected; The workload is deactivated"
+    assert "set spec.active of Workload w to true" in wait.remedy

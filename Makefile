@@ -39,7 +39,7 @@ bench: env
 soak: env
 	.venv/bin/python tests/soak.py
 
-# The same in pods of a cluster, as cluster-test needs it; takes most of an hour.
+# The same in pods of a cluster, as cluster-test needs it.
 cluster-soak: env
 	IMAGE=$(IMAGE) .venv/bin/python tests/cluster/soak.py
 

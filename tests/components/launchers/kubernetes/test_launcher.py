@@ -396,11 +396,11 @@ def test_time_counts_from_when_the_operator_starts_a_job(api):
 
 
 def test_time_of_a_job_does_not_count_for_its_replacement(api):
-    launch = start(api, deadline_seconds=1)
+    launch = start(api, deadline_seconds=4)
     first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
     api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
     wait_until_seen(api)
-    api.unreachable(1.5)  # so that the launcher sees the end first, after the deadline
+    api.unreachable(4.5)  # so that the launcher sees the end first, after the deadline
     api.set_pod(NAMESPACE, pod(exit_code=143))
     api.set_status(NAMESPACE, NAME, status(condition("Failed")) | {"startTime": "2026-01-01T00:00:00Z"})
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)

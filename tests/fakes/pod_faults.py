@@ -76,13 +76,18 @@ else:
     for device, destination, gateway, flags, _, _, _, mask, *_ in sorted(routes, key=lambda route: int(route[2], 16) != 0):
         add_route(network, device, destination, gateway, flags, mask)
 """
-# The kernel takes the process with the highest score, which would be this one.
+# The kernel takes the process with the highest score, to which its memory adds: so none
+# of these may use much.
 USE_ALL_MEMORY = """
+import os, time
 with open("/proc/1/oom_score_adj", "w") as file:
     file.write("1000")
-blocks = []
 while True:
-    blocks.append(bytearray(2**26))
+    if os.fork() == 0:
+        block = b"1" * 2**26
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(0.1)
 """
 
 

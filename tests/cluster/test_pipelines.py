@@ -99,9 +99,7 @@ def test_a_worker_that_is_lost_costs_no_training(installation, kind, how, seed):
 
     run = striking(installation, kind, strike, seed=seed)
     log = run.logs["Trainer"]
-    if how == "out of memory":
-        assert "ended with exit code 137 (OOMKilled)" in log
-    elif not kind.restarts_itself:
+    if how != "out of memory" and not kind.restarts_itself:
         assert "starting it again from its last save" in log
     assert "continues after training step" in log
 

@@ -4,6 +4,8 @@ The API server, the Training Operator, the image, the volume and the permissions
 real. Kubeflow's driver is a stand-in; each step is a pod as Kubeflow makes it.
 """
 
+import re
+
 import pytest
 from cluster_queues import PRIORITY_LABEL, queue
 from digits_on_cluster import QUEUE, SERVING, TRAINING, TWO_WORKERS, Installation, install, model
@@ -70,7 +72,7 @@ def test_a_step_that_is_deleted_continues_in_its_next_pod(installation, kind):
 
     def strike(step, pod):
         if step.name == "Trainer" and not struck:
-            wait_until(lambda: "chief: train; training step" in installation.namespace.log(pod), 120)
+            wait_until(lambda: has_saved(installation.namespace.log(pod)), 180)
             struck.append(pod)
             installation.namespace.delete_pod(pod, grace_seconds=30)
 
@@ -88,7 +90,7 @@ def test_a_worker_that_is_lost_costs_no_training(installation, kind, how, seed):
     def strike(step, pod):
         if step.name != "Trainer":
             return
-        wait_until(lambda: "chief: train; training step" in namespace.log(pod), 120)
+        wait_until(lambda: has_saved(namespace.log(pod)), 180)
         worker = RunningTraining(namespace, kind, pod).running("worker").metadata.name
         if how == "deleted":
             namespace.delete_pod(worker, grace_seconds=1)
@@ -107,7 +109,7 @@ def test_a_worker_that_is_lost_costs_no_training(installation, kind, how, seed):
 def test_a_run_that_is_terminated_leaves_nothing(installation, kind):
     def strike(step, pod):
         if step.name == "Trainer":
-            wait_until(lambda: "chief: train; training step" in installation.namespace.log(pod), 120)
+            wait_until(lambda: has_saved(installation.namespace.log(pod)), 180)
             installation.namespace.delete_pod(pod, grace_seconds=30)
 
     installation.steps.generation = "2.16"  # which does not try a deleted step again
@@ -131,7 +133,7 @@ def test_a_training_that_is_preempted_goes_on_from_its_last_save(installation, k
 
     def strike(step, pod):
         if step.name == "Trainer":
-            wait_until(lambda: "chief: train; training step" in namespace.log(pod), 120)
+            wait_until(lambda: has_saved(namespace.log(pod)), 180)
             namespace.apply(urgent_job(namespace))
 
     with queue(namespace, QUEUE, "memory", "4Gi"):  # two workers of 2 GiB
@@ -139,6 +141,11 @@ def test_a_training_that_is_preempted_goes_on_from_its_last_save(installation, k
     log = run.logs["Trainer"]
     assert f"waits in queue {QUEUE}: Preempted to accommodate a workload" in log
     assert "continues after training step" in log
+
+
+def has_saved(log: str) -> bool:
+    """Returns True once a training was reported again, ten seconds after its start."""
+    return re.search(r"chief: train; training step [1-9]", log) is not None
 
 
 def urgent_job(namespace: Namespace) -> dict:

@@ -168,5 +168,5 @@ def striking(installation: Installation, kind: JobKind, strike, seed: int, *more
       *more: More words of the variant.
       **parameters: More parameters.
     """
-    parameters = {**TWO_WORKERS, "epochs": 100, "save_checkpoints_secs": 2, "seed": seed, **parameters}
+    parameters = {**TWO_WORKERS, "epochs": 150, "save_checkpoints_secs": 2, "seed": seed, **parameters}
     return installation.run_and_strike(kind.name, "evaluate", "push", *more, strike=strike, **parameters)

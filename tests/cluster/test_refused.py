@@ -370,7 +370,7 @@ def test_fields_that_the_cluster_does_not_know(start, namespace, kind):
     assert isinstance(error, ConfigurationError)
     assert f"the {kind.title}s of this cluster have no spec." in str(error)
     assert f"template.spec.fieldOfTheFuture; {kind.install}" in str(error)
-    assert not namespace.jobs(kind)
+    wait_until(lambda: not namespace.jobs(kind))
 
 
 def test_a_name_that_is_too_long_for_hosts():

@@ -87,7 +87,8 @@ class Namespace:
         return list(answer["items"])
 
     def delete_job(self, kind: JobKind, name: str) -> None:
-        self.custom.delete_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name)
+        with contextlib.suppress(ApiException):  # it may be gone by now
+            self.custom.delete_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name)
 
     def suspend_job(self, kind: JobKind, name: str, value: bool) -> None:
         policy = {"suspend": value}

@@ -258,7 +258,7 @@ def _describe_workers(options: PortableOptions) -> str:
     if environment == "EXTERNAL":
         return f"check that a worker pool listens at {config}, as the job service reaches it, and reaches the job service"
     if environment == "PROCESS":
-        return f"check that its log tells nothing about the command {config}"
+        return f"see in its log whether it could start {config}"
     if environment == "LOOPBACK":
         return "check that it runs on this machine, which LOOPBACK needs"
     return f"check that it can start containers of the image {config}"

@@ -208,7 +208,7 @@ def check_local(beam: Beam) -> None:
 
     Raises:
       ConfigurationError: It cannot run here, or Beam would listen on all network
-        interfaces and run whatever it receives there.
+        interfaces and run any program that it receives there.
     """
     if beam.runner == "dataflow":
         raise ConfigurationError(
@@ -219,8 +219,8 @@ def check_local(beam: Beam) -> None:
         default = "" if beam.environment_type else f", the default for {beam.flink_master or beam.spark_master_url},"
         raise ConfigurationError(
             f"beam.environment_type: with LOOPBACK{default} Beam listens on all interfaces of this machine and runs "
-            "whatever it is sent; write environment_type: DOCKER or PROCESS, runner: portable with the job_endpoint of "
-            "a job service on this machine, or runner: direct"
+            "any program that it is sent; write environment_type: DOCKER or PROCESS, runner: portable with the job_endpoint "
+            "of a job service on this machine, or runner: direct"
         )
     if (beam.environment_type or _default_environment_type(beam)) == "DOCKER" and not _has_image(beam):
         raise ConfigurationError(

@@ -6,12 +6,15 @@ on a cluster with one node there need not be one.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import real_cluster
+from cluster_jobs import ClusterJob
 from kubernetes import client
 
+from tfx_distribute.components.launchers.kubernetes import watcher
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 
@@ -44,3 +47,27 @@ def namespace(admin, image, request, tmp_path_factory) -> Iterator[real_cluster.
     labels = getattr(request.module, "NAMESPACE_LABELS", {})
     with real_cluster.namespace(admin, image, folder, os.environ.get("STORAGE_CLASS", ""), labels) as created:
         yield created
+
+
+@pytest.fixture
+def as_step(namespace, monkeypatch) -> None:
+    """Gives the launcher the permissions that `tfx-distribute manifests` prints."""
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+
+@pytest.fixture
+def start_job(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., ClusterJob]]:
+    """Returns a function that starts a job of each kind with a shell command."""
+    monkeypatch.setattr(watcher, "POLL_SECONDS", 0.3)
+    started: list[ClusterJob] = []
+
+    def start(command: str, of: JobKind = kind, **arguments: Any) -> ClusterJob:
+        started.append(ClusterJob(namespace, of, command, **arguments))
+        return started[-1]
+
+    yield start
+    for job in started:
+        if job.job:
+            job.delete()
+        job.wait(60)

@@ -8,7 +8,7 @@ parameter server. While it trains, something happens once:
 
 * delete, evict: to a pod of the training
 * stop: all processes of such a pod are stopped, for longer than a heartbeat may take
-* network: such a pod, or that of the Trainer's step, reaches nobody for some seconds
+* network: such a pod, or that of the Trainer's step, has no network for some seconds
 * step: the pod of the Trainer's step is deleted
 * controller: the pod that makes the pods of trainings is deleted
 

@@ -1,13 +1,13 @@
 """Tests jobs that wait in queues of the real Kueue, with their launcher."""
 
+import functools
 import uuid
 
 import pytest
-from cluster_jobs import ClusterJob
 from cluster_queues import GROUP, PRIORITY_LABEL, VERSION, local_queue, queue
 from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.kubernetes import queue_wait, queues, refusals, watcher
+from tfx_distribute.components.launchers.kubernetes import queue_wait, queues, refusals
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
@@ -24,25 +24,12 @@ def team(namespace):
 
 
 @pytest.fixture
-def start(namespace, kind, monkeypatch):
+def start(namespace, start_job, monkeypatch):
     """Returns a function that starts a job of each kind in the queue."""
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.setattr(watcher, "POLL_SECONDS", 0.3)
     monkeypatch.setattr(queue_wait, "WORKLOADS_SECONDS", 1.0)
     monkeypatch.setattr(refusals, "FINAL_SECONDS", 10.0)
-    started = []
-
-    def make(command, of=kind, in_queue="team", **arguments):
-        started.append(ClusterJob(namespace, of, command, queue=in_queue, **arguments, **ONE_CPU))
-        return started[-1]
-
-    yield make
-    for job in started:
-        if job.job:
-            job.delete()
-        job.wait(60)
-    wait_until(lambda: not namespace.pods())
+    wait_until(lambda: not namespace.pods())  # those of the test before
+    return functools.partial(start_job, **{"queue": "team", **ONE_CPU})
 
 
 def until(file):
@@ -119,7 +106,7 @@ def test_a_workload_that_is_deactivated(start, namespace, caplog):
 
 
 def test_a_queue_that_does_not_exist(start, namespace):
-    job = start("exit 0", in_queue="nobody")
+    job = start("exit 0", queue="nobody")
     error = job.wait(60)
     assert isinstance(error, ConfigurationError)
     assert str(error) == (f"targets.kubeflow.queue: namespace {namespace.name} has no LocalQueue nobody; write one of team")
@@ -128,7 +115,7 @@ def test_a_queue_that_does_not_exist(start, namespace):
 
 def test_a_queue_of_no_cluster_queue(start, namespace):
     with local_queue(namespace, "lost", "nobody"):
-        error = start("exit 0", in_queue="lost").wait(60)
+        error = start("exit 0", queue="lost").wait(60)
     assert isinstance(error, ConfigurationError)
     assert str(error).endswith("LocalQueue lost belongs to ClusterQueue nobody, which does not exist; have it created")
 

@@ -35,18 +35,15 @@ JOB = "/shared/training/job.json"
 
 
 @pytest.fixture
-def step(namespace, monkeypatch):
-    """Makes the launcher run as the service account of steps."""
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    # Shorter than in use, except in the test of a quota that is too small.
+def short_waits(monkeypatch):
+    """Makes the launcher wait less than in use, except in the test of a quota."""
     monkeypatch.setattr(refusals, "FINAL_SECONDS", 10.0)
     monkeypatch.setattr(missing_pods, "CONTROLLER_SECONDS", 10.0)
     monkeypatch.setattr(kubernetes_client, "WEBHOOK_SECONDS", 10.0)
 
 
 @pytest.fixture
-def start(namespace, kind, step):
+def start(namespace, kind, as_step, short_waits):
     """Returns a function that starts a job; its pods are those of a pipeline file.
 
     Its arguments: the command of pods (None for that of a training process, a text for

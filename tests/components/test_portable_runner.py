@@ -224,13 +224,24 @@ def test_a_failure_keeps_its_words(service):
         run(service.endpoint, fail)
 
 
-def test_a_job_service_that_ends(service):
+def test_a_job_service_that_ends(service, tmp_path):
     run(service.endpoint)  # checks the workers
-    end = threading.Timer(3, service._server.stop, [0])
+    started = tmp_path / "started"
+
+    def work(element):
+        started.touch()
+        time.sleep(6)
+
+    def end_when_started():
+        while not started.exists():
+            time.sleep(0.1)
+        service._server.stop(0)
+
+    end = threading.Thread(target=end_when_started, daemon=True)
     end.start()
     with pytest.raises(TrainingError, match=rf"the job service at {service.endpoint} is gone"):
-        run(service.endpoint, lambda element: time.sleep(6))
-    end.join()
+        run(service.endpoint, work)
+    end.join(10)
 
 
 def test_an_interrupted_run_cancels_its_job(service, monkeypatch):

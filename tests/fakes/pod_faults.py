@@ -1,7 +1,7 @@
 """Injects faults into the pods of a training on a real cluster.
 
-What the API server does not do is done by a pod on the node, as root and with the
-node's own processes in sight.
+Faults that the API server cannot inject are injected by a pod on the node, as root and
+with the node's own processes in sight.
 """
 
 import uuid

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
+from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import EVALUATOR, PARAMETER_SERVER, WORKER, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -45,7 +46,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Training:
-    """What the pods of a job shall run.
+    """A training, as its pods run it.
 
     Attributes:
       name: Name of the job.
@@ -78,7 +79,7 @@ class Start:
 
 @dataclass(frozen=True)
 class JobState:
-    """What the status of a job says.
+    """The state of a job, read from its status.
 
     Attributes:
       phase: `succeeded`, `failed`, `suspended`, or `active` for all others.
@@ -109,14 +110,14 @@ class JobKind(abc.ABC):
 
     Attributes:
       name: Value of `training` in a pipeline file.
-      title: What its objects are called.
+      title: Kind of its objects, as manifests and people write it.
       group: Group of its API.
       version: Version of its API.
       plural: Name of the resource.
       name_label: Label of a pod with the name of its job.
       controller: Name of the program that makes the pods.
       controller_namespace: Namespace where that usually runs.
-      install: What to do on a cluster without it.
+      install: Advice for a cluster without it.
       refusal_reasons: Reasons of events that say why it could not make a pod.
       restarts_itself: True if the controller counts restarts and makes new pods for
         ones that were taken away; False if the launcher has to.
@@ -139,12 +140,11 @@ class JobKind(abc.ABC):
         """Group and version of the API, as a manifest has them."""
         return f"{self.group}/{self.version}"
 
-    @abc.abstractmethod
     def make_manifest(self, training: Training, settings: KubernetesSettings, owner: Owner | None = None) -> Document:
         """Makes the manifest of a job.
 
         Args:
-          training: What the pods run.
+          training: Command, environment and number of processes.
           settings: Pods, and how they are scheduled.
           owner: Pod that owns the job; None for a job that stays by itself.
 
@@ -154,6 +154,17 @@ class JobKind(abc.ABC):
         Raises:
           ConfigurationError: Kubernetes cannot run this distribution.
         """
+        strategy_table.check_all_reduce(training.distribution, "Kubeflow")
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.title,
+            "metadata": _make_metadata(training.name, settings, owner),
+            "spec": self.make_spec(training, settings),
+        }
+
+    @abc.abstractmethod
+    def make_spec(self, training: Training, settings: KubernetesSettings) -> Document:
+        """Makes the spec of a job's manifest; see `make_manifest`."""
 
     @abc.abstractmethod
     def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:
@@ -184,7 +195,7 @@ class JobKind(abc.ABC):
         """Reads the status of a job."""
 
 
-def make_metadata(name: str, settings: KubernetesSettings, owner: Owner | None) -> Document:
+def _make_metadata(name: str, settings: KubernetesSettings, owner: Owner | None) -> Document:
     """Returns the metadata of a job."""
     metadata: Document = {"name": name, "labels": dict(settings.labels)}
     if settings.queue:

@@ -14,17 +14,14 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import (
     Document,
     JobKind,
     JobState,
-    Owner,
     Start,
     Training,
     is_replaceable,
-    make_metadata,
     make_pod_template,
     read_time,
 )
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import CHIEF, TF_CONFIG, Cluster, ClusterTask, replicas_of_roles
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 
@@ -43,9 +40,9 @@ _ROLE, _INDEX = f"{_LABELS}/replicatedjob-name", f"{_LABELS}/job-index"
 class JobSet(JobKind):
     """A JobSet with a replicated job for each role, and a Job for each task.
 
-    With a Job for several tasks, the end of one would be known only when Kubernetes has
-    ended the others; by then, those that lost it have had the JobSet restarted,
-    whatever its exit code said.
+    A Job of several tasks would be Failed only when Kubernetes has ended the pods of
+    all of them. By then, processes of other Jobs would have ended too, as they had lost
+    the first, and would have had the JobSet restarted although its exit code was final.
     """
 
     name, title = "jobset", "JobSet"
@@ -56,9 +53,8 @@ class JobSet(JobKind):
     refusal_reasons = ("FailedCreate", "HeadlessServiceCreationFailed")
     restarts_itself = True
 
-    def make_manifest(self, training: Training, settings: KubernetesSettings, owner: Owner | None = None) -> Document:
-        """Makes the manifest of a JobSet; see `JobKind`."""
-        strategy_table.check_all_reduce(training.distribution, "Kubeflow")
+    def make_spec(self, training: Training, settings: KubernetesSettings) -> Document:
+        """Makes the spec of a JobSet; see `JobKind`."""
         if settings.scheduling_policy is not None:
             raise ConfigurationError(
                 "targets.kubeflow.gang_scheduling: is the Training Operator's, and this cluster has JobSets; write the "
@@ -68,22 +64,17 @@ class JobSet(JobKind):
         cluster = _make_cluster(training.name, roles)
         jobs = [_make_replicated_job(role, count, training, settings, cluster) for role, count in roles.items()]
         return {
-            "apiVersion": self.api_version,
-            "kind": self.title,
-            "metadata": make_metadata(training.name, settings, owner),
-            "spec": {
-                "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
-                # Parameter servers and evaluators do not end by themselves.
-                "successPolicy": {"operator": "All", "targetReplicatedJobs": [CHIEF]},
-                "failurePolicy": {
-                    "maxRestarts": training.max_restarts,
-                    # A process must not find one of the try before.
-                    "restartStrategy": "BlockingRecreate",
-                    "rules": [{"name": "final", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
-                },
-                "ttlSecondsAfterFinished": KEPT_SECONDS,
-                "replicatedJobs": jobs,
+            "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
+            # Parameter servers and evaluators do not end by themselves.
+            "successPolicy": {"operator": "All", "targetReplicatedJobs": [CHIEF]},
+            "failurePolicy": {
+                "maxRestarts": training.max_restarts,
+                # A process must not find one of the try before.
+                "restartStrategy": "BlockingRecreate",
+                "rules": [{"name": "final", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
             },
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "replicatedJobs": jobs,
         }
 
     def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:

@@ -114,7 +114,7 @@ def as_step(kind: JobKind, manifest: dict[str, Any], account: str, user: int, gr
 
     Args:
       kind: Kind of the job.
-      manifest: Its manifest. What its templates say stays.
+      manifest: Its manifest. Values that its templates have stay.
       account: Service account of this step.
       user: Its user; pods are not made root, their images decide about that.
       group: Its group.

@@ -16,7 +16,7 @@ START_SECONDS = 300.0
 
 
 class PodStarts:
-    """What the pods of a job wait for.
+    """Says why pods of a job do not start, and finds those that never will.
 
     Args:
       jobs: Client of the job.

@@ -39,7 +39,7 @@ def find_problem(name: str, namespace: str, queues: Sequence[Mapping[str, Any]])
 
 @dataclass(frozen=True)
 class Wait:
-    """What a job waits for.
+    """The reason why a job waits in a queue.
 
     Attributes:
       words: Kueue's words; empty if it has not said so.

@@ -14,15 +14,12 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import (
     Document,
     JobKind,
     JobState,
-    Owner,
     Start,
     Training,
-    make_metadata,
     make_pod_template,
     read_time,
 )
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     EVALUATOR,
@@ -52,9 +49,8 @@ class TFJob(JobKind):
     refusal_reasons = ("FailedCreatePod", "FailedCreateService")
     restarts_itself = False
 
-    def make_manifest(self, training: Training, settings: KubernetesSettings, owner: Owner | None = None) -> Document:
-        """Makes the manifest of a TFJob; see `JobKind`."""
-        strategy_table.check_all_reduce(training.distribution, "Kubeflow")
+    def make_spec(self, training: Training, settings: KubernetesSettings) -> Document:
+        """Makes the spec of a TFJob; see `JobKind`."""
         policy: Document = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_SECONDS}
         if settings.active_deadline_seconds:
             policy["activeDeadlineSeconds"] = settings.active_deadline_seconds
@@ -72,12 +68,7 @@ class TFJob(JobKind):
             }
             for role, count in roles.items()
         }
-        return {
-            "apiVersion": self.api_version,
-            "kind": self.title,
-            "metadata": make_metadata(training.name, settings, owner),
-            "spec": {"runPolicy": policy, "tfReplicaSpecs": replicas},
-        }
+        return {"runPolicy": policy, "tfReplicaSpecs": replicas}
 
     def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:
         """Returns the pod templates within a manifest."""

@@ -13,7 +13,7 @@ from real_cluster import Document, Namespace, make_pod, wait_until
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 
 ON_NODE = """
-import ctypes, fcntl, glob, os, signal, socket, struct, sys, time
+import ctypes, errno, fcntl, glob, os, signal, socket, struct, sys, time
 
 GET_FLAGS, SET_FLAGS, ADD_ROUTE, IS_UP = 0x8913, 0x8914, 0x890B, 1  # linux/sockios.h, linux/if.h
 
@@ -71,7 +71,13 @@ else:
         set_up(network, device, False)
     time.sleep(seconds)
     for device in {route[0] for route in routes}:
-        set_up(network, device, True)
+        try:
+            set_up(network, device, True)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            print("the pod has ended, and its network with it")
+            sys.exit()
     # They are gone with the device. Gateways come last: they have to be within reach.
     for device, destination, gateway, flags, _, _, _, mask, *_ in sorted(routes, key=lambda route: int(route[2], 16) != 0):
         add_route(network, device, destination, gateway, flags, mask)

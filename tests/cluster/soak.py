@@ -156,7 +156,7 @@ def main() -> int:
         )
 
         def work() -> None:
-            with installation.sharing_cache() as own:
+            with installation.beside() as own:
                 while True:
                     try:
                         fault = waiting.get_nowait()

@@ -104,12 +104,14 @@ class Installation:
         return [line for line in listed.splitlines() if line.startswith("/")]
 
     @contextlib.contextmanager
-    def sharing_cache(self) -> Iterator["Installation"]:
-        """Returns another one in the same namespace, for runs at the same time."""
+    def beside(self) -> Iterator["Installation"]:
+        """Returns another one in the same namespace, for runs at the same time.
+
+        It has a cache of its own: the cache's keys are made of ids in a metadata store.
+        """
         steps = StepPods(self.namespace)
         with MetadataService() as metadata:
-            pipelines = KubeflowPipelines(steps, metadata, cache=self.pipelines.cache)
-            yield Installation(self.namespace, self.folder, steps, pipelines, self.packages)
+            yield Installation(self.namespace, self.folder, steps, KubeflowPipelines(steps, metadata), self.packages)
 
 
 @contextlib.contextmanager

@@ -61,8 +61,8 @@ RUN if [ "$USER_ID" != 0 ]; then \
 COPY --from=build /opt/venv /opt/venv
 # TensorFlow 2.16 does not look for CUDA's libraries where pip installs them.
 RUN ls -d /opt/venv/lib/python*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/nvidia-packages.conf 2>/dev/null; ldconfig
-# Dataflow's machines start Python with this. Steps and training processes have their
-# own commands.
+# Dataflow's machines and worker pools of Beam start Python with this. Steps and training
+# processes have their own commands.
 COPY --from=beam /opt/apache/beam /opt/apache/beam
 # Without the last, boot creates another environment, without these packages. Google's
 # nodes have the driver where only LD_LIBRARY_PATH finds it.
@@ -75,4 +75,5 @@ COPY ${PIPELINE} /pipeline
 RUN chmod -R a+rX /pipeline
 WORKDIR /pipeline
 USER $USER_ID:$USER_ID
-ENTRYPOINT ["/opt/apache/beam/boot"]
+# Beam's program writes a file to its folder.
+ENTRYPOINT ["/bin/sh", "-c", "cd /tmp && exec /opt/apache/beam/boot \"$@\"", "boot"]

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_environment
 from tfx_distribute.trainer_module.lifecycle import exit_codes
@@ -30,7 +31,8 @@ def main() -> int:
             print(error, file=sys.stderr)
             return exit_codes.FAILED
         os.environ.update(keras_environment(job.training_options.keras_version))
-    from tfx_distribute.trainer_module import process
+    with garbage_collection.paused():
+        from tfx_distribute.trainer_module import process
 
     return process.main(arguments.job)
 

@@ -37,6 +37,7 @@ import tempfile
 import traceback
 from typing import Any
 
+from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.lifecycle import exposure
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -205,12 +206,18 @@ def _kill_group(pid: int) -> None:
 def main() -> None:
     """Imports what training processes need, then serves until standard input closes."""
     server = _Server()  # before the imports, so that their output goes to the log
-    import tensorflow as tf
+    with garbage_collection.paused():
+        import tensorflow as tf
 
-    from tfx_distribute.trainer_module import process
+        from tfx_distribute.trainer_module import process
 
-    _ = (tf.keras.Model, process.main)  # imports tf.keras, which is lazy, now and not in every fork
+        _ = (tf.keras.Model, process.main)  # imports tf.keras, which is lazy, now and not in every fork
     server.serve()
+    # All processes have ended. TensorFlow's own end takes a second, for which the
+    # launcher would wait.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

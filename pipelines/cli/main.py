@@ -145,12 +145,14 @@ def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: 
 def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool) -> int:  # type: ignore[no-untyped-def]
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
     from tfx_distribute.pipelines.cli import console as console_lib
+    from tfx_distribute.trainer_module import garbage_collection
 
     # The fork server imports TensorFlow while this process imports TFX and runs the
     # components before the Trainer.
     with ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
-        from tfx_distribute.pipelines.cli import node_errors
-        from tfx_distribute.pipelines.runners.local import runner as local_runner
+        with garbage_collection.paused():
+            from tfx_distribute.pipelines.cli import node_errors
+            from tfx_distribute.pipelines.runners.local import runner as local_runner
 
         with console_lib.RunView(console) as view:
 

@@ -65,17 +65,24 @@ def upload(namespace: Namespace, content: bytes, path: str) -> None:
     assert connection.read_all() == "done\n"
 
 
-def start_job_service(namespace: Namespace, name: str, without_package: bool = False) -> str:
-    """Starts Prism and a worker pool in one pod; returns Prism's HOST:PORT."""
-    pod = make_pod(name, namespace.image, ["/opt/apache/beam/boot", "--worker_pool"], claims={CLAIM: "/shared"})
-    (pool,) = pod["spec"]["containers"]
-    pool["readinessProbe"] = {"tcpSocket": {"port": 50000}, "periodSeconds": 1}
-    prism = {**pool, "name": "prism", "command": ["/shared/prism", f"-job_port={PORT}", "-serve_http=false"]}
+def start_job_service(namespace: Namespace, name: str, example: str, without_package: bool = False) -> str:
+    """Starts Prism and a worker pool in one pod; returns Prism's HOST:PORT.
+
+    Workers import the modules of an example, as if they were those of their image.
+    """
+    pod = make_pod(
+        name, namespace.image, ["/shared/prism", f"-job_port={PORT}", "-serve_http=false"], claims={CLAIM: "/shared"}
+    )
+    (prism,) = pod["spec"]["containers"]
+    pool = {**prism, "name": "workers", "args": ["--worker_pool"]}
+    pool["env"] = [{"name": "PYTHONPATH", "value": f"/shared/{example}"}]
+    del pool["command"]  # that of the image is Beam's
     if without_package:
         pod["spec"]["volumes"].append({"name": "nothing", "emptyDir": {}})
         pool["volumeMounts"] = [*pool["volumeMounts"], {"name": "nothing", "mountPath": PACKAGE}]
-    prism["readinessProbe"] = {"tcpSocket": {"port": PORT}, "periodSeconds": 1}
-    pod["spec"]["containers"].append(prism)
+    for container, port in ((prism, PORT), (pool, 50000)):
+        container["readinessProbe"] = {"tcpSocket": {"port": port}, "periodSeconds": 1}
+    pod["spec"]["containers"].append(pool)
     namespace.apply(pod)
 
     def is_ready() -> bool:
@@ -99,7 +106,7 @@ def external(endpoint: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("example", ["digits", "taxi"])
 def test_worker_pools_make_the_same_as_the_direct_runner(files, example):
-    endpoint = start_job_service(files, f"prism-{example}")
+    endpoint = start_job_service(files, f"prism-{example}", example)
     words = ["python", f"/shared/{MATRIX.name}", f"/shared/{example}/pipeline.yaml", f"/shared/runs/{example}"]
     printed = files.run(f"step-{example}", [*words, '{"runner": "direct"}', json.dumps(external(endpoint))], seconds=1100)
     files.delete_pod(f"prism-{example}")
@@ -109,7 +116,7 @@ def test_worker_pools_make_the_same_as_the_direct_runner(files, example):
 
 
 def test_workers_without_this_package_are_told(files):
-    endpoint = start_job_service(files, "prism-bare", without_package=True)
+    endpoint = start_job_service(files, "prism-bare", "digits", without_package=True)
     document = yaml.safe_load((REPOSITORY / "examples" / "digits" / "pipeline.yaml").read_text())
     file = "/shared/digits/bare.yaml"
     script = f"cat >{file} <<'END'\n{yaml.safe_dump({**document, 'beam': external(endpoint)})}\nEND\n"

@@ -23,13 +23,16 @@ def exempt_tf_keras() -> None:
     Keras calls them. A user's function that Keras calls, such as an activation, ends
     the exemption: it cannot be wrapped, because saved models refer to it.
 
-    Call this before the user's module is imported.
+    Call this before the user's module is imported. Does nothing in a process that uses
+    Keras 3 only.
 
     AutoGraph's list of rules is private, so it is changed only if it looks as
     expected.
     """
-    if is_keras_3():
+    if is_keras_3() and "tf_keras" not in sys.modules:
         return
+    import tf_keras
+
     try:
         from tensorflow.python.autograph.core import config
     except ImportError:
@@ -43,12 +46,12 @@ def exempt_tf_keras() -> None:
     config.CONVERSION_RULES = (do_not_convert("tf_keras"), do_not_convert(__name__), *rules)
 
     bases = (
-        tf.keras.layers.Layer,  # models and metrics too
-        tf.keras.constraints.Constraint,
-        tf.keras.optimizers.Optimizer,
-        tf.keras.optimizers.legacy.Optimizer,
-        tf.keras.optimizers.schedules.LearningRateSchedule,
-        tf.keras.regularizers.Regularizer,
+        tf_keras.layers.Layer,  # models and metrics too
+        tf_keras.constraints.Constraint,
+        tf_keras.optimizers.Optimizer,
+        tf_keras.optimizers.legacy.Optimizer,
+        tf_keras.optimizers.schedules.LearningRateSchedule,
+        tf_keras.regularizers.Regularizer,
     )
     for base in bases:
         _convert_subclasses(base)
@@ -59,9 +62,9 @@ def exempt_tf_keras() -> None:
             if callable(function) and not isinstance(function, bases) and not _is_library(function.__module__):
                 config.CONVERSION_RULES = rules
 
-    for getter in (tf.keras.activations.get, tf.keras.constraints.get, tf.keras.regularizers.get):
+    for getter in (tf_keras.activations.get, tf_keras.constraints.get, tf_keras.regularizers.get):
         _add_hook(sys.modules[getter.__module__], "get", end_exemption)
-    _add_hook(tf.keras.layers.Lambda, "__init__", end_exemption)
+    _add_hook(tf_keras.layers.Lambda, "__init__", end_exemption)
 
 
 def _is_library(module: str) -> bool:

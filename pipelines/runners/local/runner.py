@@ -22,7 +22,7 @@ from tfx.orchestration.local import local_dag_runner, runner_utils
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_distribute.components import direct_runner
+from tfx_distribute.components import beam_caches, direct_runner
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.local import gpus as launcher_gpus
 from tfx_distribute.components.launchers.local import launcher as local_launcher
@@ -33,7 +33,9 @@ from tfx_distribute.pipelines.runners.local import results, temporary
 from tfx_distribute.pipelines.runners.local.paths import RunPaths, local_settings
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.job.training_job import UserModule
+from tfx_distribute.trainer_module.training import autograph
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 from tfx_distribute.trainer_module.user_code import user_exit
 
@@ -209,11 +211,14 @@ def run(
         _gpus_hidden(),
         direct_runner.as_default(),
     ):
-        # A module that cannot be imported fails here, before the first node, and not in
-        # the middle of the pipeline.
-        module_lib.load(UserModule(module.function_path(module.train)))
+        beam_caches.install()
+        autograph.exempt_tf_keras()
+        with garbage_collection.paused():
+            # A module that cannot be imported fails here, before the first node.
+            module_lib.load(UserModule(module.function_path(module.train)))
+            tfx = _build(spec, module, paths, connection, enable_cache)
         runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node)
-        runner.run(_build(spec, module, paths, connection, enable_cache))
+        runner.run(tfx)
         return results.read(connection, runner.executions, spec)
 
 

@@ -1,0 +1,31 @@
+"""Keeps Python's garbage collector from looking through modules again and again.
+
+TensorFlow, Beam and TFX make millions of objects that live as long as their process.
+While they are imported, and whenever the number of objects has grown by a quarter
+later, the collector looks through all of them.
+"""
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Collects no garbage within the block, and never looks at the objects of before.
+
+    For imports: objects that exist when the block ends are not collected later, unless
+    their count of references falls to zero.
+
+    Example:
+      >>> with paused():
+      ...     import tensorflow
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()

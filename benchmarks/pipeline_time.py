@@ -3,8 +3,10 @@
     python benchmarks/pipeline_time.py [--pairs N]
 
 The stock pipeline trains with a `run_fn`. Both have the same graph, data, splits,
-model, strategy, batch, training steps and thresholds. They run in turn, each in a fresh
-folder and a fresh process. Prints the wall time in seconds and the ratio of each pair.
+model, strategy, batch, training steps and thresholds. Neither side sets a variable: the
+stock Trainer uses Keras 3, which TensorFlow has by default, and ours Keras 2, its own
+default. They run in turn, each in a fresh folder and a fresh process. Prints the wall
+time in seconds and the ratio of each pair.
 """
 
 import argparse
@@ -29,11 +31,9 @@ STOCK = [sys.executable, ROOT / "benchmarks" / "stock" / "digits_pipeline.py"]
 
 def seconds(command: list[str | Path], root: str) -> float:
     """Returns the wall time of a pipeline from an empty folder to a pushed model."""
-    # In the stock pipeline, importing TFT sets this variable too late for the Trainer.
-    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}
     with open(f"{root}.log", "wb") as log:
         start = time.monotonic()
-        subprocess.run([*command, root], check=True, stdout=log, stderr=subprocess.STDOUT, env=environment, timeout=600)
+        subprocess.run([*command, root], check=True, stdout=log, stderr=subprocess.STDOUT, timeout=600)
         elapsed = time.monotonic() - start
     (model,) = Path(root, "serving").iterdir()
     assert (model / "saved_model.pb").is_file(), "the pipeline pushed a model"  # noqa: S101
@@ -52,7 +52,7 @@ def main() -> None:
             stock = seconds(STOCK, f"{folder}/stock-{pair}")
             ratios.append(ours / stock)
             print(f"{ours:7.1f}   {stock:8.1f}   {ratios[-1]:.2f}", flush=True)
-    print(f"\nmedian ratio {statistics.median(ratios):.2f} (aim: at most 0.80)")
+    print(f"\nmedian ratio {statistics.median(ratios):.2f} (aim: at most 0.38)")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ compared with. It can go once Beam remembers these results itself.
 """
 
 import functools
-import inspect
 import types
 import weakref
 from collections.abc import Callable
@@ -59,8 +58,8 @@ def _remember_arguments(get_arguments: Callable[..., Arguments]) -> Callable[...
 
     @functools.wraps(get_arguments)
     def remembering(function: Callable[..., Any]) -> Arguments:
-        is_method = inspect.ismethod(function)
-        defined: Any = function.__func__ if is_method else function
+        is_method = isinstance(function, types.MethodType)
+        defined = function.__func__ if isinstance(function, types.MethodType) else function
         # A wrapper's parameters are those of what it wraps, which may change.
         if type(defined) is not types.FunctionType or vars(defined):
             return get_arguments(function)

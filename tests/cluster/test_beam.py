@@ -8,6 +8,7 @@ import base64
 import gzip
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -93,26 +94,35 @@ def start_job_service(namespace: Namespace, name: str, example: str, without_pac
     return f"{namespace.pod(name).status.pod_ip}:{PORT}"
 
 
+def portable(endpoint: str, environment: str, config: str | None = None) -> dict[str, object]:
+    shared = {"runner": "portable", "job_endpoint": endpoint, "artifact_endpoint": endpoint, "environment_type": environment}
+    # For a machine that does other things, too.
+    return {**shared, "job_server_timeout": 240, **({"environment_config": config} if config else {})}
+
+
 def external(endpoint: str) -> dict[str, object]:
-    return {
-        "runner": "portable",
-        "job_endpoint": endpoint,
-        "artifact_endpoint": endpoint,
-        "environment_type": "EXTERNAL",
-        "environment_config": "localhost:50000",
-        "job_server_timeout": 240,  # for a machine that does other things, too
-    }
+    return portable(endpoint, "EXTERNAL", "localhost:50000")
 
 
 @pytest.mark.parametrize("example", ["digits", "taxi"])
-def test_worker_pools_make_the_same_as_the_direct_runner(files, example):
+def test_all_kinds_of_workers_make_the_same_as_the_direct_runner(files, example):
     endpoint = start_job_service(files, f"prism-{example}", example)
-    words = ["python", f"/shared/{MATRIX.name}", f"/shared/{example}/pipeline.yaml", f"/shared/runs/{example}"]
-    printed = files.run(f"step-{example}", [*words, '{"runner": "direct"}', json.dumps(external(endpoint))], seconds=1100)
+    settings: list[dict[str, object]] = [
+        {"runner": "direct"},
+        portable(f"localhost:{PORT}", "LOOPBACK"),
+        portable(f"localhost:{PORT}", "PROCESS", "/opt/venv/bin/tfx-distribute-beam-worker"),
+        external(endpoint),
+    ]
+    words = [f"/shared/{MATRIX.name}", f"/shared/{example}/pipeline.yaml", f"/shared/runs/{example}"]
+    command = shlex.join(["python", *words, *map(json.dumps, settings)])
+    prism = f"/shared/prism -job_port={PORT} -serve_http=false >/tmp/prism.log 2>&1"
+    printed = files.run(f"step-{example}", ["sh", "-c", f"{prism} & exec {command}"], seconds=1100)
     files.delete_pod(f"prism-{example}")
     rows = [json.loads(line) for line in printed.splitlines() if line.startswith('{"component"')]
-    assert len(rows) == 8
-    print(*rows, sep="\n")
+    assert len(rows) == 4 * len(settings)
+    print()
+    for row in rows:
+        print(f"{example:8}{row['component']:16}{row.get('environment_type', 'direct'):10}{row['seconds']:6.1f}")
 
 
 def test_workers_without_this_package_are_told(files):

@@ -51,8 +51,8 @@ def main(pipeline: str, root: Path, settings: list[dict[str, Any]]) -> None:
             expected = execution_lib.get_output_artifacts(store, execution.id)
             properties = {key: _read_value(value) for key, value in execution.custom_properties.items()}
             properties = {key: value for key, value in properties.items() if value is not None}
-            for setting in settings:
-                folder = root / f"{setting.get('environment_type', setting['runner'])}" / name
+            for number, setting in enumerate(settings):
+                folder = root / f"setting-{number}" / name
                 outputs = _make_outputs(expected, folder)
                 words = beam.make_pipeline_args(beam.Beam(**setting), None, module.folder)
                 context = EXECUTORS[name].Context(beam_pipeline_args=words, tmp_dir=str(folder / "tmp"), unique_id="1")

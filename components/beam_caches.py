@@ -3,11 +3,11 @@
 While a pipeline is built and run, Beam asks for the same options hundreds of times, and
 builds and runs a parser of command lines each time. It also inspects the parameters of
 the same methods again and again. In a pipeline of small data, this takes more time than
-the data do (https://github.com/apache/beam, `PipelineOptions.view_as` and
-`userstate.get_dofn_specs`).
+the data do (`PipelineOptions.view_as` and `userstate.get_dofn_specs` of
+https://github.com/apache/beam/tree/v2.74.0/sdks/python).
 
 This changes private parts of Beam, so it does so for the versions only that it was
-compared with. It can go once Beam remembers these results itself.
+compared with. It can go once Beam remembers these results itself: docs/upstream.md.
 """
 
 import functools

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 def paused() -> Iterator[None]:
     """Collects no garbage within the block, and never looks at the objects of before.
 
-    For imports: objects that exist when the block ends are not collected later, unless
-    their count of references falls to zero.
+    For imports at the start of a process of ours: objects that exist when the block
+    ends are not collected later, unless their count of references falls to zero. In
+    a process of somebody else, such as a notebook, these would be its objects, too.
 
     Example:
       >>> with paused():

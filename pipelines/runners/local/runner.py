@@ -33,7 +33,6 @@ from tfx_distribute.pipelines.runners.local import results, temporary
 from tfx_distribute.pipelines.runners.local.paths import RunPaths, local_settings
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
-from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.training import autograph
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
@@ -213,12 +212,11 @@ def run(
     ):
         beam_caches.install()
         autograph.exempt_tf_keras()
-        with garbage_collection.paused():
-            # A module that cannot be imported fails here, before the first node.
-            module_lib.load(UserModule(module.function_path(module.train)))
-            tfx = _build(spec, module, paths, connection, enable_cache)
+        # A module that cannot be imported fails here, before the first node, and not in
+        # the middle of the pipeline.
+        module_lib.load(UserModule(module.function_path(module.train)))
         runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node)
-        runner.run(tfx)
+        runner.run(_build(spec, module, paths, connection, enable_cache))
         return results.read(connection, runner.executions, spec)
 
 

@@ -76,4 +76,4 @@ RUN chmod -R a+rX /pipeline
 WORKDIR /pipeline
 USER $USER_ID:$USER_ID
 # Beam's program writes a file to its folder.
-ENTRYPOINT ["/bin/sh", "-c", "cd /tmp && exec /opt/apache/beam/boot \"$@\"", "boot"]
+ENTRYPOINT ["/bin/sh", "-c", "[ -w . ] || cd \"$(mktemp -d)\"; exec /opt/apache/beam/boot \"$@\"", "boot"]

@@ -7,7 +7,7 @@ the data do (`PipelineOptions.view_as` and `userstate.get_dofn_specs` of
 https://github.com/apache/beam/tree/v2.74.0/sdks/python).
 
 This changes private parts of Beam, so it does so for the versions only that it was
-compared with. It can go once Beam remembers these results itself: docs/upstream.md.
+compared with. It can go once Beam does it itself: docs/upstream.md.
 """
 
 import functools
@@ -26,15 +26,15 @@ Arguments = tuple[list[str], list[Any]]
 
 
 def install() -> None:
-    """Makes Beam remember views of options, and parameters of methods, in this process.
+    """Makes Beam remember views of options, and read parameters of functions directly.
 
-    Does nothing if it has been called before, or with a version of Beam that is not
-    one of `VERSIONS`.
+    Holds for this process. Does nothing if it has been called before, or with a version
+    of Beam that is not one of `VERSIONS`.
     """
     if not beam.__version__.startswith(VERSIONS) or hasattr(PipelineOptions.view_as, "__wrapped__"):
         return
     PipelineOptions.view_as = _remember_views(PipelineOptions.view_as)
-    core.get_function_args_defaults = _remember_arguments(core.get_function_args_defaults)
+    core.get_function_args_defaults = _read_parameters(core.get_function_args_defaults)
 
 
 def _remember_views(view_as: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,6 +42,8 @@ def _remember_views(view_as: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(view_as)
     def remembering(self: PipelineOptions, cls: type[PipelineOptions]) -> PipelineOptions:
+        if type(self).__hash__ is not object.__hash__:  # equal options may have other values
+            return view_as(self, cls)
         known = views.setdefault(self, {})
         view = known.get(cls)
         # All views share the values, so that a view that was made before has those that
@@ -53,20 +55,17 @@ def _remember_views(view_as: Callable[..., Any]) -> Callable[..., Any]:
     return remembering
 
 
-def _remember_arguments(get_arguments: Callable[..., Arguments]) -> Callable[..., Arguments]:
-    known: weakref.WeakKeyDictionary[types.FunctionType, dict[bool, Arguments]] = weakref.WeakKeyDictionary()
-
+def _read_parameters(get_arguments: Callable[..., Arguments]) -> Callable[..., Arguments]:
     @functools.wraps(get_arguments)
-    def remembering(function: Callable[..., Any]) -> Arguments:
-        is_method = isinstance(function, types.MethodType)
+    def reading(function: Callable[..., Any]) -> Arguments:
+        is_bound = isinstance(function, types.MethodType)
         defined = function.__func__ if isinstance(function, types.MethodType) else function
-        # A wrapper's parameters are those of what it wraps, which may change.
-        if type(defined) is not types.FunctionType or vars(defined):
+        count = defined.__code__.co_argcount if type(defined) is types.FunctionType else 0
+        # Attributes may name a wrapped function, or another signature.
+        if not count or vars(defined):
             return get_arguments(function)
-        of_function = known.setdefault(defined, {})
-        if is_method not in of_function:
-            of_function[is_method] = get_arguments(function)
-        names, defaults = of_function[is_method]
-        return list(names), list(defaults)
+        names = list(defined.__code__.co_varnames[is_bound:count])
+        defaults = list(defined.__defaults__ or ())
+        return names, defaults[max(0, len(defaults) - len(names)) :]
 
-    return remembering
+    return reading

@@ -1,8 +1,8 @@
 """Keeps Python's garbage collector from looking through modules again and again.
 
-TensorFlow, Beam and TFX make millions of objects that live as long as their process.
-While they are imported, and whenever the number of objects has grown by a quarter
-later, the collector looks through all of them.
+TensorFlow, Beam and TFX make about a million objects that live as long as their
+process. While they are imported, and whenever the number of objects has grown by a
+quarter later, the collector looks through all of them.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Collects no garbage within the block, and never looks at the objects of before.
+    """Pauses automatic collection, and then leaves all objects of before alone.
 
     For imports at the start of a process of ours: objects that exist when the block
     ends are not collected later, unless their count of references falls to zero. In

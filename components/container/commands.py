@@ -20,6 +20,7 @@ from tfx_distribute.components import beam_caches, direct_runner
 from tfx_distribute.components.container import blessed_model, executor_io
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
 from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.training import autograph
 
 _RESOLVED = (
     standard_component_specs.INPUT_CONFIG_KEY,
@@ -59,6 +60,7 @@ def execute(
             logging.info("%s %s: %s", kind, name, execution.addresses.get(artifact.uri, artifact.uri))
     logging.info("%s: %s", class_path, properties)
     beam_caches.install()
+    autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
     with _temporary_folder(execution) as folder, direct_runner.as_default():
         executor = _create_executor(class_path, folder, list(beam_args))
         executor.Do(inputs, execution.outputs, properties)

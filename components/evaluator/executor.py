@@ -13,7 +13,6 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
 from tfx_distribute.components.evaluator import thresholds
-from tfx_distribute.trainer_module.training import autograph
 
 UNUSABLE_BASELINE = "unusable_baseline"
 
@@ -35,7 +34,6 @@ class Executor(executor.Executor):
           output_dict: Output artifacts: evaluation and blessing.
           exec_properties: The component's parameters.
         """
-        autograph.exempt_tf_keras()  # which TFMA's metrics use, with every version of Keras
         super().Do(input_dict, output_dict, exec_properties)
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
         if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):

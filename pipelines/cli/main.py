@@ -153,6 +153,9 @@ def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: b
         with garbage_collection.paused():
             from tfx_distribute.pipelines.cli import node_errors
             from tfx_distribute.pipelines.runners.local import runner as local_runner
+            from tfx_distribute.trainer_module.training import autograph
+
+        autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
 
         with console_lib.RunView(console) as view:
 

@@ -1,7 +1,10 @@
 """Compares what Beam remembers with what it would find out again."""
 
+import functools
+import gc
 import inspect
 import types
+import weakref
 
 import apache_beam as beam
 import pytest
@@ -18,6 +21,12 @@ def installed(monkeypatch):
     for owner, name in ((PipelineOptions, "view_as"), (core, "get_function_args_defaults")):
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     beam_caches.install()
+
+
+def test_a_view_is_made_once():
+    options = PipelineOptions(["--project=one"])
+    assert options.view_as(GoogleCloudOptions) is options.view_as(GoogleCloudOptions)
+    assert options.view_as(GoogleCloudOptions) is not PipelineOptions(["--project=one"]).view_as(GoogleCloudOptions)
 
 
 def test_values_of_views_are_those_of_all_views():
@@ -48,6 +57,25 @@ def test_views_are_those_that_beam_makes(words):
             assert str(options.view_as(kind)) == str(expected)
 
 
+def test_options_that_compare_by_value_are_asked_each_time():
+    class Equal(PipelineOptions):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+    assert Equal(["--project=one"]).view_as(GoogleCloudOptions).project == "one"
+
+
+def test_views_end_with_their_options():
+    options = PipelineOptions([])
+    seen = weakref.ref(options.view_as(StandardOptions))
+    assert seen() is not None
+    del options
+    gc.collect()
+    assert seen() is None
+
+
 def all_dofns(kind=beam.DoFn):
     for subclass in kind.__subclasses__():
         yield subclass
@@ -67,22 +95,49 @@ def test_parameters_are_those_that_beam_finds():
     assert compared > 500
 
 
-def test_a_callers_changes_are_its_own():
-    def process(element, by=1):
+def undecorated(element, /, by=1, *others, named=2, **rest):
+    return element
+
+
+@functools.wraps(undecorated)
+def decorated(*arguments):
+    return undecorated(*arguments)
+
+
+class Methods:
+    def without_self(*arguments):
+        pass
+
+    def with_defaults(self=1, element=2):
+        pass
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(undecorated, decorated, functools.partial(undecorated, by=3), str.strip, len, dict, print),
+        *(Methods.without_self, Methods().without_self, Methods.with_defaults, Methods().with_defaults),
+    ],
+)
+def test_parameters_of_strange_functions(function):
+    assert core.get_function_args_defaults(function) == inspect.unwrap(core.get_function_args_defaults)(function)
+
+
+def test_a_function_that_is_changed_in_place():
+    def process(element):
+        return element
+
+    def changed(element, by=3):
         return element + by
 
-    core.get_function_args_defaults(process)[0].clear()
-    assert core.get_function_args_defaults(process) == (["element", "by"], [1])
+    assert core.get_function_args_defaults(process) == (["element"], [])
+    process.__code__, process.__defaults__ = changed.__code__, changed.__defaults__
+    assert core.get_function_args_defaults(process) == (["element", "by"], [3])
 
 
-def test_functions_of_the_same_code_differ():
-    def make(by):
-        def process(element, by=by):
-            return element + by
-
-        return process
-
-    assert [core.get_function_args_defaults(make(by))[1] for by in (1, 2)] == [[1], [2]]
+def test_plain_functions_are_not_inspected(monkeypatch):
+    monkeypatch.setattr(inspect, "signature", lambda function: pytest.fail("is inspected"))
+    assert core.get_function_args_defaults(undecorated) == (["element", "by"], [1])
 
 
 def test_state_and_timers_of_a_dofn_are_found():
@@ -92,7 +147,18 @@ def test_state_and_timers_of_a_dofn_are_found():
         def process(self, element, seen=beam.DoFn.StateParam(SEEN)):  # noqa: B008 (Beam's way)
             seen.add(element)
 
-    assert [userstate.is_stateful_dofn(Stateful()) for _ in range(2)] == [True, True]
+    class Timed(beam.DoFn):
+        END = userstate.TimerSpec("end", beam.TimeDomain.WATERMARK)
+
+        def process(self, element, end=beam.DoFn.TimerParam(END)):  # noqa: B008
+            end.set(element)
+
+        @userstate.on_timer(END)
+        def ended(self, end=beam.DoFn.TimerParam(END)):  # noqa: B008
+            pass
+
+    assert [userstate.is_stateful_dofn(kind()) for kind in (Stateful, Timed)] == [True, True]
+    assert userstate.get_dofn_specs(Timed()) == (set(), {Timed.END})
     assert not userstate.is_stateful_dofn(beam.ParDo(lambda element: [element]).fn)
 
 

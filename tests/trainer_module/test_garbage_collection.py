@@ -27,7 +27,7 @@ def test_objects_of_the_block_are_not_looked_at_later():
         kept = [Node() for _ in range(1000)]
     assert gc.isenabled()
     assert gc.get_freeze_count() >= len(kept)
-    assert not any(isinstance(each, Node) for each in gc.get_objects())
+    assert not any(type(each) is Node for each in gc.get_objects())
 
 
 def test_later_garbage_is_collected():

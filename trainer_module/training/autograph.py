@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.training.model_adapters import is_keras_3
 
+_is_exempt = False
+
 # Keras passes these methods to AutoGraph itself before it calls them.
 _CONVERTED_BY_KERAS = {"call", "update_state", "result"}
 
@@ -23,13 +25,15 @@ def exempt_tf_keras() -> None:
     Keras calls them. A user's function that Keras calls, such as an activation, ends
     the exemption: it cannot be wrapped, because saved models refer to it.
 
-    Call this before the user's module is imported. Does nothing in a process that uses
-    Keras 3 only.
+    Call this before the user's module is imported, and only in a process of ours: it
+    cannot be undone. Does nothing the second time, and in a process that uses Keras 3
+    only.
 
     AutoGraph's list of rules is private, so it is changed only if it looks as
     expected.
     """
-    if is_keras_3() and "tf_keras" not in sys.modules:
+    global _is_exempt
+    if _is_exempt or (is_keras_3() and "tf_keras" not in sys.modules):
         return
     import tf_keras
 
@@ -43,6 +47,7 @@ def exempt_tf_keras() -> None:
         return
     if any(getattr(rule, "_prefix", None) == "tf_keras" for rule in rules):
         return
+    _is_exempt = True
     config.CONVERSION_RULES = (do_not_convert("tf_keras"), do_not_convert(__name__), *rules)
 
     bases = (

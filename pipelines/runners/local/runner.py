@@ -34,7 +34,6 @@ from tfx_distribute.pipelines.runners.local.paths import RunPaths, local_setting
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.training_job import UserModule
-from tfx_distribute.trainer_module.training import autograph
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 from tfx_distribute.trainer_module.user_code import user_exit
 
@@ -211,7 +210,6 @@ def run(
         direct_runner.as_default(),
     ):
         beam_caches.install()
-        autograph.exempt_tf_keras()
         # A module that cannot be imported fails here, before the first node, and not in
         # the middle of the pipeline.
         module_lib.load(UserModule(module.function_path(module.train)))

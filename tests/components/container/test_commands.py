@@ -3,6 +3,7 @@
 import json
 from typing import ClassVar
 
+from apache_beam.options.pipeline_options import PipelineOptions
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.types import standard_artifacts
 from tfx.utils import name_utils
@@ -66,7 +67,11 @@ def test_the_address_for_no_model_is_left_out(tmp_path, monkeypatch):
         },
         "outputs": {"outputFile": str(tmp_path / "output_metadata.json")},
     }
+    exempted = []
+    monkeypatch.setattr(commands.autograph, "exempt_tf_keras", lambda: exempted.append(True))  # cannot be undone
     commands.execute("executor", executor_input, component, {}, [])
+    assert exempted
+    assert hasattr(PipelineOptions.view_as, "__wrapped__"), "Beam remembers views"
     assert list(RecordingExecutor.arguments["inputs"]) == ["model"]
     assert json.loads((tmp_path / "output_metadata.json").read_text()) == {"artifacts": {}, "parameterValues": {}}
 

@@ -203,6 +203,7 @@ class InputPipeline:
 
         return tf.nest.map_structure(make_zeros, batch_spec)
 
+    @tf.autograph.experimental.do_not_convert
     def _parse(
         self, batches: tf.data.Dataset, share: Callable[[tf.Tensor, tf.Tensor], Any] | None = None
     ) -> tf.data.Dataset:

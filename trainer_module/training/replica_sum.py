@@ -24,6 +24,7 @@ ROUND_BYTES = 1 << 20
 Gradient = Any  # a tf.Tensor or tf.IndexedSlices
 
 
+@tf.autograph.experimental.do_not_convert  # contains no user code
 def sum_over_replicas(gradients: Sequence[Gradient]) -> list[Gradient]:
     """Sums each gradient over all replicas.
 

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.autograph.pyct.transpiler import PyToPy
 
 from tfx_distribute.trainer_module.data import input_pipeline as data_lib
 from tfx_distribute.trainer_module.data import record_stream
@@ -291,3 +292,23 @@ def test_unknown_label_is_named(numbers):
     data = numbers(4)
     with pytest.raises(ConfigurationError, match="label: the examples have no feature 'lable'; they have label, number"):
         Features(TrainingData(data.train, None, "lable", None, data.schema))
+
+
+def test_autograph_converts_nothing_of_a_dataset(numbers, monkeypatch):
+    converted = []
+    transform = PyToPy.transform_function
+
+    def record(self, function, context):
+        converted.append(function)
+        return transform(self, function, context)
+
+    monkeypatch.setattr(PyToPy, "transform_function", record)
+    tf.data.Dataset.range(3).map(lambda number: number if number > 1 else -number)
+    assert len(converted) == 1, "conversions are recorded"
+    for shards in (0, 8):
+        fed = feed(numbers(64, shards), TrainingOptions(2, class_weight="0: 2"), 2)
+        fed.train(reader(1, 2), first_step=1)
+        fed.evaluation(reader(1, 2), 2)
+        fed.evaluation_part(0, 2, 4)
+        fed.zeros()
+    assert len(converted) == 1

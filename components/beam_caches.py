@@ -2,8 +2,9 @@
 
 While a pipeline is built and run, Beam asks for the same options hundreds of times, and
 builds and runs a parser of command lines each time. It also inspects the parameters of
-the same methods again and again. In a pipeline of small data, this takes more time than
-the data do (`PipelineOptions.view_as` and `userstate.get_dofn_specs` of
+the same methods again and again, and looks through all modules for each side input. In
+a pipeline of small data, this takes more time than the data do
+(`PipelineOptions.view_as`, `userstate.get_dofn_specs` and `statecache.get_deep_size` of
 https://github.com/apache/beam/tree/v2.74.0/sdks/python).
 
 This changes private parts of Beam, so it does so for the versions only that it was
@@ -11,13 +12,15 @@ compared with. It can go once Beam does it itself: docs/upstream.md.
 """
 
 import functools
+import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core
 
 VERSIONS = ("2.74.",)
@@ -26,7 +29,7 @@ Arguments = tuple[list[str], list[Any]]
 
 
 def install() -> None:
-    """Makes Beam remember views of options, and read parameters of functions directly.
+    """Makes Beam remember what it would find out again, or read it directly.
 
     Holds for this process. Does nothing if it has been called before, or with a version
     of Beam that is not one of `VERSIONS`.
@@ -35,6 +38,8 @@ def install() -> None:
         return
     PipelineOptions.view_as = _remember_views(PipelineOptions.view_as)
     core.get_function_args_defaults = _read_parameters(core.get_function_args_defaults)
+    sizes = statecache.objsize.traverse
+    sizes._iter_modules_globals = _remember_globals(sizes._iter_modules_globals)
 
 
 def _remember_views(view_as: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,3 +74,18 @@ def _read_parameters(get_arguments: Callable[..., Arguments]) -> Callable[..., A
         return names, defaults[max(0, len(defaults) - len(names)) :]
 
     return reading
+
+
+def _remember_globals(iterate: Callable[[], Iterable[Any]]) -> Callable[[], Iterable[Any]]:
+    modules: list[Any] = []
+    known: list[Any] = []
+
+    @functools.wraps(iterate)
+    def remembering() -> Iterable[Any]:
+        nonlocal modules, known
+        # No comparison of modules is slow: each is the same object.
+        if (imported := list(sys.modules.values())) != modules:
+            modules, known = imported, list(iterate())
+        return known
+
+    return remembering

@@ -3,6 +3,7 @@
 import functools
 import gc
 import inspect
+import sys
 import types
 import weakref
 
@@ -10,6 +11,7 @@ import apache_beam as beam
 import pytest
 import tensorflow_data_validation  # noqa: F401 (has DoFns)
 from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
+from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core, userstate
 
 from tfx_distribute.components import beam_caches
@@ -18,7 +20,11 @@ from tfx_distribute.components import beam_caches
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
     """Installs the caches for a test."""
-    for owner, name in ((PipelineOptions, "view_as"), (core, "get_function_args_defaults")):
+    for owner, name in (
+        (PipelineOptions, "view_as"),
+        (core, "get_function_args_defaults"),
+        (statecache.objsize.traverse, "_iter_modules_globals"),
+    ):
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     beam_caches.install()
 
@@ -173,3 +179,30 @@ def test_other_versions_of_beam_stay_as_they_are(monkeypatch):
 
 def test_beam_of_this_project_is_one_that_was_compared():
     assert beam.__version__.startswith(beam_caches.VERSIONS)
+
+
+def test_globals_are_those_of_all_modules(monkeypatch):
+    traverse = statecache.objsize.traverse
+
+    def find() -> list[int]:
+        found = [*map(id, traverse._iter_modules_globals())]
+        again = [*map(id, inspect.unwrap(traverse._iter_modules_globals)())]
+        lazy = [vars(module) is not vars(module) for module in sys.modules.values()]  # makes them when asked
+        assert len(found) == len(again)
+        assert all(is_lazy or one == other for is_lazy, one, other in zip(lazy, found, again, strict=True))
+        return found
+
+    before = find()
+    assert find() == before
+    for _ in range(2):  # the second takes the place of the first
+        module = types.ModuleType("of_a_test")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        assert find()[-1] == id(vars(module))
+
+
+def test_modules_are_looked_through_once(monkeypatch):
+    traverse = statecache.objsize.traverse
+    value = {"a vocabulary": [str(number) for number in range(100)]}
+    size = statecache.get_deep_size(value)
+    monkeypatch.setattr(traverse, "vars", lambda module: pytest.fail("is looked through"), raising=False)
+    assert statecache.get_deep_size(value) == size > 5000

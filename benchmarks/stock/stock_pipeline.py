@@ -116,7 +116,6 @@ def make_pipeline(name: str, root: str) -> tfx.dsl.Pipeline:
         components=[*components, evaluator, pusher],
         enable_cache=True,
         metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(f"{root}/metadata.sqlite"),
-        beam_pipeline_args=["--direct_running_mode=in_memory"],
     )
 
 

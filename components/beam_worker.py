@@ -11,14 +11,15 @@ import os
 
 import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
-from apache_beam.runners.worker import sdk_worker_main
 from google.protobuf import json_format, text_format
+
+from tfx_distribute.components import beam_process
 
 _SECONDS = 30.0
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs a worker until the job service has no more work for it.
+def main(argv: list[str] | None = None) -> None:
+    """Runs a worker until the job service has no more work, and ends this process.
 
     Args:
       argv: Command line without the program's name; None for that of this process.
@@ -37,8 +38,7 @@ def main(argv: list[str] | None = None) -> int:
             beam_provision_api_pb2.GetProvisionInfoRequest(), metadata=[("worker_id", worker)], timeout=_SECONDS
         )
     os.environ.update(make_environment(worker, settings.info))
-    sdk_worker_main.main([])
-    return 0
+    beam_process.run()
 
 
 def make_environment(worker: str, info: beam_provision_api_pb2.ProvisionInfo) -> dict[str, str]:

@@ -131,6 +131,8 @@ class _Workers(worker_handlers.WorkerHandlerManager):
         """Stops the workers, then the services."""
         super().close_all()
         for process in self._processes:
+            process.begin_close()
+        for process in self._processes:
             process.close()
         self._processes = []
         if self._services is not None:
@@ -202,7 +204,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
             "WORKER_ID": self.worker_id,
         }
-        self._process = subprocess.Popen(module_command("apache_beam.runners.worker.sdk_worker_main"), env=environment)
+        self._process = subprocess.Popen(module_command("tfx_distribute.components.beam_process"), env=environment)
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 
@@ -244,9 +246,13 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
             self._process.kill()
         self._watcher.join()
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
+        """Tells the process to end."""
         self._is_closing = True
         self.control_conn.close()
+
+    def close(self) -> None:
+        """Waits for the end of the process."""
         self.data_conn.close()
         super().close()
 

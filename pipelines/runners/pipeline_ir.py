@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tfx_distribute import __version__
 from tfx_distribute.components.container.names import RESOLVED_INPUT
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
@@ -19,11 +20,33 @@ from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 Document = dict[str, Any]
 
 EXECUTOR = "_executor"  # suffix that TFX adds to a component's name for its executor
-COMMAND = ["python", "-m", "tfx_distribute.components.container"]
-GUARDED_COMMAND = ["python", "-m", "tfx_distribute.components.container.vertex"]
+ENTRYPOINT = "tfx_distribute.components.container"
+GUARDED_ENTRYPOINT = "tfx_distribute.components.container.vertex"
+# Python's own words for an image of something else do not say what to do.
+_START = """\
+import runpy, sys
+remedy = "build the image with tfx-distribute {version}, which has compiled this pipeline, under a new tag"
+try:
+    from tfx_distribute import __version__ as found
+except ImportError as error:
+    sys.exit(f"image: {{error}}; {{remedy}}")
+if found != "{version}":
+    sys.exit(f"image: it has tfx-distribute {{found}}; {{remedy}}")
+runpy.run_module("{module}", run_name="__main__", alter_sys=True)
+"""
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9-]+")
 _TFX_ARGUMENTS = ("--executor_class_path", "--json_serialized_invocation_args", "--json_serialized_inputs_spec_args")
 _BLESSING_RESOLVER, _MODEL_RESOLVER = "-model-blessing-resolver", "-model-resolver"
+
+
+def make_command(module: str, version: str = __version__) -> list[str]:
+    """Returns the command of a step: `python -m MODULE`, and a check of the image.
+
+    Args:
+      module: The module to run.
+      version: The version of this package that the image has to have.
+    """
+    return ["python", "-c", _START.format(module=module, version=version)]
 
 
 def with_defaults(pipeline: Document, defaults: Mapping[str, Any]) -> Document:
@@ -46,7 +69,7 @@ def with_entrypoint(pipeline: Document) -> Document:
     for component, container in _iterate_containers(pipeline):
         if "--executor_class_path" in container.get("args", ()):
             class_path, beam_args = _split_tfx_arguments(container["args"])
-            container["command"] = COMMAND
+            container["command"] = make_command(ENTRYPOINT)
             container["args"] = [*_make_arguments("execute", class_path, component), *beam_args]
     return pipeline
 
@@ -56,7 +79,7 @@ def with_guarded_entrypoint(pipeline: Document) -> Document:
     pipeline = copy.deepcopy(pipeline)
     for _, container in _iterate_containers(pipeline):
         if "--executor_class_path" in container.get("args", ()):
-            container["command"] = GUARDED_COMMAND
+            container["command"] = make_command(GUARDED_ENTRYPOINT)
     return pipeline
 
 
@@ -84,7 +107,7 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
         }
         inputs = {"parameters": copy.deepcopy(task["inputs"]["parameters"])}
         arguments = _make_arguments("resolve-input", driver, interface)
-        resolver_container = {"image": container["image"], "command": COMMAND, "args": arguments}
+        resolver_container = {"image": container["image"], "command": make_command(ENTRYPOINT), "args": arguments}
         _add_task(pipeline, resolver, interface, {"container": resolver_container}, {"inputs": inputs})
         component["inputDefinitions"]["parameters"][RESOLVED_INPUT] = string
         task["inputs"]["parameters"][RESOLVED_INPUT] = {
@@ -149,7 +172,7 @@ def _add_latest_blessed_model(
     arguments += ["--pipeline-root", pipeline_root.rstrip("/")]
     step = {
         "image": image,
-        "command": COMMAND,
+        "command": make_command(ENTRYPOINT),
         "args": ["latest-blessed-model", "--executor-input", "{{$}}", *arguments],
     }
     _add_task(pipeline, node, {"outputDefinitions": uri}, {"container": step}, {})

@@ -1,5 +1,6 @@
-"""Runs a module as `python -m` does, with fakes in place of Google Cloud.
+"""Runs code or a module as Python does, with fakes in place of Google Cloud.
 
+    python connected.py [URL PROJECT LOCATION] -c CODE [ARGUMENT ...]
     python connected.py [URL PROJECT LOCATION] -m MODULE [ARGUMENT ...]
 
 Makes Beam accept addresses that begin with file://, as TensorFlow and TFX do. With the
@@ -97,14 +98,17 @@ def connect(url: str, project: str, location: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    index = arguments.index("-m")
+    index = next(index for index, argument in enumerate(arguments) if argument in ("-c", "-m"))
     if index:
         connect(*arguments[:index])
-    sys.argv = arguments[index + 1 :]  # `run_module` replaces the first by the module's file
+    option, sys.argv = arguments[index], arguments[index + 1 :]  # `run_module` replaces the first by the module's file
     # The first entry is the script's folder; for `python -m` it is the working folder.
     sys.path[0] = str(Path.cwd())
     try:
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        if option == "-c":
+            exec(sys.argv[0], {"__name__": "__main__"})  # noqa: S102 (a step's command)
+        else:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     except SystemExit as error:
         if error.code:
             raise

@@ -16,7 +16,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tfx_distribute.components.launchers import settings
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners import pipeline_ir, tfx_pipeline
 from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -318,4 +318,4 @@ def test_options_that_do_not_go_together(words, message, taxi_file):
 def test_each_component_fails_where_user_code_exits(package):
     executors = package.job["pipelineSpec"]["deploymentSpec"]["executors"].values()
     commands = [executor["container"]["command"] for executor in executors if "container" in executor]
-    assert commands == [["python", "-m", "tfx_distribute.components.container.vertex"]] * len(commands)
+    assert commands == [pipeline_ir.make_command("tfx_distribute.components.container.vertex")] * len(commands)

@@ -23,8 +23,8 @@ unit: env
 e2e: env
 	.venv/bin/pytest -q -m e2e -n 2 --dist worksteal --durations=10
 
-# Needs a Kubernetes cluster with the Training Operator, named by KUBECONFIG, and the
-# image of the digits in it.
+# Needs a Kubernetes cluster with the Training Operator, JobSet and Kueue, named by
+# KUBECONFIG, and the image of the digits in it: docs/kind.md.
 cluster-test: env
 	IMAGE=$(IMAGE) .venv/bin/pytest -q -m cluster -n 2 --dist loadfile --durations=10 tests/cluster
 

@@ -6,6 +6,8 @@ on a cluster with one node there need not be one.
 """
 
 import os
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,3 +73,22 @@ def start_job(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., C
         if job.job:
             job.delete()
         job.wait(60)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints the outcome of each scenario that ran with several kinds of jobs."""
+    outcomes: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.stats.get(outcome, ()):
+            scenario, bracket, parameters = report.nodeid.rpartition("::")[2].partition("[")
+            words = re.split(r"-", parameters.removesuffix("]"))
+            for kind in JOB_KINDS.keys() & set(words):
+                others = "-".join(word for word in words if word != kind)
+                outcomes[f"{scenario}{bracket and others and f'[{others}]'}"][kind] = outcome
+    kinds = sorted(JOB_KINDS, reverse=True)
+    if outcomes:
+        terminalreporter.section("scenarios with each kind of job")
+        terminalreporter.line(" | ".join(["", "scenario", *kinds, ""]).strip())
+        terminalreporter.line("|".join(["", *["---"] * (1 + len(kinds)), ""]))
+        for scenario, row in sorted(outcomes.items()):
+            terminalreporter.line(" | ".join(["", scenario, *(row.get(kind, "") for kind in kinds), ""]).strip())

@@ -42,9 +42,15 @@ def test_processes_have_no_privileges(namespace):
 
 def test_nothing_is_there_that_only_builds_and_tests_need(namespace):
     packages = "/opt/venv/lib/python3.10/site-packages"
-    unneeded = f"{packages}/tensorflow/include {packages}/pytest /usr/bin/g++"
-    script = f"find {packages} -name '*.a'; ls -d {unneeded} 2>/dev/null; true"
-    assert namespace.run("contents", ["sh", "-c", script]) == ""
+    unneeded = f"{packages}/tensorflow/include {packages}/pytest {packages}/nvidia /usr/bin/g++"
+    script = f"find {packages} -name '*.a' -o -type d -name tests; ls -d {unneeded} 2>/dev/null; du -sm /opt/venv"
+    *found, size = namespace.run("contents", ["sh", "-c", script]).splitlines()
+    assert not found
+    assert int(size.split()[0]) < 2300, "MiB"
+
+
+def test_programs_find_the_driver_of_gpus_where_google_mounts_it(namespace):
+    assert namespace.run("driver", ["printenv", "LD_LIBRARY_PATH"]).strip() == "/usr/local/nvidia/lib64"
 
 
 def test_gpus_that_an_image_for_cpus_was_given_are_missed(namespace):

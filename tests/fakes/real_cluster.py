@@ -16,6 +16,7 @@ from kubernetes import client, config, utils
 from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 from tfx_distribute.pipelines.runners.kubeflow.rbac import make_manifests
 
 Document = dict[str, Any]
@@ -89,6 +90,10 @@ class Namespace:
     def delete_job(self, kind: JobKind, name: str) -> None:
         with contextlib.suppress(ApiException):  # it may be gone by now
             self.custom.delete_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name)
+
+    def delete_jobs(self, kind: JobKind) -> None:
+        with contextlib.suppress(ApiException):  # the cluster may have no such kind
+            self.custom.delete_collection_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural)
 
     def suspend_job(self, kind: JobKind, name: str, value: bool) -> None:
         policy = {"suspend": value}
@@ -241,22 +246,26 @@ def _volume(created: Namespace, storage_class: str) -> Iterator[None]:
                 }
             )
             cleanup.callback(core.delete_persistent_volume, name)
-            cleanup.callback(_as_root, created, ["rm", "-rf", f"/folder/{name}"], on_node=True)
+            remove = f"rm -rf {_FOLDER}/{name} && rmdir --ignore-fail-on-non-empty {_FOLDER}"
+            cleanup.callback(_as_root, created, remove, str(Path(_FOLDER).parent))
             claim["spec"]["volumeName"] = name
         core.create_namespaced_persistent_volume_claim(name, claim)
         cleanup.callback(core.delete_collection_namespaced_pod, name, grace_period_seconds=0)
+        # First, because new pods would make the folder again.
+        for kind in JOB_KINDS.values():
+            cleanup.callback(created.delete_jobs, kind)
         if not storage_class:  # Kubernetes does not apply an fsGroup to folders of the node
-            _as_root(created, ["sh", "-c", f"chown {USER}:{USER} /shared && chmod 2770 /shared"])
+            folder = f"{_FOLDER}/{name}"
+            _as_root(created, f"chown {USER}:{USER} {folder} && chmod 2770 {folder}", folder)
         yield
 
 
-def _as_root(created: Namespace, words: list[str], *, on_node: bool = False) -> None:
-    """Runs a command as root, in a namespace whose pods may do so."""
+def _as_root(created: Namespace, script: str, folder: str) -> None:
+    """Runs a script in a folder of the node, in a namespace whose pods may do so."""
     name = f"as-root-{uuid.uuid4().hex[:8]}"
-    path = {"path": _FOLDER if on_node else f"{_FOLDER}/{created.name}", "type": "DirectoryOrCreate"}
-    pod = make_pod(name, created.image, words, user=0)
-    pod["spec"]["volumes"] = [{"name": "folder", "hostPath": path}]
-    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "folder", "mountPath": "/folder" if on_node else "/shared"}]
+    pod = make_pod(name, created.image, ["sh", "-c", script], user=0)
+    pod["spec"]["volumes"] = [{"name": "folder", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "folder", "mountPath": folder}]
     pod["spec"]["containers"][0].pop("securityContext")
     pod["spec"]["securityContext"] = {"runAsUser": 0}
     created.core.create_namespaced_pod("default", pod)

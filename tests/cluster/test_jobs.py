@@ -4,6 +4,7 @@ The launcher has the permissions that `tfx-distribute manifests` prints, and no 
 Pods run shell commands in the image: what a training does is of no matter here.
 """
 
+import re
 import time
 import uuid
 
@@ -15,6 +16,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+IS_WORKER, IS_EVALUATOR = (f"""echo $TF_CONFIG | grep -q '"type": *"{role}"'""" for role in ("worker", "evaluator"))
 
 
 def test_success(start_job, caplog):
@@ -71,6 +74,28 @@ def test_restarts_are_used_up(start_job):
         assert job.job, "it stays for people to look at"
     else:
         wait_until(lambda: not job.job)
+
+
+def test_a_lost_worker_is_replaced_and_with_jobsets_all_others_too(start_job):
+    end, strike = f"/shared/{uuid.uuid4().hex}", f"/shared/{uuid.uuid4().hex}"
+    job = start_job(
+        f"while ! test -e {end}; do {IS_WORKER} && rm {strike} 2>/dev/null && exit 137; sleep 0.2; done", workers=2
+    )
+    before = [pod.metadata.uid for pod in job.wait_for_running(2)]
+    job.touch(strike)
+    wait_until(lambda: job.wait_for_running(2)[1].metadata.uid != before[1])
+    assert (job.wait_for_running(2)[0].metadata.uid != before[0]) == job.kind.restarts_itself
+    job.touch(end)
+    assert job.wait() is None
+
+
+def test_a_final_exit_code_of_a_worker_counts_whatever_its_peers_do_then(start_job):
+    file = f"/shared/{uuid.uuid4().hex}"
+    fail = f"{IS_WORKER} && {{ touch {file}; echo loss is nan; exit 3; }}"
+    job = start_job(f"{fail}; while ! test -e {file}; do sleep 0.1; done; exit 138", workers=2)
+    error = job.wait()
+    assert isinstance(error, TrainingError)
+    assert re.search(r"^pod \S+worker-0\S* ended with exit code 3 \(Error\)\n  loss is nan$", str(error), re.M)
 
 
 def test_lack_of_memory_restarts(start_job):
@@ -156,8 +181,7 @@ def test_parameter_servers_and_evaluators_end_with_the_chief(start_job):
 def test_training_goes_on_while_an_evaluator_is_replaced(start_job):
     distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1)
     end, strike = f"/shared/{uuid.uuid4().hex}", f"/shared/{uuid.uuid4().hex}"
-    is_evaluator = 'echo $TF_CONFIG | grep -q \'"type": *"evaluator"\''
-    fall = f"{is_evaluator} && rm {strike} 2>/dev/null && exit 137"
+    fall = f"{IS_EVALUATOR} && rm {strike} 2>/dev/null && exit 137"
     job = start_job(f"while ! test -e {end}; do {fall}; sleep 0.2; done", distribution=distribution, max_restarts=1)
     chief, evaluator, _ = job.wait_for_running(3)
     job.touch(strike)
@@ -167,8 +191,10 @@ def test_training_goes_on_while_an_evaluator_is_replaced(start_job):
     assert job.wait() is None
 
 
-def test_a_step_without_a_choice_finds_what_the_cluster_has(as_step, monkeypatch):
+def test_a_step_without_a_choice_finds_what_the_cluster_has(as_step, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
     assert kubernetes_launcher.find_kind("auto").title == "TFJob"
+    assert "training: auto: the cluster has TFJobs, one of which trains" in caplog.text
     assert kubernetes_launcher.find_kind("jobset").title == "JobSet"
     monkeypatch.setattr(kubernetes_launcher.JOB_KINDS["tfjob"], "plural", "tfjobs-of-another-cluster")
     assert kubernetes_launcher.find_kind("auto").title == "JobSet"

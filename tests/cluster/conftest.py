@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import real_cluster
 from cluster_jobs import ClusterJob
+from digits_on_cluster import Installation, install
 from kubernetes import client
 
 from tfx_distribute.components.launchers.kubernetes import watcher
@@ -29,7 +30,8 @@ def admin() -> client.ApiClient:
     return real_cluster.connect()
 
 
-@pytest.fixture(scope="session", params=sorted(JOB_KINDS, reverse=True))
+# Of one test: pytest would put tests with the same value of a wider scope together.
+@pytest.fixture(params=sorted(JOB_KINDS, reverse=True))
 def kind(request) -> JobKind:
     return JOB_KINDS[request.param]
 
@@ -49,6 +51,13 @@ def namespace(admin, image, request, tmp_path_factory) -> Iterator[real_cluster.
     labels = getattr(request.module, "NAMESPACE_LABELS", {})
     with real_cluster.namespace(admin, image, folder, os.environ.get("STORAGE_CLASS", ""), labels) as created:
         yield created
+
+
+@pytest.fixture(scope="module")
+def installation(namespace, tmp_path_factory) -> Iterator[Installation]:
+    """Returns Kubeflow Pipelines, and the digits, in the namespace of a module."""
+    with install(namespace, tmp_path_factory.mktemp("digits")) as installed:
+        yield installed
 
 
 @pytest.fixture
@@ -73,6 +82,11 @@ def start_job(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., C
         if job.job:
             job.delete()
         job.wait(60)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the modules first that take longest: those with whole trainings."""
+    items.sort(key=lambda item: "installation" not in getattr(item, "fixturenames", ()))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

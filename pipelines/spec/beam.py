@@ -71,7 +71,8 @@ RUNNERS = {
             "sdk_container_image",
         ),
     ),
-    # Our own runner, by its path: Beam's PortableRunner may wait forever.
+    # Our own runner, by its path: Beam's PortableRunner may wait forever. It also takes
+    # the place of Beam's for Flink and Spark where they name a job service.
     "portable": Runner(
         "tfx_distribute.components.portable_runner.PortableRunner", ("job_endpoint", "environment_type"), _WORKER_OPTIONS
     ),
@@ -144,8 +145,9 @@ class Beam(SpecModel):
     """Portable, Flink, Spark: HOST:PORT where the job service takes files; default the
     address that it names itself."""
     job_server_timeout: int | None = Field(None, ge=1)
-    """Portable: seconds that the first worker has to answer, default 40. Flink, Spark:
-    seconds that the job service has, default 300."""
+    """With `job_endpoint`: seconds that the first worker has to answer, default 40.
+    Flink and Spark without it: seconds that the job service has which Beam starts,
+    default 300."""
     environment_type: beam_workers.EnvironmentType | None = None
     """Portable, Flink, Spark: how workers start, which run Python: as containers
     (`DOCKER`) or processes (`PROCESS`) of the job service, in worker pools that run
@@ -162,6 +164,11 @@ class Beam(SpecModel):
     options: dict[str, Scalar | list[str]] = Field(default_factory=dict)
     """Any other Beam options, by name."""
 
+    @property
+    def names_job_service(self) -> bool:
+        """True if the pipeline goes to a job service that runs already."""
+        return self.job_endpoint is not None
+
     @model_validator(mode="after")
     def _check_consistent(self) -> "Beam":
         runner = RUNNERS[self.runner]
@@ -177,7 +184,7 @@ class Beam(SpecModel):
         if self.environment_type:
             beam_workers.check(self.environment_type, self.environment_config, self.environment_options or ())
         is_here = beam_workers.is_loopback(self.job_endpoint or "")
-        if self.runner == "portable" and self.environment_type == "LOOPBACK" and not is_here:
+        if self.names_job_service and self.environment_type == "LOOPBACK" and not is_here:
             raise ValueError(
                 f"environment_type: the job service at {self.job_endpoint} reaches no worker in this process; write "
                 "EXTERNAL, PROCESS or DOCKER, or the job_endpoint of a job service on this machine"
@@ -215,12 +222,12 @@ def check_local(beam: Beam) -> None:
             "beam.runner: the machines of Dataflow cannot read this machine's files, where a local run keeps its artifacts; "
             "write runner: direct"
         )
-    if beam.runner != "portable" and (beam.environment_type or _default_environment_type(beam)) == "LOOPBACK":
+    if not beam.names_job_service and (beam.environment_type or _default_environment_type(beam)) == "LOOPBACK":
         default = "" if beam.environment_type else f", the default for {beam.flink_master or beam.spark_master_url},"
         raise ConfigurationError(
             f"beam.environment_type: with LOOPBACK{default} Beam listens on all interfaces of this machine and runs "
-            "any program that it is sent; write environment_type: DOCKER or PROCESS, runner: portable with the job_endpoint "
-            "of a job service on this machine, or runner: direct"
+            "any program that it is sent; write environment_type: DOCKER or PROCESS, the job_endpoint of a job service on "
+            "this machine, or runner: direct"
         )
     if (beam.environment_type or _default_environment_type(beam)) == "DOCKER" and not _has_image(beam):
         raise ConfigurationError(
@@ -265,12 +272,14 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
         if beam.runner == "dataflow":
             values["sdk_container_image"] = beam.sdk_container_image or image
         else:
-            if beam.runner == "portable" and beam.job_server_timeout is None:
-                values["job_server_timeout"] = _ANSWER_SECONDS
+            if beam.names_job_service:
+                values["environment_type"] = beam.environment_type or _default_environment_type(beam)
+                values["job_server_timeout"] = beam.job_server_timeout or _ANSWER_SECONDS
             values["environment_config"] = _make_environment_config(beam, image, module_folder)
         names = (*runner.required, *runner.optional)
         options = [option for name in names for option in _format_option(name, values[name])]
-        arguments = [f"--runner={runner.name}", *options]
+        name = (RUNNERS["portable"] if beam.names_job_service else runner).name
+        arguments = [f"--runner={name}", *options]
         if beam.runner != "dataflow" and not any(beam.options.get(name) for name in _PACKAGES):
             arguments.append(_NO_PACKAGE)
     return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]

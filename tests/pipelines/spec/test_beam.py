@@ -41,6 +41,13 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
             ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=4", "--environment_type=LOOPBACK", NONE],
         ),
         (
+            {"runner": "flink", "flink_master": "[local]", "job_endpoint": "localhost:8099"},
+            [
+                *(RUNNER, "--flink_master=[local]", "--job_endpoint=localhost:8099", "--environment_type=LOOPBACK"),
+                *("--job_server_timeout=40", NONE),
+            ],
+        ),
+        (
             {
                 "runner": "spark",
                 "spark_master_url": "spark://host:7077",

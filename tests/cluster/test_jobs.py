@@ -34,7 +34,7 @@ def test_replicas_resolve_each_other(start_job):
         "import json, os, socket, time\n"
         "hosts = [host for role in json.loads(os.environ['TF_CONFIG'])['cluster'].values() for host in role]\n"
         "assert len(hosts) == 3\n"
-        "deadline = time.time() + 60\n"
+        "deadline = time.time() + 180\n"
         "for host in hosts:\n"
         "    while True:\n"
         "        try:\n"

@@ -72,4 +72,10 @@ def _is_active(namespace: Namespace, name: str) -> bool:
 
 
 def _delete(custom: client.CustomObjectsApi, plural: str, name: str) -> None:
+    """Deletes an object, which Kueue keeps until nothing uses it."""
     custom.delete_cluster_custom_object(GROUP, VERSION, plural, name)
+    wait_until(lambda: name not in _names(custom, plural))
+
+
+def _names(custom: client.CustomObjectsApi, plural: str) -> list[str]:
+    return [each["metadata"]["name"] for each in custom.list_cluster_custom_object(GROUP, VERSION, plural)["items"]]

@@ -275,7 +275,7 @@ def test_what_job_services_of_flink_and_spark_are_sent(service, setting, sent):
     pipeline = beam.Pipeline(argv=arguments)
     _ = pipeline | beam.Create([1]) | beam.Map(str)
     service.runs = False
-    with pytest.raises(grpc.RpcError, match="not now"):
+    with pytest.raises(ConfigurationError, match="not now"):
         pipeline.run()
     (request,) = service.prepared
     options = {key: request.pipeline_options[f"beam:option:{key}:v1"] for key in sent}

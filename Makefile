@@ -33,6 +33,7 @@ bench: env
 	.venv/bin/python benchmarks/training_speed.py
 	.venv/bin/python benchmarks/strategies.py
 	.venv/bin/python benchmarks/data.py
+	.venv/bin/python benchmarks/wide_transform.py
 	.venv/bin/python benchmarks/recovery.py
 
 # Injects thirty random faults into real clusters, one after the other.

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,10 @@ TEXTS = ("company", "payment_type", "taxi_id", "pickup_area", "dropoff_area")
 FILES = 4
 BATCH = 256
 RUNNER = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
+NO_PACKAGE = "--sdk_container_image=none"  # as in our pipelines: TFX does not package itself
 PROCESSES = {
-    1: [RUNNER, "--direct_running_mode=in_memory"],
-    2: [RUNNER, "--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+    1: [RUNNER, "--direct_running_mode=in_memory", NO_PACKAGE],
+    2: [RUNNER, "--direct_running_mode=multi_processing", "--direct_num_workers=2", NO_PACKAGE],
 }
 
 
@@ -55,15 +56,7 @@ def make(folder: Path, examples: int) -> None:
 
     random = np.random.default_rng(0)
     (folder / "raw" / "Split-train").mkdir(parents=True)
-    (folder / "schema").mkdir()
-    kinds = [(FLOATS, "FLOAT"), (INTS, "INT"), (TEXTS, "BYTES")]
-    (folder / "schema" / "schema.pbtxt").write_text(
-        "\n".join(
-            f'feature {{ name: "{name}" type: {kind} presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}'
-            for names, kind in kinds
-            for name in names
-        )
-    )
+    write_schema(folder, {"FLOAT": FLOATS, "INT": INTS, "BYTES": TEXTS})
 
     def ride() -> bytes:
         feature = {name: tf.train.Feature(float_list=tf.train.FloatList(value=[random.random()])) for name in FLOATS}
@@ -108,7 +101,21 @@ def run_executor(
     return {"seconds": time.monotonic() - start, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-def transform(folder: Path, output: Path, materialize: bool) -> dict[str, float]:
+def write_schema(folder: Path, names_of_types: dict[str, Iterable[str]]) -> None:
+    """Writes the schema of examples with one value of each feature."""
+    (folder / "schema").mkdir()
+    (folder / "schema" / "schema.pbtxt").write_text(
+        "\n".join(
+            f'feature {{ name: "{name}" type: {kind} presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}'
+            for kind, names in names_of_types.items()
+            for name in names
+        )
+    )
+
+
+def transform(
+    folder: Path, output: Path, materialize: bool = False, preprocessing_fn: str = "data.preprocessing_fn"
+) -> dict[str, float]:
     """Runs TFX's Transform, without statistics."""
     from tfx.components.transform.executor import Executor
 
@@ -116,7 +123,7 @@ def transform(folder: Path, output: Path, materialize: bool) -> dict[str, float]
     outputs = {"transform_graph": [artifact("TransformGraph", output / "graph")]}
     if materialize:
         outputs["transformed_examples"] = [artifact("Examples", output / "transformed")]
-    properties = {"preprocessing_fn": "data.preprocessing_fn", "disable_statistics": 1, "force_tf_compat_v1": 0}
+    properties = {"preprocessing_fn": preprocessing_fn, "disable_statistics": 1, "force_tf_compat_v1": 0}
     properties |= {"custom_config": "null", "splits_config": None}
     return run_executor(Executor, output, PROCESSES[1], inputs, outputs, properties)
 

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from data import PROCESSES, artifact, run_executor
+import data
 
 EXAMPLES = 427
 
@@ -53,13 +53,7 @@ def make(folder: Path, features: int) -> None:
 
     names = [f"number_{index:03}" for index in range(features)]
     (folder / "raw" / "Split-train").mkdir(parents=True)
-    (folder / "schema").mkdir()
-    (folder / "schema" / "schema.pbtxt").write_text(
-        "\n".join(
-            f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}'
-            for name in names
-        )
-    )
+    data.write_schema(folder, {"FLOAT": names})
     path = folder / "raw" / "Split-train" / "data_tfrecord-00000-of-00001.gz"
     with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
         for values in np.random.default_rng(0).normal(5, 3, [EXAMPLES, features]):
@@ -75,20 +69,13 @@ def transform(folder: Path, way: str) -> dict[str, Any]:
     import numpy as np
     import tensorflow as tf
     import tensorflow_transform as tft
-    from tfx.components.transform.executor import Executor
 
     from tfx_distribute.components import beam_caches
 
     beam_caches.install()
-    inputs = {"examples": [artifact("Examples", folder / "raw")], "schema": [artifact("Schema", folder / "schema")]}
     with tempfile.TemporaryDirectory() as output:
-        graph = Path(output, "graph")
-        properties = {"preprocessing_fn": f"wide_transform.{way}", "disable_statistics": 1, "force_tf_compat_v1": 0}
-        properties |= {"custom_config": "null", "splits_config": None}
-        beam_args = [*PROCESSES[1], "--sdk_container_image=none"]  # as in our pipelines
-        outputs = {"transform_graph": [artifact("TransformGraph", graph)]}
-        result = run_executor(Executor, Path(output), beam_args, inputs, outputs, properties)
-        layer = tft.TFTransformOutput(str(graph))
+        result = data.transform(folder, Path(output), preprocessing_fn=f"wide_transform.{way}")
+        layer = tft.TFTransformOutput(f"{output}/graph")
         records = tf.data.TFRecordDataset(tf.io.gfile.glob(str(folder / "raw" / "*" / "*")), "GZIP").batch(EXAMPLES)
         raw = tf.io.parse_example(next(iter(records)), layer.raw_feature_spec())
         transformed = layer.transform_raw_features(raw)

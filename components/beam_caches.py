@@ -83,7 +83,7 @@ def _remember_globals(iterate: Callable[[], Iterable[Any]]) -> Callable[[], Iter
     @functools.wraps(iterate)
     def remembering() -> Iterable[Any]:
         nonlocal modules, known
-        # No comparison of modules is slow: each is the same object.
+        # Comparing the lists is fast, because equal modules are identical.
         if (imported := list(sys.modules.values())) != modules:
             modules, known = imported, list(iterate())
         return known

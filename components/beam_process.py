@@ -1,4 +1,4 @@
-"""Runs Beam's worker as a whole process, which starts and ends quickly."""
+"""Runs Beam's worker in a process that starts and ends quickly."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ def run() -> None:
     Its settings are environment variables, which Beam's worker reads.
     """
     with garbage_collection.paused():
-        import tensorflow  # noqa: F401 (with most steps of TFX's components)
+        import tensorflow  # noqa: F401 (TFX's components need it)
         from apache_beam.runners.worker import sdk_worker_main
     sdk_worker_main.main([])
     # Beam has closed its log. TensorFlow's own end takes a second, for which the runner

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Pauses automatic collection, and then leaves all objects of before alone.
+    """Pauses automatic collection in the block; later collections skip old objects.
 
     For imports at the start of a process of ours: objects that exist when the block
     ends are not collected later, unless their count of references falls to zero. In
-    a process of somebody else, such as a notebook, these would be its objects, too.
+    somebody else's process, such as a notebook, that would include its own objects.
 
     Example:
       >>> with paused():

@@ -6,10 +6,12 @@ python benchmarks/stock/stock_pipeline.py digits|taxi ROOT
 import shutil
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import tensorflow_model_analysis as tfma
 import tfx as tfx_package
 from tfx import v1 as tfx
+from tfx.dsl.components.base import base_component
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -26,8 +28,25 @@ def metric(name, value=None, change=None):
     return tfma.MetricConfig(class_name=name, threshold=tfma.MetricThreshold(value_threshold=value, change_threshold=change))
 
 
-def make_digits():
-    """Returns the ExampleGen, the Trainer's arguments, metrics and slices."""
+class Example(NamedTuple):
+    """The parts of a pipeline that differ between the examples.
+
+    Attributes:
+      example_gen: The ExampleGen.
+      config: What the module gets as its `custom_config`.
+      steps_per_epoch: Number of full batches.
+      metrics: Metrics with their thresholds.
+      slices: Slices to evaluate besides all examples.
+    """
+
+    example_gen: base_component.BaseComponent
+    config: dict[str, Any]
+    steps_per_epoch: int
+    metrics: list[tfma.MetricConfig]
+    slices: list[tfma.SlicingSpec]
+
+
+def make_digits() -> Example:
     sys.path.insert(0, str(EXAMPLES / "digits"))
     import digits_data
 
@@ -38,10 +57,10 @@ def make_digits():
         metric("SparseCategoricalCrossentropy", bound(upper_bound=0.3)),
         metric("ExampleCount"),
     ]
-    return digits_data.DigitsExampleGen(output_config=splits(train=4, eval=1)), config, 22, metrics, []
+    return Example(digits_data.DigitsExampleGen(output_config=splits(train=4, eval=1)), config, 22, metrics, [])
 
 
-def make_taxi():
+def make_taxi() -> Example:
     config = {"label": "big_tipper", "not_served": "tips", "epochs": 4, "hparams": {"learning_rate": 0.001}}
     no_worse = tfma.GenericChangeThreshold(absolute={"value": -0.01}, direction=tfma.MetricDirection.HIGHER_IS_BETTER)
     metrics = [
@@ -50,7 +69,7 @@ def make_taxi():
         metric("ExampleCount"),
     ]
     example_gen = tfx.components.CsvExampleGen(input_base=str(TAXI_DATA), output_config=splits(train=2, eval=1))
-    return example_gen, config, 156, metrics, [tfma.SlicingSpec(feature_keys=["trip_start_hour"])]
+    return Example(example_gen, config, 156, metrics, [tfma.SlicingSpec(feature_keys=["trip_start_hour"])])
 
 
 def splits(**buckets):
@@ -120,7 +139,7 @@ def make_pipeline(name: str, root: str) -> tfx.dsl.Pipeline:
 
 
 def make_module(name: str, folder: Path) -> Path:
-    """Copies the example's module beside the `run_fn`; TFX packages the folder."""
+    """Copies the example's module next to the `run_fn`; TFX packages the folder."""
     folder.mkdir(parents=True)
     shutil.copy(EXAMPLES / name / "model.py", folder)
     return Path(shutil.copy(HERE / "stock_module.py", folder))

@@ -22,10 +22,10 @@ Document = dict[str, Any]
 EXECUTOR = "_executor"  # suffix that TFX adds to a component's name for its executor
 ENTRYPOINT = "tfx_distribute.components.container"
 GUARDED_ENTRYPOINT = "tfx_distribute.components.container.vertex"
-# Python's own words for an image of something else do not say what to do.
+# Python's own error for an image without this package does not say how to fix it.
 _START = """\
 import runpy, sys
-remedy = "build the image with tfx-distribute {version}, which has compiled this pipeline, under a new tag"
+remedy = "build the image with tfx-distribute {version}, which compiled this pipeline, under a new tag"
 try:
     from tfx_distribute import __version__ as found
 except ImportError as error:

@@ -184,7 +184,8 @@ class Beam(SpecModel):
         if self.environment_type:
             beam_workers.check(self.environment_type, self.environment_config, self.environment_options or ())
         is_here = beam_workers.is_loopback(self.job_endpoint or "")
-        if self.names_job_service and self.environment_type == "LOOPBACK" and not is_here:
+        environment_type = self.environment_type or _default_environment_type(self)
+        if self.names_job_service and environment_type == "LOOPBACK" and not is_here:
             raise ValueError(
                 f"environment_type: the job service at {self.job_endpoint} reaches no worker in this process; write "
                 "EXTERNAL, PROCESS or DOCKER, or the job_endpoint of a job service on this machine"

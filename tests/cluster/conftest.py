@@ -6,7 +6,6 @@ on a cluster with one node there need not be one.
 """
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,7 +94,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, ()):
             scenario, bracket, parameters = report.nodeid.rpartition("::")[2].partition("[")
-            words = re.split(r"-", parameters.removesuffix("]"))
+            words = parameters.removesuffix("]").split("-")
             for kind in JOB_KINDS.keys() & set(words):
                 others = "-".join(word for word in words if word != kind)
                 outcomes[f"{scenario}{bracket and others and f'[{others}]'}"][kind] = outcome

@@ -203,7 +203,7 @@ class InputPipeline:
 
         return tf.nest.map_structure(make_zeros, batch_spec)
 
-    @tf.autograph.experimental.do_not_convert
+    @tf.autograph.experimental.do_not_convert  # as in record_stream
     def _parse(
         self, batches: tf.data.Dataset, share: Callable[[tf.Tensor, tf.Tensor], Any] | None = None
     ) -> tf.data.Dataset:

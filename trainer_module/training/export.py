@@ -87,6 +87,6 @@ def _name_outputs(prediction: Any) -> dict[str, tf.Tensor]:
     return {name: tf.cast(value, tf.float32) if value.dtype in _HALF_TYPES else value for name, value in outputs.items()}
 
 
-@tf.autograph.experimental.do_not_convert  # nor does this, and converting TFT's own code takes a second
+@tf.autograph.experimental.do_not_convert  # contains no user code, and converting TFT's own code takes a second
 def _transform(layer: tf.keras.layers.Layer, examples: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
     return layer(tf.io.parse_example(examples, spec))

@@ -28,7 +28,7 @@ def test_an_image_with_another_version_is_refused():
     done = run(pipeline_ir.make_command(pipeline_ir.ENTRYPOINT, "9.9.9"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"image: it has tfx-distribute {__version__}; build the image with tfx-distribute 9.9.9, which has compiled this "
+        f"image: it has tfx-distribute {__version__}; build the image with tfx-distribute 9.9.9, which compiled this "
         "pipeline, under a new tag\n"
     )
 

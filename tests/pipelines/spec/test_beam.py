@@ -111,6 +111,10 @@ def test_options(setting, arguments):
         ({"runner": "portable", "environment_type": "DOCKER"}, "runner: portable needs job_endpoint"),
         ({**PORTABLE, "job_endpoint": "http://prism:8099"}, "job_endpoint"),
         ({**PORTABLE, "environment_type": "THREAD"}, "environment_type"),
+        (
+            {"runner": "flink", "flink_master": "[local]", "job_endpoint": "flink:8099"},  # LOOPBACK by default
+            "flink:8099 reaches no worker in this process; write EXTERNAL",
+        ),
         ({**PORTABLE, "environment_type": "LOOPBACK"}, "prism:8099 reaches no worker in this process; write EXTERNAL"),
         ({**PORTABLE, "environment_type": "EXTERNAL"}, "environment_config: is missing: EXTERNAL needs the address"),
         (

@@ -4,20 +4,27 @@
 #   docker build --build-arg PIPELINE=examples/digits -t registry.example.com/team/digits:1 .
 #   docker build --build-arg PIPELINE=examples/digits --build-arg ACCELERATOR=gpu -t registry.example.com/team/digits:1-gpu .
 #
+# LINE=1.16: installs TFX 1.16 with Python 3.10, instead of TFX 1.21 with Python 3.13.
 # ACCELERATOR=gpu: installs the CUDA libraries as packages; the node has the driver.
 # TENSORFLOW=...: installs any pip requirement, e.g. a build for TPUs.
 # REDUCTION_SERVER=yes: installs NCCL's plugin for the reduction servers of Vertex AI.
 # PYTHON_IMAGE, BEAM_IMAGE: the base images. Tags move; for builds that can be repeated,
-# name digests, which `docker buildx imagetools inspect python:3.10-slim-bookworm`
+# name digests, which `docker buildx imagetools inspect python:3.13-slim-trixie`
 # prints: --build-arg PYTHON_IMAGE=python@sha256:...
 # USER_ID: user and group that processes run as, without privileges; 0 for root. Dataflow's
 # machines need an image with USER_ID=0: they mount folders that only root can write to.
 #
 # To run Python in it: `docker run --entrypoint python IMAGE ...`.
 
-ARG PYTHON_IMAGE=python:3.10-slim-bookworm
-# The version of apache-beam in image/*.lock; a test compares the two.
-ARG BEAM_IMAGE=apache/beam_python3.10_sdk:2.74.0
+ARG LINE=1.21
+ARG PYTHON_IMAGE=python-${LINE}
+ARG BEAM_IMAGE=beam-${LINE}
+
+FROM python:3.13-slim-trixie AS python-1.21
+FROM python:3.10-slim-bookworm AS python-1.16
+# The version of apache-beam in lines/*/image-*.lock; a test compares the two.
+FROM apache/beam_python3.13_sdk:2.77.0 AS beam-1.21
+FROM apache/beam_python3.10_sdk:2.74.0 AS beam-1.16
 
 FROM ${PYTHON_IMAGE} AS build
 # One dependency of TFX has no wheel.
@@ -25,8 +32,9 @@ RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -r
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
+ARG LINE
 ARG ACCELERATOR=cpu
-COPY image/${ACCELERATOR}.lock packages.lock
+COPY lines/${LINE}/image-${ACCELERATOR}.lock packages.lock
 # The lock is complete. pip 23, which Python's image has, refuses to resolve it again.
 # Headers, static libraries and the packages' own tests are of no use at run time.
 RUN pip install --no-deps --use-pep517 --require-hashes --requirement packages.lock && \
@@ -59,7 +67,7 @@ RUN if [ "$USER_ID" != 0 ]; then \
         groupadd --gid $USER_ID trainer && useradd --uid $USER_ID --gid $USER_ID --create-home trainer; \
     fi
 COPY --from=build /opt/venv /opt/venv
-# TensorFlow 2.16 does not look for CUDA's libraries where pip installs them.
+# TensorFlow does not look for CUDA's libraries where pip installs them.
 RUN ls -d /opt/venv/lib/python*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/nvidia-packages.conf 2>/dev/null; ldconfig
 # Dataflow's machines and worker pools of Beam start Python with this. Steps and training
 # processes have their own commands.

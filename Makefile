@@ -1,6 +1,6 @@
 IMAGE = registry.example.com/team/digits:1
 
-.PHONY: env demo test lint unit e2e cluster-test soak cluster-soak bench lock generated models
+.PHONY: env demo test test-line lint unit e2e cluster-test soak cluster-soak bench lock generated models
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -11,6 +11,10 @@ demo: env
 	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2
 
 test: lint unit e2e
+
+# The same with the other line of TFX than this machine's: make test-line LINE=1.21
+test-line:
+	tests/line.sh $(LINE) make test
 
 lint: env
 	.venv/bin/ruff check .
@@ -50,15 +54,21 @@ models: env
 	.venv/bin/python tests/fakes/oracle.py --keras 2 --limit 3600 --update
 	.venv/bin/python tests/fakes/oracle.py --keras 3 --limit 3600 --update
 
-# Updates all locked versions; commit the result.
+# Updates all locked versions; commit the result. TFX 1.16 has packages for one Python.
+LOCK = PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
+	--custom-compile-command "make lock"
 lock: env
-	PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
-		--extra kfp --extra vertex --extra test --custom-compile-command "make lock" setup.py -o requirements.lock
-	PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
-		--custom-compile-command "make lock" tests/kfp.in -o tests/kfp.lock
-	for kind in cpu gpu; do PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes \
-		--python-version 3.10 --constraint requirements.lock --override image/common.in --override image/$$kind.in \
-		--custom-compile-command "make lock" setup.py image/common.in image/$$kind.in -o image/$$kind.lock || exit 1; done
+	for line in 1.16 1.21; do \
+		cd lines/$$line; \
+		every=$$([ $$line = 1.16 ] || echo --universal); \
+		$(LOCK) $$every --extra kfp --extra vertex --extra test ../../setup.py tfx.in -o packages.lock || exit 1; \
+		for kind in cpu gpu; do \
+			$(LOCK) $$every --constraint packages.lock --override ../image.in --override image-$$kind.in \
+				../../setup.py tfx.in ../image.in image-$$kind.in -o image-$$kind.lock || exit 1; \
+		done; \
+		cd ../..; \
+	done
+	$(LOCK) --universal tests/kfp.in -o tests/kfp.lock
 
 # The reference of pipeline parameters, and what editors read; commit the result.
 generated: env

@@ -23,6 +23,10 @@ PACKAGES = ["tfx_distribute"] + [
     f"tfx_distribute.{package}" for top in MAPPED for package in [top, *(f"{top}.{name}" for name in find_packages(top))]
 ]
 
+# As the extra of TFX 1.21, which is empty on Python >= 3.12. With TFX 1.16 and its
+# protobuf, pip arrives at kfp 2.5.
+KFP = ["kfp>=2.5,<2.17", "kfp-pipeline-spec<2.17"]
+
 setup(
     name="tfx-distribute",
     version=VERSION,
@@ -40,12 +44,12 @@ setup(
         "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
-        "Programming Language :: Python :: 3.10",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: System :: Distributed Computing",
         "Typing :: Typed",
     ],
-    python_requires=">=3.10,<3.11",
+    python_requires=">=3.10,<3.14",
     packages=PACKAGES,
     package_dir={
         "tfx_distribute": "src/tfx_distribute",
@@ -63,16 +67,21 @@ setup(
         )
     ],
     install_requires=[
-        "tfx==1.16.0",
-        # tensorflow-metadata 1.16 forces protobuf 3.20.3.
-        "protobuf==3.20.3",
-        # Without the dill extra, beam >= 2.69 makes tfx_bsl fail with "No module named
-        # 'dill'".
-        "apache-beam[gcp,dill]<=2.74",
+        # TFX 1.21 has no packages for glibc < 2.39, nor TFX 1.16 for Python > 3.10: pip
+        # takes the newest that this machine can run.
+        "tfx>=1.16,<1.22,!=1.17.*",
+        # TFX's Trainer imports it, and TFX 1.21 does not require it.
+        "tensorboard",
+        # The newest versions that this package has been tested with. tfx_bsl 1.16 needs
+        # the dill extra of beam >= 2.69, and does not require it.
+        "apache-beam[gcp,dill]<=2.74; python_version < '3.11'",
+        "apache-beam[gcp]<=2.77; python_version >= '3.11'",
+        # TFMA 0.52 fails with newer ones on metrics that are arrays of one number.
+        "numpy<2.4",
         # Newer versions print a FutureWarning at every import on Python 3.10.
-        "google-api-core<2.28",
-        "google-auth<2.45",
-        "google-cloud-aiplatform<1.114",
+        "google-api-core<2.28; python_version < '3.11'",
+        "google-auth<2.45; python_version < '3.11'",
+        "google-cloud-aiplatform<1.114; python_version < '3.11'",
         # TFX runs `python -m pip` and `setup.py bdist_wheel` for user module files, in
         # its own environment.
         "setuptools<81",
@@ -86,8 +95,8 @@ setup(
         "typing-extensions>=4.4",
     ],
     extras_require={
-        "kfp": ["kfp==2.5.0"],
-        "vertex": ["kfp==2.5.0", "google-cloud-aiplatform<1.114"],
+        "kfp": KFP,
+        "vertex": [*KFP, "google-cloud-aiplatform"],
         "test": [
             "build",
             "hypothesis",

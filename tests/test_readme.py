@@ -5,6 +5,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from packaging.requirements import Requirement
 
 from tfx_distribute.pipelines.cli.main import main
 
@@ -137,20 +138,35 @@ def test_the_commands_that_documents_show_are_there(request):
             assert context.params
 
 
+PYTHONS = {"1.16": "3.10", "1.21": "3.13"}  # of the images
+LOCKS = ("packages", "image-cpu", "image-gpu")
+
+
+def read_lock(file, python):
+    """Returns the version of each package that a lock has for a version of Python."""
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    requirements = map(Requirement, re.findall(r"^[a-z0-9].*?(?= \\$)", file.read_text(), re.M))
+    return {
+        requirement.name: str(requirement.specifier).removeprefix("==")
+        for requirement in requirements
+        if not requirement.marker or requirement.marker.evaluate(environment)
+    }
+
+
 def test_the_image_starts_beam_as_the_packages_have_it(request):
     root = request.config.rootpath
-    for lock in ("requirements.lock", "image/cpu.lock", "image/gpu.lock"):
-        locked = re.search(r"^apache-beam==(\S+)", (root / lock).read_text(), re.M)
-        assert locked
-        assert f"ARG BEAM_IMAGE=apache/beam_python3.10_sdk:{locked[1]}\n" in (root / "Dockerfile").read_text()
+    for line, python in PYTHONS.items():
+        for lock in LOCKS:
+            beam = read_lock(root / "lines" / line / f"{lock}.lock", python)["apache-beam"]
+            words = f"FROM apache/beam_python{python}_sdk:{beam} AS beam-{line}\n"
+            assert words in (root / "Dockerfile").read_text()
 
 
-@pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_the_image_has_the_versions_that_are_tested(request, kind):
-    def versions(lock):
-        return dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", (request.config.rootpath / lock).read_text(), re.M))
-
-    tested, image = versions("requirements.lock"), versions(f"image/{kind}.lock")
+@pytest.mark.parametrize("line", PYTHONS)
+@pytest.mark.parametrize("kind", ["image-cpu", "image-gpu"])
+def test_the_image_has_the_versions_that_are_tested(request, line, kind):
+    folder = request.config.rootpath / "lines" / line
+    tested, image = (read_lock(folder / f"{lock}.lock", PYTHONS[line]) for lock in ("packages", kind))
     image["tensorflow"] = image.pop("tensorflow-cpu", None) or image["tensorflow"]
     assert {"tfx", "tensorflow", "kfp-pipeline-spec", "kubernetes"} <= set(image)
     assert {name: version for name, version in image.items() if name in tested} == {

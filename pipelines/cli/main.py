@@ -24,6 +24,8 @@ from tfx_distribute.pipelines.cli.options import (
 )
 from tfx_distribute.pipelines.runners import target as target_lib
 from tfx_distribute.pipelines.runners.local.target import LocalTarget
+from tfx_distribute.trainer_module import lines
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 @click.version_option(package_name="tfx-distribute")
 def main() -> None:
     """Distributed training as a parameter of a TFX pipeline."""
+    try:
+        lines.check()
+    except ConfigurationError as error:
+        refuse(str(error))
 
 
 @main.command()
@@ -69,7 +75,6 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: s
     check_options(target_class, options)
     target, module = load(pipeline, parameters, target_class, options)
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
-    from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
         run_plan = plan_lib.make_plan(target.spec, module, target)
@@ -115,7 +120,6 @@ def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: 
     target, module = load(pipeline, parameters, LocalTarget, {"root": root})
     spec, paths = target.spec, target.paths
     from tfx_distribute.pipelines.cli import console as console_lib
-    from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
         paths.create()

@@ -1,0 +1,79 @@
+#!/bin/sh
+# Runs a command on a copy of this checkout with another line of TFX than this machine's:
+#
+#     tests/line.sh 1.21 make test
+#
+# TFX 1.21 runs in a Debian 13 that debootstrap makes (root only, and Debian's packages);
+# TFX 1.16 runs on this machine, which needs a Python 3.10. Copy and environment stay in
+# ~/.cache/tfx-distribute for the next time (6 GB a line). The files that a test run
+# leaves are below /tmp there.
+set -eu
+cd "$(dirname "$0")/.."
+line=$1
+shift
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/tfx-distribute/$line
+mkdir -p "$cache"
+
+# Two runs would take the copy from each other.
+exec 9>"$cache/.lock"
+flock --nonblock 9 || {
+    echo "error: tests/line.sh $line runs already" >&2
+    exit 1
+}
+
+# The files that are here now, committed or not, without those of the last time. What was
+# built there stays.
+copy_to() {
+    mkdir -p "$1"
+    [ ! -e "$cache/files" ] || (cd "$1" && xargs -0 rm -f <"$cache/files")
+    git ls-files -z --cached --others --exclude-standard >"$cache/files"
+    tar --create --null --ignore-failed-read --files-from "$cache/files" 2>/dev/null | tar --extract --directory "$1"
+}
+
+if [ "$line" != 1.21 ]; then
+    copy_to "$cache/checkout"
+    cd "$cache/checkout"
+    LINE=$line exec "$@"
+fi
+
+root=$cache/debian-13
+if [ "$(id -u)" != 0 ]; then
+    echo "error: a Debian of its own needs root: sudo make test-line LINE=$line" >&2
+    exit 1
+fi
+command -v debootstrap >/dev/null || {
+    echo "error: no debootstrap: apt install debootstrap" >&2
+    exit 1
+}
+if [ ! -e "$root/.made" ]; then
+    echo "making a Debian 13 in $root"
+    rm -rf "$root"
+    debootstrap --variant=minbase --include=ca-certificates,g++,git,iproute2,make,procps,python3-dev,python3-venv \
+        trixie "$root" >"$cache/debootstrap.log" || {
+        tail -n 5 "$cache/debootstrap.log" >&2
+        exit 1
+    }
+    touch "$root/.made"
+fi
+copy_to "$root/checkout"
+# Whom this machine trusts, and how it reaches packages.
+for file in etc/resolv.conf etc/hosts etc/pip.conf etc/ssl/certs/ca-certificates.crt; do
+    [ ! -e "/$file" ] || cat "/$file" >"$root/$file"
+done
+
+# Mounts and processes that are left end with the namespaces, as the shell does, which is
+# their first process: it also collects processes whose parents have ended.
+ROOT=$root LINE=$line exec unshare --mount --pid --fork --kill-child --mount-proc sh -euc '
+    mount --bind "$ROOT" "$ROOT"
+    mount --rbind /dev "$ROOT/dev"
+    mount -t sysfs sysfs "$ROOT/sys"
+    mount -t proc proc "$ROOT/proc"
+    mount -t tmpfs tmpfs "$ROOT/run"
+    # Not chroot: Linux allows no user namespaces in there, which a test needs.
+    cd "$ROOT"
+    pivot_root . mnt
+    cd /
+    umount --lazy /mnt
+    code=0
+    HOME=/root env --chdir=/checkout "$@" || code=$?
+    exit $code' sh "$@" 9>&-

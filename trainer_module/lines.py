@@ -1,0 +1,110 @@
+"""Says what differs between the two lines of TFX that this package runs with.
+
+The older line is for machines that cannot load the newer one's packages, which need
+glibc 2.39. It can go, and this module with it, once Debian 12 and Ubuntu 22.04 are not
+used any more.
+
+Reads what is installed, and imports none of it.
+"""
+
+import importlib.metadata
+import os
+import sys
+from dataclasses import dataclass
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+GLIBC = (2, 39)
+PYTHONS = ((3, 10), (3, 13))  # the first and the last
+
+
+@dataclass(frozen=True)
+class Line:
+    """The versions of a line of TFX, each as `major.minor`.
+
+    Attributes:
+      tfx: TFX and its libraries, without those that have versions of their own.
+      tensorflow: TensorFlow and Keras 2, which is the package `tf_keras`.
+      model_analysis: TensorFlow Model Analysis.
+    """
+
+    tfx: str
+    tensorflow: str
+    model_analysis: str
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Returns the version of each package. One of TensorFlow's is installed."""
+        libraries = ("tfx", "tfx-bsl", "tensorflow-data-validation", "tensorflow-transform", "ml-metadata")
+        return {
+            **dict.fromkeys(libraries, self.tfx),
+            **dict.fromkeys(("tensorflow", "tensorflow-cpu", "tf-keras"), self.tensorflow),
+            "tensorflow-model-analysis": self.model_analysis,
+        }
+
+
+LINES = (Line("1.16", "2.16", "0.47"), Line("1.21", "2.21", "0.52"))
+
+
+def check() -> Line:
+    """Checks that this environment is one line of TFX.
+
+    Returns:
+      The line.
+
+    Raises:
+      ConfigurationError: This Python or this machine runs no line, or packages of both
+        are installed.
+    """
+    _check_python()
+    found = {name: version for name in LINES[0].versions if (version := _find(name))}
+    if "tfx" not in found:
+        raise ConfigurationError(
+            f"the package tfx is not installed for {sys.executable}; write `pip install tfx-distribute` in a new environment"
+        )
+    lines = {line.tfx: line for line in LINES}
+    line = lines.pop(found["tfx"], None)
+    if line is None:
+        raise ConfigurationError(
+            f"TFX {found['tfx']} is installed, and tfx-distribute runs with TFX {LINES[0].tfx} and {LINES[1].tfx}; write "
+            "`pip install tfx-distribute` in a new environment"
+        )
+    # Others, such as a build of TensorFlow for TPUs, are the user's choice.
+    (other,) = lines.values()
+    wrong = {name: version for name, version in found.items() if version == other.versions[name]}
+    if wrong:
+        names = " and ".join(f"{name} {version}" for name, version in wrong.items())
+        needed = " ".join(f"'{name}=={line.versions[name]}.*'" for name in wrong)
+        raise ConfigurationError(
+            f"TFX {line.tfx} is installed with {names}, which it cannot use; write `pip install {needed}`, or "
+            "`pip install tfx-distribute` in a new environment"
+        )
+    if line is LINES[-1]:
+        _check_glibc()
+    return line
+
+
+def _find(name: str) -> str | None:
+    try:
+        return ".".join(importlib.metadata.version(name).split(".")[:2])
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _check_python() -> None:
+    first, last = ("{}.{}".format(*version) for version in PYTHONS)
+    if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
+        raise ConfigurationError(
+            f"this is Python {sys.version_info[0]}.{sys.version_info[1]}, and TFX runs on Python {first} to {last}; "
+            f"create an environment with one of these, for instance with `uv venv --python {last}`"
+        )
+
+
+def _check_glibc() -> None:
+    library = os.confstr("CS_GNU_LIBC_VERSION") or ""  # "glibc 2.36"
+    name, _, version = library.partition(" ")
+    if name == "glibc" and tuple(map(int, version.split(".")[:2])) < GLIBC:
+        raise ConfigurationError(
+            f"this machine has glibc {version}, and TFX {LINES[-1].tfx} needs glibc {GLIBC[0]}.{GLIBC[1]} (Debian 13, "
+            f"Ubuntu 24.04); with Python 3.10, `pip install tfx-distribute` in a new environment takes TFX {LINES[0].tfx}"
+        )

@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core
 
-VERSIONS = ("2.74.",)
+VERSIONS = ("2.74.", "2.77.")
 
 Arguments = tuple[list[str], list[Any]]
 

@@ -253,7 +253,9 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
 
     def close(self) -> None:
         """Waits for the end of the process."""
-        self.data_conn.close()
+        # Beam 2.77 raises what ended the connection. The pipeline has failed by then.
+        with contextlib.suppress(grpc.RpcError):
+            self.data_conn.close()
         super().close()
 
     def control_api_service_descriptor(self) -> endpoints_pb2.ApiServiceDescriptor:

@@ -108,6 +108,11 @@ def _text(stream: Iterable[bytes], file: str) -> Iterator[str]:
                 if line.startswith(start):
                     raise DataError(f"{file} {file_format}; {advice}")
             line = line.removeprefix(codecs.BOM_UTF8)
+        if b"\0" in line:  # which Python >= 3.11 takes for a character like any other
+            raise DataError(
+                f"cannot read {file} as CSV: line {number}: line contains NUL; if the file is in UTF-16, convert it to "
+                "UTF-8, else remove the character"
+            )
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -122,8 +127,6 @@ def _explain(error: str) -> str:
         return "a quoted cell has text after its closing quote; double the quotes inside a cell"
     if "new-line character" in error:
         return "a line ends in a carriage return alone; end lines in LF or CRLF"
-    if "NUL" in error:
-        return f"{error}; if the file is in UTF-16, convert it to UTF-8, else remove the character"
     return error
 
 

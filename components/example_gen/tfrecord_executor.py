@@ -56,9 +56,8 @@ def _parse(record: bytes) -> tf.train.Example:
         tf.SequenceExample.
     """
     example = tf.train.Example()
-    parsed_bytes = example.MergeFromString(record)
-    if parsed_bytes < len(record):
-        raise DecodeError(f"only its first {parsed_bytes} of {len(record)} bytes are a message")
+    if example.MergeFromString(record) < len(record):  # with protobuf 3; later ones refuse these
+        raise DecodeError("Error parsing message with type 'tensorflow.Example'")
     size = example.ByteSize()
     example.DiscardUnknownFields()
     if example.ByteSize() < size:

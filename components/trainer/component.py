@@ -1,6 +1,7 @@
 """Defines the Trainer component: TFX's Trainer with parameters for distribution."""
 
 import os
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from tfx import types
@@ -25,6 +26,13 @@ Text: TypeAlias = str | data_types.RuntimeParameter
 class TrainerSpec(standard_component_specs.TrainerSpec):
     """TFX's TrainerSpec with pipeline parameters as further execution properties."""
 
+    INPUTS = {  # noqa: RUF012 (as TFX declares them)
+        **standard_component_specs.TrainerSpec.INPUTS,
+        # TFX 1.16 does not have it.
+        standard_component_specs.STATISTICS_KEY: component_spec.ChannelParameter(
+            type=standard_artifacts.ExampleStatistics, optional=True
+        ),
+    }
     PARAMETERS = {  # noqa: RUF012 (as TFX declares them)
         **standard_component_specs.TrainerSpec.PARAMETERS,
         **{
@@ -95,6 +103,7 @@ class Trainer(base_component.BaseComponent):
         hparams: dict[str, Any] | data_types.RuntimeParameter | None = None,
         checkpoint_dir: Text | None = None,
         launcher: str | None = None,
+        statistics: types.BaseChannel | None = None,
         **parameters: Unpack[TrainerArguments],
     ):
         """Constructs a Trainer component.
@@ -137,6 +146,9 @@ class Trainer(base_component.BaseComponent):
             component's outputs.
           launcher: Where to train, as `launchers.settings.to_json` writes it. By
             default, training processes run on the executor's machine.
+          statistics: Channel of `standard_artifacts.ExampleStatistics`, for
+            `fn_args.num_examples` of a `run_fn`: name of a split -> its number of
+            examples.
           **parameters: Pipeline parameters, each a value or a RuntimeParameter; see
             docs/parameters.md.
 
@@ -152,13 +164,17 @@ class Trainer(base_component.BaseComponent):
             "custom_config": _as_json(custom_config),
             "hparams": _as_json(hparams or {}),
         }
-        _check_properties(properties, _function_kind(module_file, run_fn, build_model), has_base_model=bool(base_model))
+        inputs = {
+            standard_component_specs.BASE_MODEL_KEY: base_model,
+            standard_component_specs.STATISTICS_KEY: statistics,
+        }
+        _check_properties(properties, _function_kind(module_file, run_fn, build_model), inputs)
         spec = TrainerSpec(
             examples=examples or transformed_examples,
             transform_graph=transform_graph,
             schema=schema,
-            base_model=base_model,
             hyperparameters=hyperparameters,
+            **inputs,
             train_args=train_args or trainer_pb2.TrainArgs(),
             eval_args=eval_args or trainer_pb2.EvalArgs(),
             module_file=module_file,
@@ -215,7 +231,7 @@ def _function_kind(module_file: Text | None, run_fn: Text | None, build_model: T
     return None
 
 
-def _check_properties(properties: dict[str, Any], function_kind: str | None, has_base_model: bool) -> None:
+def _check_properties(properties: dict[str, Any], function_kind: str | None, inputs: Mapping[str, Any]) -> None:
     """Checks what is known before the pipeline runs.
 
     Combinations of pipeline parameters are only checked if none of them is a
@@ -226,4 +242,4 @@ def _check_properties(properties: dict[str, Any], function_kind: str | None, has
     if properties.keys() - known.keys() <= {"custom_config", "hparams"}:
         strategy_table.check(*parameters)
     if function_kind:
-        job_builder.check_function(function_kind, parameters, known, base_model=has_base_model)
+        job_builder.check_function(function_kind, parameters, known, inputs)

@@ -71,7 +71,9 @@ def training_parameters(parameters: Mapping[str, Any]) -> TrainingParameters:
     )
 
 
-def check_function(kind: str, parameters: TrainingParameters, exec_properties: Mapping[str, Any], base_model: bool) -> None:
+def check_function(
+    kind: str, parameters: TrainingParameters, exec_properties: Mapping[str, Any], inputs: Mapping[str, Any]
+) -> None:
     """Checks that the module's function uses all settings of the Trainer.
 
     Args:
@@ -79,7 +81,7 @@ def check_function(kind: str, parameters: TrainingParameters, exec_properties: M
       parameters: The Trainer's parameters.
       exec_properties: The Trainer's execution properties; missing ones have their
         default values.
-      base_model: True if the Trainer has a base model.
+      inputs: The Trainer's inputs by name; those that it does not have may be None.
 
     Raises:
       ConfigurationError: The function would ignore a setting, or it cannot train under
@@ -88,8 +90,7 @@ def check_function(kind: str, parameters: TrainingParameters, exec_properties: M
     if kind == "run_fn":
         strategy_table.check_run_fn(parameters.distribution)
     arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
-    if base_model:
-        arguments.append("base_model")
+    arguments += [name for name, given in inputs.items() if given]
     for name, reason in function_settings.find_ignored(kind, *parameters[1:], arguments).items():
         raise ConfigurationError(f"{name}: {reason}")
 
@@ -135,7 +136,7 @@ def build_job(
     if exec_properties.get("strategy") == strategy_info.AUTO:
         logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
     module, kind = unpack_user_module(exec_properties, work_dir)
-    check_function(kind, parameters, exec_properties, base_model=bool(inputs.get(standard_component_specs.BASE_MODEL_KEY)))
+    check_function(kind, parameters, exec_properties, inputs)
     hyperparameters = _read_hyperparameters(inputs)
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     job = TrainingJob(
@@ -179,6 +180,7 @@ def build_job(
                 standard_component_specs.CUSTOM_CONFIG_KEY: exec_properties.get("custom_config") or "null",
             },
             hyperparameters=hyperparameters,
+            num_examples=_count_examples(inputs),
         ),
     )
 
@@ -258,6 +260,19 @@ def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
         return None
     with fileio.open(file, "r") as stream:
         return dict(json.load(stream))
+
+
+def _count_examples(inputs: Artifacts) -> dict[str, int] | None:
+    """Returns the number of examples of each split; None if there are no statistics."""
+    if not inputs.get(standard_component_specs.STATISTICS_KEY):
+        return None
+    from tfx.components.statistics_gen import stats_artifact_utils  # takes a second to import
+
+    statistics = artifact_utils.get_single_instance(inputs[standard_component_specs.STATISTICS_KEY])
+    return {
+        split: stats_artifact_utils.load_statistics(statistics, split).proto().datasets[0].num_examples
+        for split in artifact_utils.decode_split_names(statistics.split_names)
+    }
 
 
 def _uri(inputs: Artifacts, key: str) -> str | None:

@@ -1,6 +1,7 @@
 """Resolves paths and reads small files that the user names, with clear errors."""
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -20,6 +21,8 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+_LOOP = "follows symbolic links in a circle"
 
 
 class FileError(ConfigurationError):
@@ -46,18 +49,18 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
     try:
         resolved = (Path(base) / Path(path).expanduser()).resolve()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            resolved.lstat()
+            resolved.stat()
         if _is_unicode(str(resolved)):
             return resolved
         reason = "has characters that TensorFlow would read in another encoding; rename it, or set PYTHONUTF8=1"
-    except RuntimeError as error:  # raised by expanduser(), and by resolve() for a loop
-        reason = "follows symbolic links in a circle" if "loop" in str(error) else "there is no such home folder"
+    except RuntimeError as error:  # raised by expanduser() and, up to Python 3.12, by resolve() for a loop
+        reason = _LOOP if "loop" in str(error) else "there is no such home folder"
     except ValueError:
         reason = "has a NUL byte"
     except FileNotFoundError:
         reason = "is relative, and the working folder does not exist any more; change to another one"
     except OSError as error:
-        reason = str(error.strerror)
+        reason = _LOOP if error.errno == errno.ELOOP else str(error.strerror)
     raise FileError(f"{shorten(str(path))!r}: {reason}")
 
 

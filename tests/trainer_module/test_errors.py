@@ -37,8 +37,8 @@ def test_disk_that_is_full():
 
 
 def test_too_many_open_files(tmp_path):
-    records = tf.data.TFRecordDataset(__file__)
-    for read in ((tmp_path / "file").touch, lambda: next(iter(records))):
+    tf.constant(0)  # opens files of its own
+    for read in ((tmp_path / "file").touch, lambda: tf.io.read_file(__file__)):
         message = r"too many open files: .*; raise the limit, .*`ulimit -n"
         with pytest.raises(TrainingError, match=message), no_more_files(), explaining_shortage():
             read()

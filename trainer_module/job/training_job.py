@@ -83,11 +83,13 @@ class RunFn:
       inputs: Input artifacts.
       exec_properties: Execution properties that `FnArgs` is made from.
       hyperparameters: Values of a Tuner's `best_hyperparameters`; None without a Tuner.
+      num_examples: Number of examples of each split; None without statistics.
     """
 
     inputs: str
     exec_properties: Mapping[str, Any]
     hyperparameters: Mapping[str, Any] | None
+    num_examples: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     fn_args.transform_output = fn_args.transform_graph_path
     fn_args.schema_file = fn_args.schema_path
     fn_args.hyperparameters = arguments.hyperparameters
+    if arguments.num_examples is not None:
+        fn_args.num_examples = dict(arguments.num_examples)
     function = module_loader.load(job.module)
     start = time.monotonic()
     fn_args.serving_model_dir = job.outputs.serving_model_dir

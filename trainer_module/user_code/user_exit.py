@@ -23,13 +23,13 @@ def describe(error: SystemExit) -> str:
     """
     function = "os._exit" if isinstance(error, OsExit) else "sys.exit"
     call = f"{function}({'' if error.code is None else repr(error.code)}) was called"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).stem not in _NOT_USERS]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name not in _NOT_USERS]
     return f"{call} in {frames[-1].filename}, line {frames[-1].lineno}" if frames else call
 
 
 # Python's exit() and quit() raise the error in `_sitebuiltins`; `os_exit_raises` below
 # replaces `os._exit`.
-_NOT_USERS = ("_sitebuiltins", "user_exit")
+_NOT_USERS = ("_sitebuiltins.py", "<frozen _sitebuiltins>", "user_exit.py")
 
 
 @contextlib.contextmanager

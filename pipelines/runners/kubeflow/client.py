@@ -103,7 +103,20 @@ class _Client(kfp.Client):
     """
 
     def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:
-        return self.healthzs.get_healthz(_request_timeout=TIMEOUTS)
+        return self.call("healthz", "get_healthz")
+
+    def call(self, service: str, operation: str, *arguments: str) -> Any:
+        """Calls an operation of the API, with a time limit.
+
+        Args:
+          service: Name of the service, such as `run`.
+          operation: Name of the operation as kfp 2.5 has it; later versions put the
+            name of its service in front.
+          *arguments: Arguments of the operation.
+        """
+        operations = vars(getattr(self, f"{service}s"))
+        function = operations.get(operation) or operations[f"{service}_service_{operation}"]
+        return function(*arguments, _request_timeout=TIMEOUTS)
 
 
 class Pipelines:
@@ -243,7 +256,7 @@ class Pipelines:
         with self._explaining_errors():
             while True:
                 try:
-                    return self._client.runs.get_run(run_id, _request_timeout=TIMEOUTS)
+                    return self._client.call("run", "get_run", run_id)
                 except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
                     status = getattr(error, "status", None)
                     if status == _UNAUTHORIZED[0] and not has_reconnected:
@@ -347,4 +360,4 @@ def _get_cause(error: Exception) -> str:
     # urllib3's errors have a `reason`; those of Google's libraries and requests have
     # args.
     below = getattr(error, "reason", None) or next(iter(error.args), None)
-    return _get_cause(below) if isinstance(below, Exception) else re.sub(r"^<[^>]*>: ", "", str(error))
+    return _get_cause(below) if isinstance(below, Exception) else re.sub(r"^(<[^>]*>|\w+\([^)]*\)): ", "", str(error))

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.evaluators import metrics_validator
+from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as writer
 from tfx import types
@@ -212,7 +213,9 @@ def test_evaluation_without_the_overall_slice(values, ok):
 
 def test_threshold_on_one_slice_does_not_apply_to_others():
     limit = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(upper_bound={"value": 1.0}))
-    only = tfma.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "4"})], threshold=limit)
+    only = config_pb2.PerSliceMetricThreshold(
+        slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "4"})], threshold=limit
+    )
     spec = tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name=LOSS, per_slice_thresholds=[only])])
     eval_config = config(UPPER)
     del eval_config.metrics_specs[:]

@@ -50,8 +50,8 @@ def test_examples_arrive_with_the_same_values(tmp_path):
     [
         (b"text, not records at all", "a, record 0 at byte 0: its length does not match its checksum"),
         (b"\xff\xff\xff", "a, record 0 is not a tf.Example"),
-        (b"hello world", "a, record 0 is not a tf.Example: only its first 3 of 11 bytes are a message"),
-        (b"text here", "a, record 0 is not a tf.Example: only its first 1 of 9 bytes are a message"),
+        (b"hello world", "a, record 0 is not a tf.Example: Error parsing message"),
+        (b"text here", "a, record 0 is not a tf.Example: Error parsing message"),
         (sequence_example(), "a, record 0 is not a tf.Example: it has fields that a tf.Example does not have"),
     ],
 )

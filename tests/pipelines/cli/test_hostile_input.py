@@ -126,7 +126,7 @@ YAML_ROWS = [
     ("module ''", PIPELINE.replace("model.py", "''"), "module: '' is not the name of a module"),
     ("module __main__", PIPELINE.replace("model.py", "__main__"), "module: '__main__' is not the name of a module"),
     ("module a..b", PIPELINE.replace("model.py", "a..b"), "module: 'a..b' is not the name of a module"),
-    ("compiled module", PIPELINE.replace("model.py", "_json"), ".so is not Python source"),
+    ("compiled module", PIPELINE.replace("model.py", "_ctypes"), ".so is not Python source"),
     ("built-in module", PIPELINE.replace("model.py", "sys"), "module: 'sys' is not installed; for a file"),
     ("module of a loop", PIPELINE.replace("model.py", "loop.py"), "loop.py: Too many levels of symbolic links"),
     (

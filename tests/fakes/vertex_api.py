@@ -8,6 +8,7 @@ it is strict: it refuses to cancel a job that has ended, and to delete one that 
 
 import contextlib
 import copy
+import functools
 import http.server
 import itertools
 import json
@@ -207,10 +208,11 @@ class VertexApi:
 
         `aiplatform.init` without an endpoint, transport or credentials keeps these. The
         SDK looks for a pipeline's bucket before it submits the pipeline, also here. It
-        polls a job every `wait_seconds` seconds instead of every five; nothing else in
-        the SDK is changed.
+        polls a job every `wait_seconds` seconds instead of every five, and asks for the
+        project's number here; nothing else in the SDK is changed.
         """
-        from google.cloud import aiplatform
+        from google.cloud import aiplatform, resourcemanager
+        from google.cloud.aiplatform.utils import resource_manager_utils
 
         config = aiplatform.initializer.global_config
         before = dict(vars(config))
@@ -219,6 +221,11 @@ class VertexApi:
             stack.enter_context(mock.patch.dict(os.environ, variables))
             for module in (aiplatform.jobs, aiplatform.pipeline_jobs):
                 stack.enter_context(mock.patch.object(module, "_JOB_WAIT_TIME", wait_seconds))
+            projects = functools.partial(
+                resourcemanager.ProjectsClient, transport="rest", client_options={"api_endpoint": self.url}
+            )
+            named = mock.Mock(wraps=resourcemanager, ProjectsClient=projects)
+            stack.enter_context(mock.patch.object(resource_manager_utils, "resourcemanager", named))
             stack.callback(vars(config).update, before)
             aiplatform.init(
                 project=self.project,
@@ -359,7 +366,9 @@ class VertexApi:
         """
         bucket = re.fullmatch(r"/storage/v1/b/([^/]+)", path)
         if method == "GET" and bucket:
-            return {"kind": "storage#bucket", "name": bucket[1]}
+            return {"kind": "storage#bucket", "name": bucket[1], "projectNumber": self.number}
+        if method == "GET" and path == f"/v3/projects/{self.project}":
+            return {"name": f"projects/{self.number}", "projectId": self.project, "state": "ACTIVE"}
         project, location, kind, ident, action = match.groups() if (match := _PATH.fullmatch(path)) else [""] * 5
         verb = _VERBS.get((method, bool(ident), action), "")
         request = Request(f"{kind}.{verb}" if match and verb else "", method, path, query)

@@ -4,7 +4,8 @@
 #   docker build --build-arg PIPELINE=examples/digits -t registry.example.com/team/digits:1 .
 #   docker build --build-arg PIPELINE=examples/digits --build-arg ACCELERATOR=gpu -t registry.example.com/team/digits:1-gpu .
 #
-# LINE=1.16: installs TFX 1.16 with Python 3.10, instead of TFX 1.21 with Python 3.13.
+# LINE=1.16: installs TFX 1.16, instead of TFX 1.21, on its own base images:
+#   --build-arg LINE=1.16 --build-arg PYTHON_IMAGE=python:3.10-slim-bookworm --build-arg BEAM_IMAGE=apache/beam_python3.10_sdk:2.74.0
 # ACCELERATOR=gpu: installs the CUDA libraries as packages; the node has the driver.
 # TENSORFLOW=...: installs any pip requirement, e.g. a build for TPUs.
 # REDUCTION_SERVER=yes: installs NCCL's plugin for the reduction servers of Vertex AI.
@@ -16,15 +17,8 @@
 #
 # To run Python in it: `docker run --entrypoint python IMAGE ...`.
 
-ARG LINE=1.21
-ARG PYTHON_IMAGE=python-${LINE}
-ARG BEAM_IMAGE=beam-${LINE}
-
-FROM python:3.13-slim-trixie AS python-1.21
-FROM python:3.10-slim-bookworm AS python-1.16
-# The version of apache-beam in lines/*/image-*.lock; a test compares the two.
-FROM apache/beam_python3.13_sdk:2.77.0 AS beam-1.21
-FROM apache/beam_python3.10_sdk:2.74.0 AS beam-1.16
+ARG PYTHON_IMAGE=python:3.13-slim-trixie
+ARG BEAM_IMAGE=apache/beam_python3.13_sdk:2.77.0
 
 FROM ${PYTHON_IMAGE} AS build
 # One dependency of TFX has no wheel.
@@ -32,7 +26,7 @@ RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -r
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
-ARG LINE
+ARG LINE=1.21
 ARG ACCELERATOR=cpu
 COPY lines/${LINE}/image-${ACCELERATOR}.lock packages.lock
 # The lock is complete. pip 23, which Python's image has, refuses to resolve it again.

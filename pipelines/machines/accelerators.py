@@ -228,9 +228,11 @@ ACCELERATORS: dict[str, Accelerator] = {
     )
 }
 
+# `tf.sysconfig.get_build_info()` of TensorFlow 2.21 names compute capabilities up to
+# 9.0. https://github.com/tensorflow/tensorflow/issues/101746 and 111958 are open.
 _BLACKWELL = (
-    "the TensorFlow version that TFX requires comes with CUDA 12.3, whose libraries have no code for Blackwell GPUs (it "
-    "takes CUDA 12.8)"
+    "TensorFlow's packages, up to 2.21, are built with CUDA 12.5 or older and have no code for Blackwell GPUs (they fail "
+    "with CUDA_ERROR_INVALID_PTX)"
 )
 REFUSED: dict[str, str] = {
     "nvidia-b200": _BLACKWELL,

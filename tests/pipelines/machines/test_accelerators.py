@@ -124,7 +124,7 @@ def test_find_gives_the_row(platform):
         (("nvidia-gb200", 4, "", "gke"), "accelerator: nvidia-gb200 cannot be used: its machines have Arm processors"),
         (
             ("nvidia-b200", 8, "", "vertex"),
-            "accelerator: nvidia-b200 cannot be used: .* CUDA 12.3, .* no code for Blackwell",
+            "accelerator: nvidia-b200 cannot be used: .* CUDA 12.5 .* no code for Blackwell",
         ),
         (("nvidia-rtx-pro-6000", 1, "", "kubernetes"), "accelerator: nvidia-rtx-pro-6000 cannot be used: .* Blackwell"),
         (

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 from tfx import types
 
 from tfx_distribute.trainer_module.data import shard_manifest
@@ -20,6 +20,9 @@ from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE
 from tfx_distribute.trainer_module.user_code import fingerprint
 
 IDENTITY_FILE = "identity.json"
+VERSIONS = "versions"  # key in that file, for people
+
+_logger = logging.getLogger(__name__)  # `tfx-distribute run` shows its warnings
 
 # Parameters that do not affect the result.
 RESULT_NEUTRAL = ("steps_per_execution", "profile_steps", "jit_compile")
@@ -87,7 +90,8 @@ def ensure_checkpoint_dir(root: str, identity: Mapping[str, str]) -> str:
     if not tf.io.gfile.exists(folder):
         _warn_of_other_states(root, identity)
         tf.io.gfile.makedirs(folder)
-        atomic_files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(dict(identity), indent=1))
+        document = {**identity, VERSIONS: fingerprint.environment()}
+        atomic_files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(document, indent=1))
     return folder
 
 
@@ -97,8 +101,23 @@ def _warn_of_other_states(root: str, identity: Mapping[str, str]) -> None:
         text = atomic_files.read(os.path.join(folder, IDENTITY_FILE))
         if text is not None and tf.io.gfile.exists(os.path.join(folder, STATE_FILE)):
             other_identity = json.loads(text)
-            changed = " and ".join(part for part in identity if other_identity.get(part) != identity[part])
-            logging.warning("Starting from scratch: the state saved in %s is of another %s; it is kept", folder, changed)
+            changed = [part for part in identity if other_identity.get(part) != identity[part]]
+            versions = _describe_versions(other_identity.get(VERSIONS, "")) if "environment" in changed else ""
+            _logger.warning(
+                "Starting from scratch: the state saved in %s is of another %s%s; it is kept",
+                folder,
+                " and ".join(changed),
+                versions,
+            )
+
+
+def _describe_versions(saved: str) -> str:
+    """Returns what differs between the packages of a state and those that are here."""
+    if not saved:  # by an older version of this package
+        return ""
+    before, now = (dict(version.split(" ") for version in text.split(", ")) for text in (saved, fingerprint.environment()))
+    pairs = [f"{name} {before[name]}, not {now[name]}" for name in now if name in before and before[name] != now[name]]
+    return f" ({'; '.join(pairs)})" if pairs else ""
 
 
 def _fingerprint_module_files(job: TrainingJob) -> list[str]:

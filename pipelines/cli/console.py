@@ -1,6 +1,7 @@
 """Shows a run on a terminal: finished nodes, training progress and results."""
 
 import io
+import logging
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from tfx_distribute.trainer_module.lifecycle.progress import Progress
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 
+_PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
 PLAIN_SECONDS = 5.0  # between two training lines if the output is not a terminal
 
 
@@ -92,6 +94,17 @@ def _print_new_text(file: IO[str], console: Console) -> None:
         console.print(Text(text.rstrip("\n"), style="dim"))
 
 
+class _WarningLines(logging.Handler):
+    """Shows warnings on a console."""
+
+    def __init__(self, console: Console):
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.print(f"    {record.getMessage()}", style="yellow", markup=False)
+
+
 class RunView:
     """Shows a run on a console: a line for each finished node, and a live line below.
 
@@ -105,8 +118,10 @@ class RunView:
         self._node = ""
         self._tasks: dict[ClusterTask, Progress] = {}
         self._last_printed = 0.0
+        self._warnings = _WarningLines(self._console)
 
     def __enter__(self) -> "RunView":
+        logging.getLogger(_PACKAGE).addHandler(self._warnings)
         if self._live:
             self._live.start()
         return self
@@ -114,6 +129,7 @@ class RunView:
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
+        logging.getLogger(_PACKAGE).removeHandler(self._warnings)
 
     def node_started(self, node: str) -> None:
         """Shows that a node has started."""

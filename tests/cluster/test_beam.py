@@ -20,7 +20,7 @@ from real_cluster import CLAIM, Namespace, make_pod, wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGE = "/opt/venv/lib/python3.10/site-packages/tfx_distribute"
+FIND_PACKAGE = "import tfx_distribute, os; print(os.path.dirname(tfx_distribute.__file__))"
 PORT = 8073
 CHUNK = 1 << 20
 MATRIX = REPOSITORY / "tests" / "fakes" / "beam_components.py"
@@ -80,7 +80,8 @@ def start_job_service(namespace: Namespace, name: str, example: str, without_pac
     del pool["command"]  # that of the image is Beam's
     if without_package:
         pod["spec"]["volumes"].append({"name": "nothing", "emptyDir": {}})
-        pool["volumeMounts"] = [*pool["volumeMounts"], {"name": "nothing", "mountPath": PACKAGE}]
+        package = namespace.run("package", ["python", "-c", FIND_PACKAGE]).strip()
+        pool["volumeMounts"] = [*pool["volumeMounts"], {"name": "nothing", "mountPath": package}]
     for container, port in ((prism, PORT), (pool, 50000)):
         container["readinessProbe"] = {"tcpSocket": {"port": port}, "periodSeconds": 1}
     pod["spec"]["containers"].append(pool)

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import logging
+import re
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
+from tfx_distribute.trainer_module.user_code import fingerprint
 
 
 @pytest.fixture
@@ -101,7 +103,21 @@ def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
         other = run_identity.ensure_checkpoint_dir(str(root), {**parts, "module": "another"})
     assert other != folder
     assert f"Starting from scratch: the state saved in {folder} is of another module; it is kept" in caplog.text
-    assert json.loads((root / folder / run_identity.IDENTITY_FILE).read_text()) == parts
+    saved = json.loads((root / folder / run_identity.IDENTITY_FILE).read_text())
+    assert saved == {**parts, "versions": fingerprint.environment()}
+
+
+def test_state_of_other_versions_is_reported_with_both(job, tmp_path, caplog, monkeypatch):
+    root, here = tmp_path / "checkpoints", fingerprint.environment()
+    parts = run_identity.fingerprint_inputs(job, job.data, [])
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprint, "environment", lambda: here.replace("tensorflow 2.", "tensorflow 1."))
+        folder = run_identity.ensure_checkpoint_dir(str(root), run_identity.fingerprint_inputs(job, job.data, []))
+    (root / folder / "state.json").write_text("{}")
+    with caplog.at_level(logging.WARNING):
+        run_identity.ensure_checkpoint_dir(str(root), parts)
+    version = re.search(r"tensorflow 2(\S+),", here)[1]
+    assert f"is of another environment (tensorflow 1{version}, not 2{version}); it is kept" in caplog.text
 
 
 def test_module_of_an_installed_package_is_known_by_its_files(job):

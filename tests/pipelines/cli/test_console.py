@@ -1,3 +1,4 @@
+import logging
 import math
 import os
 import subprocess
@@ -107,6 +108,14 @@ with redirect_output(Path(sys.argv[1]), sys.argv[2] == "verbose") as shown:
     shown.print("for people")
 print("afterwards")
 """
+
+
+def test_warnings_of_this_package_are_shown_and_others_are_not(capsys):
+    with console.RunView(console.Console()):
+        logging.getLogger("tfx_distribute.components.trainer").warning("Starting from %s", "[scratch]")
+        logging.getLogger("absl").warning("noise")
+    logging.getLogger("tfx_distribute.components.trainer").warning("too late")
+    assert capsys.readouterr().out == "    Starting from [scratch]\n"
 
 
 def test_noise_goes_to_the_log(tmp_path):

@@ -75,12 +75,13 @@ find_uv() {
 # of the same files changes nothing.
 wanted=$(cat "lines/$LINE/packages.lock" tests/kfp.lock setup.py src/tfx_distribute/__init__.py bootstrap.sh \
     components/launchers/local/_loopback.c | cksum)
+case " $pythons " in
+*" $(version_of .venv/bin/python) "*) ;;
+*) rm -rf .venv ;;
+esac
 if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
     uv=$(find_uv)
-    case " $pythons " in
-    *" $(version_of .venv/bin/python) "*) ;;
-    *) "$uv" venv --quiet --clear --python "$(find_python)" .venv ;;
-    esac
+    [ -e .venv ] || "$uv" venv --quiet --python "$(find_python)" .venv
     echo "installing the locked packages of TFX $LINE into .venv (3.5 GB the first time)"
     # Byte code halves the time of every import.
     export UV_COMPILE_BYTECODE=1 VIRTUAL_ENV="$PWD/.venv"

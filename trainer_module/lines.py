@@ -84,6 +84,18 @@ def check() -> Line:
     return line
 
 
+def is_older_tensorflow(version: str) -> bool:
+    """Returns whether a version of TensorFlow is of the older line.
+
+    Its DTensor cannot apply the gradients of some optimizers to a divided variable.
+
+    ```python
+    is_older_tensorflow("2.16.2")  # True
+    ```
+    """
+    return version.startswith(f"{LINES[0].tensorflow}.")
+
+
 def _find(name: str) -> str | None:
     try:
         return ".".join(importlib.metadata.version(name).split(".")[:2])

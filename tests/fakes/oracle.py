@@ -7,7 +7,8 @@ Both see the same examples in the same order. Imports TensorFlow once, forks a p
 for each task of each strategy, and writes one JSON object: for each cell
 `kind/strategy`, the largest differences, the reason of a refusal, or the error.
 Without `--cells`, these are all kinds under all strategies of that Keras. `--update`
-writes the verdicts to tests/expected/models.json, and docs/models.md.
+writes the verdicts for the installed TFX to tests/expected/models.json, and
+docs/models.md.
 
 The loop trains each cell twice:
 

@@ -16,6 +16,7 @@ from typing import Any
 from oracle import BATCH, EPOCHS, LOGS_WITHIN, SAVED_EVERY, STRATEGIES, WEIGHTS_WITHIN
 from oracle_examples import EXAMPLES
 
+from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.job.strategy_info import strategy_named
 
 SAME = "same"
@@ -39,6 +40,7 @@ _STRATEGY_NOTES = {
     ),
 }
 
+LINES = [line.tfx for line in lines.LINES]
 Verdicts = dict[str, dict[str, dict[str, str]]]  # Keras version -> kind -> strategy -> verdict
 
 
@@ -70,46 +72,49 @@ def strategies(keras_version: int) -> list[str]:
     return [name for name in STRATEGIES if keras_version == 2 or not strategy_named(name).not_keras_3]
 
 
-def load() -> Verdicts:
-    """Returns all verdicts."""
+def load() -> dict[str, Verdicts]:
+    """Returns the verdicts of each line of TFX."""
     return json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
 
 
 def update(keras_version: int, cells: dict[str, str]) -> None:
-    """Adds verdicts of cells `kind/strategy` to the file, and writes the document."""
+    """Adds verdicts of cells `kind/strategy`, and writes the document."""
     verdicts = load()
-    measured = verdicts.setdefault(str(keras_version), {})
+    line = lines.check().tfx
+    measured = verdicts.setdefault(line, {}).setdefault(str(keras_version), {})
     for cell, verdict in cells.items():
         kind, strategy = cell.split("/")
         measured.setdefault(kind, {})[strategy] = verdict
-    ordered = {
+    verdicts[line] = {
         version: {
-            kind: {name: verdicts[version][kind][name] for name in STRATEGIES if name in verdicts[version][kind]}
+            kind: {name: kinds[kind][name] for name in STRATEGIES if name in kinds[kind]}
             for kind in descriptions()
-            if kind in verdicts[version]
+            if kind in kinds
         }
-        for version in sorted(verdicts)
+        for version, kinds in sorted(verdicts[line].items())
     }
-    VERDICTS.write_text(json.dumps(ordered, indent=1) + "\n")
-    DOCUMENT.write_text(document(ordered), encoding="utf-8")
+    VERDICTS.write_text(json.dumps(dict(sorted(verdicts.items())), indent=1) + "\n")
+    DOCUMENT.write_text(document(verdicts), encoding="utf-8")
 
 
-def document(verdicts: Verdicts) -> str:
+def document(verdicts: dict[str, Verdicts]) -> str:
     """Returns the text of docs/models.md."""
     footnotes: dict[str, int] = {}
 
     def mark(text: str) -> str:
         return f"({footnotes.setdefault(text, len(footnotes) + 1)})"
 
+    def mark_of(kind: str, strategy: str, version: int, line: str) -> str:
+        verdict = verdicts.get(line, {}).get(str(version), {}).get(kind, {}).get(strategy, "")
+        return "✓" if verdict == SAME else mark(verdict) if verdict else "-"
+
     def cell(kind: str, strategy: str) -> str:
         marks = {}
         for version in (2, 3):
             if strategy in strategies(version):
-                verdict = verdicts.get(str(version), {}).get(kind, {}).get(strategy, "")
-                marks[version] = "✓" if verdict == SAME else mark(verdict) if verdict else "-"
-        if len(set(marks.values())) == 1:
-            return marks[2]
-        return ", ".join(f"Keras {version}: {text}" for version, text in marks.items())
+                by_line = {f"TFX {line}": mark_of(kind, strategy, version, line) for line in LINES}
+                marks[f"Keras {version}"] = _unless_same(by_line, " ", " and ")
+        return _unless_same(marks, ": ", ", ")
 
     notes = constant("NOTES")
     header = [f"`{name}` (Keras {', '.join(str(v) for v in (2, 3) if name in strategies(v))})" for name in STRATEGIES]
@@ -145,7 +150,8 @@ def document(verdicts: Verdicts) -> str:
             _list(f"`{name}`: {_STRATEGY_NOTES[name][0].lower()}{_STRATEGY_NOTES[name][1:]}" for name in STRATEGIES),
             _wrap(
                 "Strategies without Keras 3 refuse it; [strategies.md](strategies.md) says why. A number refers to the "
-                "list below the table: why a cell is refused, or how a kind is compared."
+                "list below the table: why a cell is refused, or how a kind is compared. Where TFX 1.16 (TensorFlow 2.16) "
+                "and TFX 1.21 (TensorFlow 2.21) differ, a cell says both."
             ),
             table,
             "\n".join(_item(text, f"{number}. ") for text, number in footnotes.items()),
@@ -157,6 +163,13 @@ def document(verdicts: Verdicts) -> str:
             ),
         ]
     ) + "\n"  # fmt: skip
+
+
+def _unless_same(texts: dict[str, str], of: str, between: str) -> str:
+    """Returns the text that all have, or each with its name."""
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return between.join(f"{name}{of}{text}" for name, text in texts.items())
 
 
 def _decimal(number: float) -> str:

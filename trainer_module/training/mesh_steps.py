@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 from typing_extensions import override
 
+from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
@@ -190,12 +191,12 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:
             "legacy one"
         )
     is_plain_sgd = isinstance(optimizer, tf.keras.optimizers.SGD) and not optimizer.momentum
-    if is_plain_sgd or isinstance(optimizer, tf.keras.optimizers.Ftrl):
-        # Seen on TensorFlow 2.16: "Incompatible shapes" in the first step on a divided
-        # variable.
+    if (is_plain_sgd or isinstance(optimizer, tf.keras.optimizers.Ftrl)) and lines.is_older_tensorflow(tf.__version__):
+        # "Incompatible shapes" in the first step on a divided variable. TensorFlow 2.21
+        # trains it.
         raise ConfigurationError(
-            f"module: model_parallel cannot use {'SGD without momentum' if is_plain_sgd else optimizer_name}; write "
-            "SGD(..., momentum=0.9), or another optimizer"
+            f"module: model_parallel cannot use {'SGD without momentum' if is_plain_sgd else optimizer_name} with "
+            f"TensorFlow {tf.__version__}; write SGD(..., momentum=0.9), or another optimizer"
         )
     if optimizer.use_ema:
         raise ConfigurationError(

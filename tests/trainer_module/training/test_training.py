@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
@@ -214,19 +215,28 @@ def test_layout_rule_that_fits_no_variable_is_refused_before_the_first_step(clus
         cluster.train(mesh)
 
 
-def test_sgd_without_momentum_is_refused_on_a_mesh(cluster):
-    (cluster.folder / "plain_sgd.py").write_text(PLAIN_SGD)
-    module = UserModule("plain_sgd.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    with pytest.raises(TrainingError, match="^module: model_parallel cannot use SGD without momentum; write SGD"):
-        cluster.train(SHAPES["model_parallel"][0], module=module)
+@pytest.mark.parametrize(("optimizer", "name"), [("sgd", "SGD without momentum"), ("ftrl", "Ftrl")])
+def test_optimizers_that_the_older_line_cannot_use_on_a_mesh(cluster, optimizer, name):
+    (cluster.folder / "recompiled.py").write_text(RECOMPILED.format(optimizer=optimizer))
+    module = UserModule("recompiled.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    mesh = SHAPES["model_parallel"][0]
+    if lines.check() is lines.LINES[0]:
+        with pytest.raises(
+            TrainingError, match=f"^module: model_parallel cannot use {name} with TensorFlow 2.16.*; write SGD"
+        ):
+            cluster.train(mesh, module=module)
+        return
+    alone = cluster.train(SHAPES["one_device"][0], TrainingOptions(64, epochs=3, drop_remainder=True), module=module)
+    divided = cluster.train(mesh, TrainingOptions(32, epochs=3), module=module)
+    assert divided.metrics == pytest.approx(alone.metrics, rel=1e-3)
 
 
-PLAIN_SGD = """
+RECOMPILED = """
 from model import build_model as build
 
 def build_model(context):
     model = build(context)
-    model.compile("sgd", model.loss)
+    model.compile("{optimizer}", model.loss)
     return model
 """
 

@@ -14,6 +14,7 @@ from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -39,9 +40,10 @@ def load(path: str | Path, parameters: Mapping[str, Scalar] | None = None) -> Pi
       The validated pipeline.
 
     Raises:
-      ConfigurationError: The file or a parameter is wrong. The message has one line
-        for each mistake.
+      ConfigurationError: The file or a parameter is wrong, and the message has one line
+        for each mistake; or this environment is no line of TFX.
     """
+    lines.check()  # whatever is done with the pipeline imports TFX
     return loader.override(loader.load(path), parameters or {})
 
 

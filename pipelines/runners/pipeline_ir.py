@@ -22,7 +22,8 @@ Document = dict[str, Any]
 EXECUTOR = "_executor"  # suffix that TFX adds to a component's name for its executor
 ENTRYPOINT = "tfx_distribute.components.container"
 GUARDED_ENTRYPOINT = "tfx_distribute.components.container.vertex"
-# Python's own error for an image without this package does not say how to fix it.
+# Python's own errors for an image without this package, or with packages of two lines of
+# TFX, do not say how to fix it.
 _START = """\
 import runpy, sys
 remedy = "build the image with tfx-distribute {version}, which compiled this pipeline, under a new tag"
@@ -32,6 +33,11 @@ except ImportError as error:
     sys.exit(f"image: {{error}}; {{remedy}}")
 if found != "{version}":
     sys.exit(f"image: it has tfx-distribute {{found}}; {{remedy}}")
+from tfx_distribute.trainer_module import errors, lines
+try:
+    lines.check()
+except errors.ConfigurationError as error:
+    sys.exit(f"image: {{error}}")
 runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9-]+")

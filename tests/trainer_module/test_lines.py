@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tfx_distribute.pipelines.runners import pipeline_ir
 from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -82,14 +83,27 @@ def test_glibc_that_is_too_old_for_the_installed_line(install, monkeypatch, vers
     assert lines.check() is lines.LINES[-1]
 
 
-def test_the_command_says_it_before_it_imports_anything_of_them(install, tmp_path):
-    install("protobuf", "3.20.3")
+PIPELINES = [sys.executable, "-m", "tfx_distribute.pipelines", "validate", "none.yaml"]
+PYTHON_API = [sys.executable, "-c", "from tfx_distribute import pipelines; pipelines.load('none.yaml')"]
+STEP = [sys.executable, *pipeline_ir.make_command(pipeline_ir.ENTRYPOINT)[1:]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "before"),
+    [
+        (PIPELINES, 2, "Error: "),
+        (PYTHON_API, 1, "tfx_distribute.trainer_module.errors.ConfigurationError: "),
+        (STEP, 1, "image: "),
+    ],
+    ids=["command", "python", "step"],
+)
+def test_it_is_said_before_anything_of_them_is_imported(install, tmp_path, words, code, before):
     install("tensorflow", f"{OTHER.tensorflow}.0")
-    words = [sys.executable, "-m", "tfx_distribute.pipelines", "validate", "none.yaml"]
+    (tmp_path / "tensorflow.py").write_text("raise SystemError('imported')")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        f"Error: TFX {THIS.tfx} is installed with tensorflow {OTHER.tensorflow}, which it cannot use;"
+    assert done.returncode == code
+    assert done.stderr.splitlines()[-1].startswith(
+        f"{before}TFX {THIS.tfx} is installed with tensorflow {OTHER.tensorflow}, which it cannot use;"
     )
-    assert len(done.stderr.splitlines()) == 1
+    assert len(done.stderr.splitlines()) == 1 or words is PYTHON_API

@@ -22,8 +22,8 @@ Document = dict[str, Any]
 EXECUTOR = "_executor"  # suffix that TFX adds to a component's name for its executor
 ENTRYPOINT = "tfx_distribute.components.container"
 GUARDED_ENTRYPOINT = "tfx_distribute.components.container.vertex"
-# Python's own errors for an image without this package, or with packages of two lines of
-# TFX, do not say how to fix it.
+# Python's own errors for an image without this package, or with packages of two lines
+# of TFX, do not say how to fix it.
 _START = """\
 import runpy, sys
 remedy = "build the image with tfx-distribute {version}, which compiled this pipeline, under a new tag"

@@ -30,11 +30,12 @@ ARG LINE=1.21
 ARG ACCELERATOR=cpu
 COPY lines/${LINE}/image-${ACCELERATOR}.lock packages.lock
 # The lock is complete. pip 23, which Python's image has, refuses to resolve it again.
-# Headers, static libraries and the packages' own tests are of no use at run time.
+# Headers, static libraries and the packages' own tests are of no use at run time. NumPy 2
+# imports some of its own.
 RUN pip install --no-deps --use-pep517 --require-hashes --requirement packages.lock && \
     rm -rf /opt/venv/lib/python*/site-packages/tensorflow/include && \
     find /opt/venv -name '*.a' -delete && \
-    find /opt/venv -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} +
+    find /opt/venv -path '*/numpy/_core' -prune -o -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} +
 ARG TENSORFLOW=
 RUN if [ -n "$TENSORFLOW" ]; then pip uninstall --yes tensorflow tensorflow-cpu && pip install "$TENSORFLOW"; fi
 COPY setup.py README.md LICENSE ./
@@ -42,7 +43,7 @@ COPY src src
 COPY trainer_module trainer_module
 COPY components components
 COPY pipelines pipelines
-RUN pip install --no-deps --no-build-isolation .
+RUN pip install --no-deps --no-build-isolation . && python -B -c "import tfx.v1, tfx_distribute.trainer_module.process"
 
 FROM ${BEAM_IMAGE} AS beam
 

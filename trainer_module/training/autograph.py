@@ -20,10 +20,12 @@ def exempt_tf_keras() -> None:
     """Stops AutoGraph from converting `tf_keras`, as it already leaves `keras` alone.
 
     TensorFlow 2.16 converts the inside of tf_keras at the first batch, which takes
-    about ten seconds and changes nothing; TensorFlow 2.21 and later have this rule
-    themselves. AutoGraph still converts methods of the user's subclasses, even though
-    Keras calls them. A user's function that Keras calls, such as an activation, ends
-    the exemption: it cannot be wrapped, because saved models refer to it.
+    about ten seconds and changes nothing. TensorFlow 2.21 has the exemption, and with
+    it converts nothing that tf_keras calls either: an `if` on a tensor in a user's
+    `train_step` or learning rate schedule fails under `fit`. Here, AutoGraph converts
+    methods of the user's subclasses, even though Keras calls them. A user's function
+    that Keras calls, such as an activation, ends the exemption: it cannot be wrapped,
+    because saved models refer to it.
 
     Call this before the user's module is imported, and only in a process of ours: it
     cannot be undone. Does nothing the second time, and in a process that uses Keras 3
@@ -45,10 +47,9 @@ def exempt_tf_keras() -> None:
     do_not_convert = getattr(config, "DoNotConvert", None)
     if not isinstance(rules, tuple) or do_not_convert is None:
         return
-    if any(getattr(rule, "_prefix", None) == "tf_keras" for rule in rules):
-        return
     _is_exempt = True
-    config.CONVERSION_RULES = (do_not_convert("tf_keras"), do_not_convert(__name__), *rules)
+    without_exemption = tuple(rule for rule in rules if getattr(rule, "_prefix", None) != "tf_keras")
+    config.CONVERSION_RULES = (do_not_convert("tf_keras"), do_not_convert(__name__), *without_exemption)
 
     bases = (
         tf_keras.layers.Layer,  # models and metrics too
@@ -65,7 +66,7 @@ def exempt_tf_keras() -> None:
         for value in (*arguments, *keyword_arguments.values()):
             function = value.func if isinstance(value, functools.partial) else value
             if callable(function) and not isinstance(function, bases) and not _is_library(function.__module__):
-                config.CONVERSION_RULES = rules
+                config.CONVERSION_RULES = without_exemption
 
     for getter in (tf_keras.activations.get, tf_keras.constraints.get, tf_keras.regularizers.get):
         _add_hook(sys.modules[getter.__module__], "get", end_exemption)

@@ -17,7 +17,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.kubernetes import permissions, queues, remedies
+from tfx_distribute.components.launchers.kubernetes import connection, permissions, queues, remedies
 from tfx_distribute.components.launchers.kubernetes.dropped_fields import find_dropped
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.permissions import Permission
@@ -46,7 +46,7 @@ def has_kind(kind: JobKind) -> bool:
     Raises:
       TrainingError: The API server does not answer.
     """
-    api = client.CustomObjectsApi()
+    api = client.CustomObjectsApi(connection.api_client())
     try:
         found = _call_kubernetes(lambda: api.get_api_resources(kind.group, kind.version, _request_timeout=REQUEST_SECONDS))
     except ApiException as error:
@@ -65,7 +65,8 @@ class JobClient:
 
     def __init__(self, kind: JobKind, name: str, namespace: str):
         self.kind, self.name, self.namespace = kind, name, namespace
-        self._custom, self._core = client.CustomObjectsApi(), client.CoreV1Api()
+        self._api = connection.api_client()
+        self._custom, self._core = client.CustomObjectsApi(self._api), client.CoreV1Api(self._api)
         self._not_allowed: set[Permission] = set()  # of those that only explain
         self._kueue_version = ""
         self._resource = {"group": kind.group, "version": kind.version, "plural": kind.plural, "namespace": namespace}
@@ -273,7 +274,7 @@ class JobClient:
           ConfigurationError: The cluster does not have Kueue.
         """
         if not self._kueue_version:
-            groups = client.ApisApi().get_api_versions(_request_timeout=REQUEST_SECONDS).groups
+            groups = client.ApisApi(self._api).get_api_versions(_request_timeout=REQUEST_SECONDS).groups
             version = next((group.preferred_version.version for group in groups if group.name == queues.GROUP), "")
             if not version:
                 raise ConfigurationError(
@@ -297,7 +298,7 @@ class JobClient:
         review = permissions.make_review(permission, self.namespace)
         try:
             answer = _call_kubernetes(
-                lambda: client.AuthorizationV1Api().create_self_subject_access_review(
+                lambda: client.AuthorizationV1Api(self._api).create_self_subject_access_review(
                     review, _request_timeout=REQUEST_SECONDS
                 )
             )
@@ -342,14 +343,20 @@ class JobClient:
 
 def _call_kubernetes(request: Callable[[], T]) -> T:
     """Sends a request, repeatedly while the API server does not answer."""
-    return retry.call_with_retries(request, "the Kubernetes API server", _is_transient)
+    try:
+        return retry.call_with_retries(request, "the Kubernetes API server", _is_transient)
+    except urllib3.exceptions.HTTPError as error:
+        raise ConfigurationError(
+            f"this step does not trust the certificate of the Kubernetes API server ({error}); see whether the ca.crt of "
+            "its service account, or of kubectl's configuration, is that of the cluster"
+        ) from error
 
 
 def _is_transient(error: Exception) -> bool:
     """Returns True for an error after which another request may succeed."""
     if isinstance(error, ApiException):
         return not error.status or error.status == 429 or error.status >= 500
-    return isinstance(error, urllib3.exceptions.HTTPError)
+    return isinstance(error, urllib3.exceptions.HTTPError) and not connection.is_untrusted(error)
 
 
 def _is_webhook_failure(error: Exception) -> bool:

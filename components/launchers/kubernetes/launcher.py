@@ -13,6 +13,7 @@ from typing import Any
 from absl import logging
 from kubernetes import config
 
+from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes.client import JobClient, has_kind
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, Owner
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
@@ -37,7 +38,7 @@ def find_kind(training: str) -> JobKind:
     """
     if training in JOB_KINDS:
         return JOB_KINDS[training]
-    _load_config()
+    connection.load_config()
     for kind in JOB_KINDS.values():
         if has_kind(kind):
             logging.info("training: %s: the cluster has %ss, one of which trains", training, kind.title)
@@ -66,7 +67,7 @@ def launch(kind: JobKind, manifest: dict[str, Any], limits: Limits, *, rerun: bo
         start; the message has the last lines of the pod that failed, or the cluster's
         reason.
     """
-    _load_config()
+    connection.load_config()
     account = service_account()
     if account:
         manifest = as_step(kind, manifest, account, os.getuid(), os.getgid())
@@ -137,14 +138,6 @@ def as_step(kind: JobKind, manifest: dict[str, Any], account: str, user: int, gr
                 "a USER that is a number and not 0, as tfx-distribute's Dockerfile does, or write run_as_non_root: false"
             )
     return manifest
-
-
-def _load_config() -> None:
-    """Makes clients use this step's account, or else kubectl's configuration."""
-    try:
-        config.load_incluster_config()
-    except config.ConfigException:
-        config.load_kube_config()
 
 
 def _namespace() -> str:

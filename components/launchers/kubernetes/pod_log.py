@@ -12,6 +12,7 @@ from absl import logging
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
@@ -36,7 +37,7 @@ class PodLog:
 
     def __init__(self, namespace: str, selector: str):
         self._namespace, self._selector = namespace, selector
-        self._core = client.CoreV1Api()
+        self._core = client.CoreV1Api(connection.api_client())
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="pod-log")
         self._last_times: dict[str, str] = {}  # pod's uid -> time of the last line passed on

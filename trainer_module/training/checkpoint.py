@@ -253,7 +253,7 @@ class Checkpoints:
     def _save(self, position: Position, in_background: bool) -> None:
         name = f"{PREFIX}{position.step}"
         values: dict[str, dict[str, Any]] = {}
-        arrays: dict[str, np.ndarray] = {}
+        arrays: dict[str, Any] = {}
         for key, callback in self._callbacks.items():
             # Values that the callback was constructed with belong to its process and
             # its run, for example whether this is the chief, or a path to write to.

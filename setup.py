@@ -70,9 +70,6 @@ setup(
         # TFX 1.21 has no packages for glibc < 2.39, nor TFX 1.16 for Python > 3.10: pip
         # takes the newest that this machine can run.
         "tfx>=1.16,<1.22,!=1.17.*",
-        # Of TFX's own libraries, so that pip knows the line before it chooses the many
-        # packages that depend on it: it tries names in alphabetical order.
-        "ml-metadata>=1.16,<1.22,!=1.17.*",
         # TFX's Trainer imports it, and TFX 1.21 does not require it.
         "tensorboard",
         # The newest versions that this package has been tested with. tfx_bsl 1.16 needs

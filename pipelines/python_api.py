@@ -41,9 +41,9 @@ def load(path: str | Path, parameters: Mapping[str, Scalar] | None = None) -> Pi
 
     Raises:
       ConfigurationError: The file or a parameter is wrong, and the message has one line
-        for each mistake; or this environment is no line of TFX.
+        for each mistake. Or packages of two versions of TFX are installed.
     """
-    lines.check()  # whatever is done with the pipeline imports TFX
+    lines.check()  # every use of a pipeline imports TFX
     return loader.override(loader.load(path), parameters or {})
 
 

@@ -56,20 +56,20 @@ if [ ! -e "$root/.made" ]; then
     touch "$root/.made"
 fi
 copy_to "$root/checkout"
-# Whom this machine trusts, and how it reaches packages.
+# This machine's name resolution, package index and trusted certificates.
 for file in etc/resolv.conf etc/hosts etc/pip.conf etc/ssl/certs/ca-certificates.crt; do
     [ ! -e "/$file" ] || cat "/$file" >"$root/$file"
 done
 
-# Mounts and processes that are left end with the namespaces, as the shell does, which is
-# their first process: it also collects processes whose parents have ended.
+# The namespaces end with the shell, their first process, and all mounts and processes in
+# them end too. The shell also reaps orphaned processes.
 ROOT=$root LINE=$line exec unshare --mount --pid --fork --kill-child --mount-proc sh -euc '
     mount --bind "$ROOT" "$ROOT"
     mount --rbind /dev "$ROOT/dev"
     mount -t sysfs sysfs "$ROOT/sys"
     mount -t proc proc "$ROOT/proc"
     mount -t tmpfs tmpfs "$ROOT/run"
-    # Not chroot: Linux allows no user namespaces in there, which a test needs.
+    # A test needs user namespaces, which Linux forbids in a chroot.
     cd "$ROOT"
     pivot_root . mnt
     cd /

@@ -1,10 +1,10 @@
-"""Says what differs between the two lines of TFX that this package runs with.
+"""Defines the supported lines of TFX, and checks that one of them is installed.
 
 The older line is for machines that cannot load the newer one's packages, which need
-glibc 2.39. It can go, and this module with it, once Debian 12 and Ubuntu 22.04 are not
-used any more.
+glibc 2.39. Remove it, and this module, when Debian 12 and Ubuntu 22.04 are no longer
+supported.
 
-Reads what is installed, and imports none of it.
+Reads the metadata of installed packages, and imports none of them.
 """
 
 import importlib.metadata
@@ -47,14 +47,18 @@ LINES = (Line("1.16", "2.16", "0.47"), Line("1.21", "2.21", "0.52"))
 
 
 def check() -> Line:
-    """Checks that this environment is one line of TFX.
+    """Checks that the installed packages belong to one line, which can run here.
+
+    ```python
+    check().tfx  # "1.21"
+    ```
 
     Returns:
-      The line.
+      The installed line.
 
     Raises:
-      ConfigurationError: This Python or this machine runs no line, or packages of both
-        are installed.
+      ConfigurationError: TFX is not installed, packages of both lines are, or neither
+        line runs with this version of Python or glibc.
     """
     _check_python()
     found = {name: version for name in LINES[0].versions if (version := _find(name))}
@@ -85,7 +89,7 @@ def check() -> Line:
 
 
 def is_older_tensorflow(version: str) -> bool:
-    """Returns whether a version of TensorFlow is of the older line.
+    """Returns True for a version of TensorFlow that the older line has.
 
     Its DTensor cannot apply the gradients of some optimizers to a divided variable.
 

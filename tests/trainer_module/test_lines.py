@@ -1,5 +1,6 @@
 """Tests what is said of environments that are no line of TFX."""
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -67,6 +68,12 @@ def test_no_tfx(monkeypatch):
     assert refusal().startswith(f"the package tfx is not installed for {sys.executable}; write `pip install tfx-distribute`")
 
 
+def test_the_package_can_be_installed_with_the_same_versions_of_python():
+    (first, last) = lines.PYTHONS
+    requires = importlib.metadata.metadata("tfx-distribute")["Requires-Python"]
+    assert requires.replace(" ", "") in (f">=3.{first[1]},<3.{last[1] + 1}", f"<3.{last[1] + 1},>=3.{first[1]}")
+
+
 @pytest.mark.parametrize("version", [(3, 9), (3, 14)])
 def test_python_that_no_line_runs_on(monkeypatch, version):
     monkeypatch.setattr(sys, "version_info", (*version, 1, "final", 0))
@@ -83,7 +90,7 @@ def test_glibc_that_is_too_old_for_the_installed_line(install, monkeypatch, vers
     assert lines.check() is lines.LINES[-1]
 
 
-PIPELINES = [sys.executable, "-m", "tfx_distribute.pipelines", "validate", "none.yaml"]
+COMMAND = [sys.executable, "-m", "tfx_distribute.pipelines", "validate", "none.yaml"]
 PYTHON_API = [sys.executable, "-c", "from tfx_distribute import pipelines; pipelines.load('none.yaml')"]
 STEP = [sys.executable, *pipeline_ir.make_command(pipeline_ir.ENTRYPOINT)[1:]]
 
@@ -91,13 +98,13 @@ STEP = [sys.executable, *pipeline_ir.make_command(pipeline_ir.ENTRYPOINT)[1:]]
 @pytest.mark.parametrize(
     ("words", "code", "before"),
     [
-        (PIPELINES, 2, "Error: "),
+        (COMMAND, 2, "Error: "),
         (PYTHON_API, 1, "tfx_distribute.trainer_module.errors.ConfigurationError: "),
         (STEP, 1, "image: "),
     ],
     ids=["command", "python", "step"],
 )
-def test_it_is_said_before_anything_of_them_is_imported(install, tmp_path, words, code, before):
+def test_a_mixture_is_refused_before_tensorflow_is_imported(install, tmp_path, words, code, before):
     install("tensorflow", f"{OTHER.tensorflow}.0")
     (tmp_path / "tensorflow.py").write_text("raise SystemError('imported')")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -44,6 +44,7 @@ def has_kind(kind: JobKind) -> bool:
     """Returns True if the cluster has a kind of job, or may have it.
 
     Raises:
+      ConfigurationError: The API server's certificate is not trusted.
       TrainingError: The API server does not answer.
     """
     api = client.CustomObjectsApi(connection.api_client())
@@ -345,7 +346,7 @@ def _call_kubernetes(request: Callable[[], T]) -> T:
     """Sends a request, repeatedly while the API server does not answer."""
     try:
         return retry.call_with_retries(request, "the Kubernetes API server", _is_transient)
-    except urllib3.exceptions.HTTPError as error:
+    except urllib3.exceptions.HTTPError as error:  # all others are transient
         raise ConfigurationError(
             f"this step does not trust the certificate of the Kubernetes API server ({error}); see whether the ca.crt of "
             "its service account, or of kubectl's configuration, is that of the cluster"

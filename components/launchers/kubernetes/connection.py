@@ -17,26 +17,30 @@ def load_config() -> None:
 
 
 def api_client() -> client.ApiClient:
-    """Makes a client that trusts the certificates that kubectl trusts.
+    """Creates a client that trusts the same certificates as kubectl.
 
-    Python 3.13 wants extensions in them that those of older clusters lack, such as of
-    EKS and MicroK8s, and the client has no setting for it
+    Python 3.13 requires extensions that the certificates of older clusters lack, for
+    example of EKS and MicroK8s. The client has no setting to turn that off
     (https://github.com/kubernetes-client/python/issues/2394).
 
     ```python
     core = client.CoreV1Api(api_client())
     ```
     """
-    made = client.ApiClient()
-    settings = made.rest_client.pool_manager.connection_pool_kw
+    api = client.ApiClient()
+    settings = api.rest_client.pool_manager.connection_pool_kw
     context = create_urllib3_context(cert_reqs=settings["cert_reqs"])
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    settings["ssl_context"] = context  # which gets the certificates of the other settings
-    return made
+    settings["ssl_context"] = context  # urllib3 loads ca_certs and cert_file into it
+    return api
 
 
 def is_untrusted(error: Exception) -> bool:
-    """Returns True for an error about the server's certificate."""
+    """Returns True if a request failed because of the server's certificate.
+
+    Args:
+      error: An error that a client raised.
+    """
     reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
     return isinstance(reason, urllib3.exceptions.SSLError) and isinstance(
         next(iter(reason.args), None), ssl.SSLCertVerificationError | CertificateError

@@ -12,18 +12,16 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import certificates
 import kfp
 import kfp_server_api
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from kfp_api import SERVICE_ACCOUNT, KfpApi
 
 from tfx_distribute.pipelines.cli.main import main
@@ -337,19 +335,8 @@ def test_https_where_http_is_spoken(api, scheme):
 @pytest.fixture
 def certified(tmp_path) -> Iterator[tuple[str, Path]]:
     """Yields a server's port and its self-signed certificate for `kubeflow.test`."""
-    key, file = ec.generate_private_key(ec.SECP256R1()), tmp_path / "certificate.pem"
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubeflow.test")])
-    today = datetime.now()
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(today - timedelta(days=2))
-        .not_valid_after(today + timedelta(days=2))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("kubeflow.test")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-    file.write_bytes(certificate.public_bytes(pem) + private)
+    names = x509.SubjectAlternativeName([x509.DNSName("kubeflow.test")])
+    file = certificates.write(tmp_path / "certificate.pem", "kubeflow.test", names).file
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import urllib3
 import yaml
 from kubernetes import client, config, utils
 from kubernetes.client.exceptions import ApiException
@@ -35,7 +36,13 @@ def connect() -> client.ApiClient:
       Exception: There is no cluster.
     """
     # Not the default client: that is the one of the code under test.
-    admin = config.new_client_from_config()
+    configuration = client.Configuration()
+    config.load_kube_config(client_configuration=configuration)
+    # A webhook that does not answer, such as Kueue's while it starts again, is a 500.
+    configuration.retries = urllib3.Retry(
+        8, backoff_factor=0.5, status_forcelist=[500], allowed_methods=None, raise_on_status=False
+    )
+    admin = client.ApiClient(configuration)
     client.VersionApi(admin).get_code(_request_timeout=5)
     return admin
 

@@ -234,6 +234,66 @@ def run_eagerly(context):
     return _compiled(tf.keras.Model(*_network()), run_eagerly=True)
 
 
+def several_labels(context):
+    """Has two outputs with a label each, and `loss_weights`."""
+    inputs, hidden = _network(head=2)
+    outputs = {name: tf.keras.layers.Dense(size, name=name)(hidden) for name, size in (("first", 1), ("second", 3))}
+    losses = {"first": "mse", "second": tf.keras.losses.CategoricalCrossentropy(from_logits=True)}
+    model = tf.keras.Model(inputs, outputs)
+    model.compile(_sgd(), loss=losses, loss_weights={"first": 0.7, "second": 0.3}, metrics={"first": ["mae"]}, jit_compile=False)
+    return model
+
+
+def several_weights(context):
+    """Has two outputs with a label and an example weight each."""
+    return several_labels(context)
+
+
+class _ReconstructionLoss(tf.keras.layers.Layer):
+    def call(self, values):
+        original, reconstructed = values
+        self.add_loss(tf.reduce_mean(tf.square(original - reconstructed)))
+        return reconstructed
+
+
+def no_label(context):
+    """Has no label: it uses `add_loss`."""
+    inputs, output = _network(head=4)
+    model = tf.keras.Model(inputs, _ReconstructionLoss()([inputs["x"], output]))
+    model.compile(_sgd(), jit_compile=False)
+    return model
+
+
+class _Contrastive(tf.keras.Model):
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = self._contrast(data, training=True)
+            of_replica = loss / tf.distribute.get_strategy().num_replicas_in_sync
+        gradients = tape.gradient(of_replica, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"own_loss": loss}
+
+    def test_step(self, data):
+        return {"own_loss": self._contrast(data, training=False)}
+
+    def _contrast(self, data, training):
+        embedded = tf.math.l2_normalize(self(data, training=training), axis=1)
+        return tf.reduce_mean(tf.square(tf.norm(embedded - data["x"][:, :2], axis=1)))
+
+
+def no_label_own_steps(context):
+    """Has no label, and its own `train_step` and `test_step`."""
+    inputs, output = _network(head=2)
+    model = _Contrastive(inputs, output)
+    model.compile(_sgd(), jit_compile=False)
+    return model
+
+
+def autoencoder(context):
+    """Has an input that is also its label."""
+    return _compiled(tf.keras.Model(*_network(head=4)))
+
+
 class _Unused(tf.keras.layers.Layer):
     def build(self, shape):
         self.unused = self.add_weight(name="unused", shape=(2,), initializer="ones")
@@ -467,6 +527,7 @@ OPTIONS = {
     "own_steps": {"drop_remainder": True},
     "own_steps_run_eagerly": {"drop_remainder": True},
     "own_metrics": {"drop_remainder": True},
+    "no_label_own_steps": {"drop_remainder": True},
     "mixed_bfloat16": {"precision": "mixed_bfloat16"},
     "mixed_float16": {"precision": "mixed_float16"},
 }
@@ -474,6 +535,14 @@ OPTIONS = {
 DATA = {
     "one_hot_label": {"label": "hot"},
     "example_weights": {"example_weight": "weight"},
+    "several_labels": {"label": {"first": "y", "second": "hot"}},
+    "several_weights": {
+        "label": {"first": "y", "second": "hot"},
+        "example_weight": {"first": "weight", "second": "spike"},
+    },
+    "no_label": {"label": None},
+    "no_label_own_steps": {"label": None},
+    "autoencoder": {"label": "x"},
 }
 # Largest differences that count as none, of weights and of logs, where they are not the
 # usual ones. A bfloat16 number has 8 bits: replicas round their sums of gradients.
@@ -490,6 +559,8 @@ NOISY = {"dropout"}
 IGNORED_LOGS = {
     "own_steps": {"own_loss", "val_own_loss"},
     "own_steps_run_eagerly": {"own_loss", "val_own_loss"},
+    "no_label": {"loss", "val_loss"},
+    "no_label_own_steps": {"own_loss", "val_own_loss"},
     "sum_loss": {"val_loss"},
     "accumulated_sum": {"val_loss"},
     "scalar_loss": {"val_loss", "val_error"},
@@ -521,6 +592,11 @@ NOTES = {
         "shows that of the last step, and this package the mean; it is not compared."
     ),
     "own_steps_run_eagerly": (
+        "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
+        "shows that of the last step, and this package the mean; it is not compared."
+    ),
+    "no_label": "`loss` is not compared: under `fit`, Keras 2 averages batches of any size.",
+    "no_label_own_steps": (
         "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
         "shows that of the last step, and this package the mean; it is not compared."
     ),

@@ -164,6 +164,11 @@ def callbacks(kind: str, trace) -> list:
     return [trace] if kind.startswith("schedule") else [trace, make_decay()]
 
 
+def as_fit_takes(batch):
+    """Returns features alone as they are, not in a tuple."""
+    return batch if len(batch) > 1 else batch[0]
+
+
 def has_fixed_batches(kind: str, strategy_name: str) -> bool:
     """Returns True if all batches of a cell have the same size, under `fit` too."""
     import kinds
@@ -236,19 +241,16 @@ class Cells:
         features = Features(job.data)
         plan = make_plan(job.training_options, job.data.train.num_examples, 1)
         model = model_builder.build(job, model_builder.make_context(job, features, plan, True)).model
-        input_pipeline = InputPipeline(
-            job.data, features, job.training_options, job.input_options, plan, readers=1, batches=1
-        )
-        names = features.inputs().keys() if isinstance(model, kinds._Table) else input_names(model, set(features.inputs()))
-        select_inputs = lambda x, *rest: ({name: x[name] for name in names}, *rest)  # noqa: E731
+        read = features if isinstance(model, kinds._Table) else features.select(input_names(model, features))
+        input_pipeline = InputPipeline(job.data, read, job.training_options, job.input_options, plan, readers=1, batches=1)
         evaluation = input_pipeline.evaluation(tf.distribute.InputContext(), 1).take(input_pipeline.eval_steps(1))
         trace = make_trace(batches=True)
         model.fit(
-            input_pipeline.train(tf.distribute.InputContext()).map(lambda batch, share: select_inputs(*batch)),
+            input_pipeline.train(tf.distribute.InputContext()).map(lambda batch, share: as_fit_takes(batch)),
             epochs=EPOCHS,
             steps_per_epoch=plan.steps_per_epoch,
             validation_data=evaluation.map(
-                lambda *batch: select_inputs(*(batch[0] if isinstance(batch[0], tuple) else batch))
+                lambda *batch: as_fit_takes(batch[0] if isinstance(batch[0], tuple) else batch)
             ),
             callbacks=callbacks(kind, trace),
             verbose=0,

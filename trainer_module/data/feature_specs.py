@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.training_job import TrainingData
+from tfx_distribute.trainer_module.job.training_job import TrainingData, names_in
 
 FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ...
 
@@ -31,9 +31,8 @@ class Features:
       raw: Feature spec of the tf.Examples in the data's source.
       examples: Feature spec of the tf.Examples to train on, transformed if there is a
         transform graph.
-      label: Name of the feature that the model predicts; one of `examples`.
-      example_weight: Name of the feature with each example's weight; one of `examples`,
-        or None.
+      label: As in `TrainingData`; all of its features are in `examples`.
+      example_weight: As in `TrainingData`; all of its features are in `examples`.
     """
 
     def __init__(self, data: TrainingData):
@@ -47,20 +46,31 @@ class Features:
             self.raw = self.examples = _spec_of_schema(data.schema)
         self.label = data.label
         self.example_weight = data.example_weight
-        self._check_is_in_every_example("label", self.label)
-        if self.example_weight is not None:
-            self._check_is_in_every_example("example_weight", self.example_weight)
+        for name in names_in(self.label):
+            self._check_is_in_every_example("label", name)
+        for name in names_in(self.example_weight):
+            self._check_is_in_every_example("example_weight", name)
+        self._inputs = set(self.examples) - self._targets()
 
     def inputs(self) -> FeatureSpec:
-        """Returns the features that a model may read: all but label and weight."""
-        return {name: spec for name, spec in self.examples.items() if name not in (self.label, self.example_weight)}
+        """Returns the features that a model may read: all but labels and weights."""
+        return {name: spec for name, spec in self.examples.items() if name in self._inputs}
 
     def select(self, names: set[str]) -> "Features":
-        """Returns a copy that parses only the inputs `names`, label and weight."""
+        """Returns a copy that parses only the inputs `names`, labels and weights.
+
+        Args:
+          names: Names in `examples`. A label is also an input if it is one of them, as
+            for an autoencoder.
+        """
         selected = copy.copy(self)
-        kept = {*names, self.label, self.example_weight}
+        selected._inputs = names
+        kept = names | self._targets()
         selected.examples = {name: spec for name, spec in self.examples.items() if name in kept}
         return selected
+
+    def _targets(self) -> set[str]:
+        return {*names_in(self.label), *names_in(self.example_weight)}
 
     def make_transform_layer(self) -> tf_keras.Model:
         """Makes the layer that applies the transform graph, under any precision policy.

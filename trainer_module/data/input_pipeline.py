@@ -18,7 +18,13 @@ from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import class_weights
 from tfx_distribute.trainer_module.job.step_plan import Plan
-from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
+from tfx_distribute.trainer_module.job.training_job import (
+    FeatureNames,
+    InputOptions,
+    Split,
+    TrainingData,
+    TrainingOptions,
+)
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,9 @@ class InputPipeline:
 
         Returns:
           A dataset of pairs, each for one replica. The first element is a batch:
-          features (name -> tensor, first dimension the batch), label, and if examples
-          or classes have weights, a vector with each example's weight. The second is
+          features (name -> tensor, first dimension the batch), label if there is one
+          (a dictionary by output if there are several), and if examples or classes have
+          weights, a vector with each example's weight (or a dictionary). The second is
           the batch's share of its step's examples, a float32 scalar. Batches of one
           step may differ by an example, yet every example counts the same.
         """
@@ -219,13 +226,17 @@ class InputPipeline:
 
         def parse(serialized: tf.Tensor) -> tuple[Any, ...]:
             example = tf.io.parse_example(serialized, self.features.examples)
-            label = example.pop(self.features.label)
+            inputs = {name: example[name] for name in self.features.inputs()}
+            if self.features.label is None:
+                return (inputs,)
+            label = _look_up(self.features.label, example)
             weights = []
             if self.features.example_weight is not None:
-                weights.append(tf.reshape(tf.cast(example.pop(self.features.example_weight), tf.float32), [-1]))
+                weight = _look_up(self.features.example_weight, example)
+                weights.append(tf.nest.map_structure(lambda value: tf.reshape(tf.cast(value, tf.float32), [-1]), weight))
             if weights_of_classes:
                 weights.append(_weights_by_class(label, weights_of_classes))
-            return (example, label, functools.reduce(tf.multiply, weights)) if weights else (example, label)
+            return (inputs, label, functools.reduce(tf.multiply, weights)) if weights else (inputs, label)
 
         calls = self.input_options.num_parallel_calls or tf.data.AUTOTUNE
         if share is None:
@@ -238,6 +249,10 @@ class InputPipeline:
             # before each batch if there is one.
             parsed = parsed.apply(tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY))
         return parsed.prefetch(self.input_options.prefetch_buffer_size or tf.data.AUTOTUNE)
+
+
+def _look_up(names: FeatureNames, example: Mapping[str, Any]) -> Any:
+    return example[names] if isinstance(names, str) else {output: example[name] for output, name in names.items()}
 
 
 def _weights_by_class(label: tf.Tensor, weights: Mapping[int, float]) -> tf.Tensor:

@@ -50,6 +50,22 @@ class Split:
     sharded: bool = False
 
 
+# One feature, or the name of an output of the model -> the feature for it.
+FeatureNames = str | Mapping[str, str]
+
+
+def names_in(features: FeatureNames | None) -> tuple[str, ...]:
+    """Returns the names of features.
+
+    ```python
+    names_in({"digit": "number", "even": "is_even"})  # ("number", "is_even")
+    ```
+    """
+    if features is None or isinstance(features, str):
+        return (features,) if features else ()
+    return tuple(features.values())
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """The examples that `build_model`'s model is trained and evaluated on.
@@ -57,9 +73,11 @@ class TrainingData:
     Attributes:
       train: Split to train on.
       eval: Split to evaluate on after each epoch; None for no evaluation.
-      label: Name of the feature that the model predicts.
-      example_weight: Name of the feature with the weight of each example; None if all
-        weigh the same.
+      label: Name of the feature that the model predicts; or, for several, name of an
+        output of the model -> name of its label. None for a model that computes its
+        loss from the features alone.
+      example_weight: Name of the feature with the weight of each example; or name of an
+        output -> name of the weight of its loss. None if all weigh the same.
       transform_graph: Folder of the transform graph that made the examples; None for
         untransformed examples.
       schema: File with the schema of the examples; required without a transform graph.
@@ -68,10 +86,10 @@ class TrainingData:
 
     train: Split
     eval: Split | None
-    label: str
+    label: FeatureNames | None
     transform_graph: str | None
     schema: str | None
-    example_weight: str | None = None
+    example_weight: FeatureNames | None = None
     num_corrupt_records: int = 0
 
 

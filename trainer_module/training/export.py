@@ -21,7 +21,8 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
     * `serving_default`: takes `examples`, a string vector of serialized tf.Examples as
       the data's source provides them, without the label. Applies the transform graph,
       if any, and the model. Returns the predictions as `outputs`; those of several
-      outputs under their names, or as `output_0` and so on if they have none.
+      outputs under their names if they are a dictionary or have labels of their own,
+      else as `output_0` and so on.
       Half-precision predictions are returned as float32, which every client can read.
     * `transform_features`, only with a transform graph: takes the same examples and
       returns the transformed features, the label included, for the Evaluator.
@@ -50,13 +51,15 @@ def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    inputs = input_names(model, set(features.inputs()))
+    inputs = input_names(model, features)
     request_spec = features.raw_needed_for(inputs)
+    # The Evaluator looks for the outputs that labels were given to.
+    names = list(model.output_names) if isinstance(features.label, Mapping) and hasattr(model, "output_names") else None
     if features.transform is None:
 
         @tf.function(input_signature=[examples])
         def serve_examples(examples):  # type: ignore[no-untyped-def]
-            return _name_outputs(model(tf.io.parse_example(examples, request_spec), training=False))
+            return _name_outputs(model(tf.io.parse_example(examples, request_spec), training=False), names)
 
         return {"serving_default": serve_examples}
 
@@ -66,7 +69,7 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
     @tf.function(input_signature=[examples])
     def serve(examples):  # type: ignore[no-untyped-def]
         transformed = _transform(model.transform_layer, examples, request_spec)
-        return _name_outputs(model({name: transformed[name] for name in inputs}, training=False))
+        return _name_outputs(model({name: transformed[name] for name in inputs}, training=False), names)
 
     @tf.function(input_signature=[examples])
     def transform_features(examples):  # type: ignore[no-untyped-def]
@@ -76,10 +79,12 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
 
 
 @tf.autograph.experimental.do_not_convert  # contains no user code
-def _name_outputs(prediction: Any) -> dict[str, tf.Tensor]:
+def _name_outputs(prediction: Any, names: list[str] | None) -> dict[str, tf.Tensor]:
     """Returns a model's predictions by the names that a signature gives them."""
     if isinstance(prediction, Mapping):
         outputs = dict(prediction)
+    elif names:
+        outputs = dict(zip(names, tf.nest.flatten(prediction), strict=True))
     elif isinstance(prediction, list | tuple):
         outputs = {f"output_{index}": value for index, value in enumerate(prediction)}
     else:

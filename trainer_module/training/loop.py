@@ -188,7 +188,7 @@ def _make_input_pipeline(
     uses_parameter_servers = job.distribution.info.parameter_servers
     return InputPipeline(
         data,
-        features.select(model_adapter.required_features(set(features.inputs()))),
+        features.select(model_adapter.required_features(features)),
         job.training_options,
         job.input_options,
         plan,

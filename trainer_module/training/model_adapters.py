@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 from typing_extensions import override
 
+from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.training import normalisation
 from tfx_distribute.trainer_module.user_code.task import Task
@@ -30,14 +31,14 @@ class ModelAdapter:
     optimizer: Any
     applies_gradients = False
 
-    def required_features(self, available: set[str]) -> set[str]:
+    def required_features(self, features: Features) -> set[str]:
         """Returns the names of the features that the steps read.
 
         Args:
-          available: Names of all features. All of them are returned if the model
+          features: All features. All but labels and weights are returned if the model
             does not say which ones its steps read.
         """
-        return available
+        return set(features.inputs())
 
     def prepare(self, batch: Any) -> None:
         """Creates the variables that Keras would create in the first step.
@@ -45,7 +46,7 @@ class ModelAdapter:
         Call this in the strategy's scope.
 
         Args:
-          batch: Features and label of a batch of zeros.
+          batch: A batch of zeros: features, and label and weights if there are any.
         """
         if not all(layer.built for layer in self.model._flatten_layers()):
             # Only traces the model: replicas have nothing to compute yet.
@@ -99,6 +100,7 @@ class CompiledModel(ModelAdapter):
         # Keras's own steps read the model's inputs; the user's may read any feature.
         self._reads_all = overrides_train or overrides_test
         self._overrides_loss = model_class.compute_loss is not keras_model.compute_loss
+        self._has_label = True
         # Names of the values that the user's steps log, by whether it is an evaluation.
         self._logged: dict[bool, list[str]] = {False: [], True: []}
         # Means of the logged values that Keras has no metric for.
@@ -110,6 +112,9 @@ class CompiledModel(ModelAdapter):
 
     @override
     def prepare(self, batch: Any) -> None:
+        self._has_label = len(batch) > 1
+        if not self._reads_all:
+            self._check_labels(*batch[:2])
         # The first step would be too late: saved metrics are restored before it.
         self._build(batch)
         if self.applies_gradients:
@@ -122,13 +127,13 @@ class CompiledModel(ModelAdapter):
             self._means[name] = tf.keras.metrics.Mean(name)
 
     @override
-    def required_features(self, available: set[str]) -> set[str]:
-        return available if self._reads_all else input_names(self.model, available)
+    def required_features(self, features: Features) -> set[str]:
+        return set(features.inputs()) if self._reads_all else input_names(self.model, features)
 
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:
         if self.applies_gradients:
-            return self._record_logs(self.model.train_step(batch), batch, evaluated=False)
+            return self._record_logs(self.model.train_step(_as_fit_passes(batch)), batch, evaluated=False)
         # The same as `tf.keras.Model.train_step`, which also reads the metrics at the
         # end.
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
@@ -142,7 +147,7 @@ class CompiledModel(ModelAdapter):
     @override
     def eval_step(self, *batch: Any) -> None:
         if self._uses_test_step:
-            self._record_logs(self.model.test_step(batch), batch, evaluated=True)
+            self._record_logs(self.model.test_step(_as_fit_passes(batch)), batch, evaluated=True)
             return
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=False)
@@ -200,7 +205,7 @@ class CompiledModel(ModelAdapter):
         self._logged[evaluated] = list(logs)
         values = {name: tf.reduce_mean(tf.cast(value, tf.float32)) for name, value in logs.items()}
         for name in values.keys() & self._means.keys():
-            self._means[name].update_state(values[name], sample_weight=_batch_size(batch[1]))
+            self._means[name].update_state(values[name], sample_weight=_batch_size(*batch))
         return values.get("loss", tf.constant(0.0))
 
     def _build(self, batch: Any) -> None:
@@ -209,26 +214,63 @@ class CompiledModel(ModelAdapter):
             super().prepare(batch)
             return
 
-        def build(features: Any, label: Any) -> None:
-            prediction = self.model(features, training=False)
-            if self.model.compiled_loss is not None:
-                self.model.compiled_loss.build(prediction)
-            metrics = self.model.compiled_metrics
-            metrics.build(prediction, metrics._conform_to_outputs(prediction, label))  # one label may serve several outputs
-
-        tf.function(build).get_concrete_function(*batch[:2])
+        predict = tf.function(lambda features: self.model(features, training=False)).get_concrete_function(batch[0])
+        prediction, label = predict.structured_outputs, batch[1] if len(batch) > 1 else None
+        if self.model.compiled_loss is not None:
+            self.model.compiled_loss.build(prediction)
+        metrics = self.model.compiled_metrics
+        metrics.build(prediction, metrics._conform_to_outputs(prediction, label))  # one label may serve several outputs
         if self.model.compiled_loss is not None:
             normalisation.use_sums_of_step(self.model.compiled_loss)
 
+    def _check_labels(self, features: Any, label: Any = None) -> None:
+        """Checks that there is a label for each output that the model has a loss for.
+
+        Keras 2 leaves out a loss without a label, and Keras 3 may take another's.
+        """
+        loss = self.model.loss if not self._overrides_loss else None
+        if label is None and loss:
+            raise ConfigurationError(
+                "label: is missing, and the model is compiled with a loss of it; name the feature that the model predicts, "
+                "or compile the model without a loss and use add_loss, a compute_loss of its own or a task"
+            )
+        if not isinstance(label, dict):
+            return
+        predict = tf.function(lambda inputs: self.model(inputs, training=False)).get_concrete_function(features)
+        prediction = predict.structured_outputs
+        outputs = list(prediction) if isinstance(prediction, dict) else list(getattr(self.model, "output_names", None) or ())
+        if not outputs:
+            raise ConfigurationError(
+                "label: the outputs of the model have no names that labels could be given to; return a dictionary from its "
+                "call"
+            )
+        unknown = [name for name in label if name not in outputs]
+        if unknown:
+            raise ConfigurationError(
+                f"label: the model has no output {unknown[0]!r}; it has {', '.join(outputs)}; write one of them before the "
+                "name of the label"
+            )
+        with_loss = loss if isinstance(loss, dict) else outputs if loss else ()
+        missing = [name for name in with_loss if name not in label]
+        if missing:
+            raise ConfigurationError(
+                f"label: there is none for the output {missing[0]!r}, which the model is compiled with a loss for; write "
+                f"{missing[0]}: and the name of its label"
+            )
+
     def _loss_metric(self) -> tf.keras.metrics.Metric | None:
-        """Returns Keras's own metric of the loss, if it has one."""
-        metrics = self.model.compiled_loss.metrics if self.model.compiled_loss is not None else []
+        """Returns Keras's own metric of the loss, if it has one.
+
+        Without a label, it would be a mean over batches, not over examples.
+        """
+        has_metrics = self.model.compiled_loss is not None and self._has_label
+        metrics = self.model.compiled_loss.metrics if has_metrics else []
         return metrics[0] if metrics else None
 
     def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor | None:
         loss = self.model.compute_loss(x, y, prediction, sample_weight)
-        if loss is not None and self._overrides_loss:
-            self._means["loss"].update_state(normalisation.replica_mean(loss), sample_weight=_batch_size(y))
+        if loss is not None and (self._overrides_loss or y is None):
+            self._means["loss"].update_state(normalisation.replica_mean(loss), sample_weight=_batch_size(x, y))
         return loss
 
     def _update_metrics(self, y: Any, prediction: Any, sample_weight: Any) -> None:
@@ -246,15 +288,17 @@ class CompiledKeras3Model(CompiledModel):
             self.model._symbolic_build(data_batch=batch)
             return
         # `_symbolic_build` supports dense features only.
-        features = {name: batch[0][name] for name in input_names(self.model, set(batch[0]))}
+        named = _named_inputs(self.model)
+        features = {name: batch[0][name] for name in (named if named and named <= set(batch[0]) else batch[0])}
         predict = tf.function(lambda inputs: self.model(inputs, training=False)).get_concrete_function(features)
-        size = int(tf.nest.flatten(batch[1])[0].shape[0])
-        prediction = tf.nest.map_structure(
-            lambda output: tf.zeros([size, *output.shape[1:]], output.dtype), predict.structured_outputs
-        )
-        for part in (self.model._compile_loss, self.model._compile_metrics):
-            if part is not None and not part.built:
-                part.build(batch[1], prediction)
+        if len(batch) > 1:
+            size = int(tf.nest.flatten(batch[1])[0].shape[0])
+            prediction = tf.nest.map_structure(
+                lambda output: tf.zeros([size, *output.shape[1:]], output.dtype), predict.structured_outputs
+            )
+            for part in (self.model._compile_loss, self.model._compile_metrics):
+                if part is not None and not part.built:
+                    part.build(batch[1], prediction)
         if not self.optimizer.built:
             self.optimizer.build(self.model.trainable_variables)
 
@@ -267,7 +311,7 @@ class CompiledKeras3Model(CompiledModel):
         loss = self.model._compute_loss(x, y, prediction, sample_weight, training=training)
         # Keras 2 updates the metric called "loss", weighted by the number of examples,
         # in `compute_loss`.
-        self.model._loss_tracker.update_state(normalisation.replica_mean(loss), sample_weight=_batch_size(y))
+        self.model._loss_tracker.update_state(normalisation.replica_mean(loss), sample_weight=_batch_size(x, y))
         return loss
 
     @override
@@ -299,14 +343,14 @@ class TaskAdapter(ModelAdapter):
             raise ConfigurationError(
                 f"module: train_step of {type(self._task).__name__} returned nothing; return the mean loss of the batch"
             )
-        self._loss.update_state(loss, sample_weight=_batch_size(batch[1]))
+        self._loss.update_state(loss, sample_weight=_batch_size(*batch))
         return loss
 
     @override
     def eval_step(self, *batch: Any) -> None:
         loss = self._task.eval_step(*batch)
         if loss is not None:
-            self._loss.update_state(loss, sample_weight=_batch_size(batch[1]))
+            self._loss.update_state(loss, sample_weight=_batch_size(*batch))
 
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
@@ -365,21 +409,25 @@ def make(returned: Any, function: str) -> ModelAdapter:
     return TaskAdapter(returned)
 
 
-def input_names(model: tf.keras.Model, available: set[str]) -> set[str]:
+def input_names(model: tf.keras.Model, features: Features) -> set[str]:
     """Returns the names of the features that a model reads.
 
-    These are the names of its inputs.
+    These are the names of its inputs. One of them may be the label, as for an
+    autoencoder.
 
     Args:
       model: A Keras model.
-      available: Names of all features. All of them are returned if the model's inputs
-        have no names, or names of other things.
+      features: All features. All but labels and weights are returned if the model's
+        inputs have no names, or names of other things.
     """
+    names = _named_inputs(model)
+    return names if names and names <= set(features.examples) else set(features.inputs())
+
+
+def _named_inputs(model: tf.keras.Model) -> set[str]:
     if is_keras_3():
-        names = {tensor.name for tensor in getattr(model, "inputs", None) or ()}
-    else:
-        names = set(getattr(model, "input_names", None) or ())
-    return names if names and names <= available else available
+        return {tensor.name for tensor in getattr(model, "inputs", None) or ()}
+    return set(getattr(model, "input_names", None) or ())
 
 
 def as_floats(metrics: dict[str, Any]) -> dict[str, float]:
@@ -420,5 +468,11 @@ def _metric_state(metrics: Sequence[tf.keras.metrics.Metric]) -> list[Any]:
     return [variable.value for metric in metrics for variable in metric.variables] if is_keras_3() else list(metrics)
 
 
-def _batch_size(label: Any) -> tf.Tensor:
-    return tf.shape(tf.nest.flatten(label)[0])[0]
+def _as_fit_passes(batch: Any) -> Any:
+    """Returns a batch as `fit` passes it to a model's own steps."""
+    return batch if len(batch) > 1 else batch[0]
+
+
+def _batch_size(features: Any, label: Any = None, *weights: Any) -> tf.Tensor:
+    first = tf.nest.flatten(features if label is None else label)[0]
+    return first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]

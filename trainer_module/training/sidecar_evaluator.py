@@ -141,7 +141,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     plan = make_plan(options, data.train.num_examples, num_replicas, bool(strategy_info.fixed_batches))
     reporter.enter("build_model")
     model_adapter = model_builder.build(job, model_builder.make_context(job, features, plan, is_chief=False))
-    required = features.select(model_adapter.required_features(set(features.inputs())))
+    required = features.select(model_adapter.required_features(features))
     input_pipeline = InputPipeline(data, required, options, job.input_options, plan, readers=1, batches=1)
     model_adapter.prepare(input_pipeline.zeros())
     checkpoint = tf.train.Checkpoint(model=model_adapter.model)

@@ -277,14 +277,14 @@ class _Contrastive(tf.keras.Model):
         return {"own_loss": self._contrast(data, training=False)}
 
     def _contrast(self, data, training):
-        embedded = tf.math.l2_normalize(self(data, training=training), axis=1)
+        embedded = tf.math.l2_normalize(self({"x": data["x"]}, training=training), axis=1)
         return tf.reduce_mean(tf.square(tf.norm(embedded - data["x"][:, :2], axis=1)))
 
 
 def no_label_own_steps(context):
     """Has no label, and its own `train_step` and `test_step`."""
     inputs, output = _network(head=2)
-    model = _Contrastive(inputs, output)
+    model = _Contrastive(inputs, output, name="contrastive")
     model.compile(_sgd(), jit_compile=False)
     return model
 
@@ -559,6 +559,8 @@ NOISY = {"dropout"}
 IGNORED_LOGS = {
     "own_steps": {"own_loss", "val_own_loss"},
     "own_steps_run_eagerly": {"own_loss", "val_own_loss"},
+    "several_labels": {"first_loss", "second_loss", "val_first_loss", "val_second_loss"},
+    "several_weights": {"first_loss", "second_loss", "val_first_loss", "val_second_loss"},
     "no_label": {"loss", "val_loss"},
     "no_label_own_steps": {"own_loss", "val_own_loss"},
     "sum_loss": {"val_loss"},
@@ -595,6 +597,8 @@ NOTES = {
         "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
         "shows that of the last step, and this package the mean; it is not compared."
     ),
+    "several_labels": "The losses of single outputs are not compared: under `fit`, Keras 3 averages batches of any size.",
+    "several_weights": "The losses of single outputs are not compared: under `fit`, Keras 3 averages batches of any size.",
     "no_label": "`loss` is not compared: under `fit`, Keras 2 averages batches of any size.",
     "no_label_own_steps": (
         "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "

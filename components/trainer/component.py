@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 from tfx_distribute.components.trainer import executor, job_builder, signature
 from tfx_distribute.components.trainer.arguments import TrainerArguments
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.user_code import module_loader
 
@@ -98,8 +98,8 @@ class Trainer(base_component.BaseComponent):
         *,
         build_model: Text | None = None,
         module_fingerprint: str | None = None,
-        label: Text | None = None,
-        example_weight: Text | None = None,
+        label: Text | Mapping[str, str] | None = None,
+        example_weight: Text | Mapping[str, str] | None = None,
         hparams: dict[str, Any] | data_types.RuntimeParameter | None = None,
         checkpoint_dir: Text | None = None,
         launcher: str | None = None,
@@ -135,9 +135,12 @@ class Trainer(base_component.BaseComponent):
           module_fingerprint: Any text that changes with the module behind `run_fn` or
             `build_model`, so that TFX's cache notices. TFX does that itself for
             `module_file`.
-          label: Name of the feature that the model predicts; required by `build_model`.
+          label: Name of the feature that the model of `build_model` predicts; for
+            several, name of an output -> name of its label; None if the model computes
+            its loss from the features alone.
           example_weight: Name of the feature with the weight of each example, for
-            `build_model`. By default all examples weigh the same.
+            `build_model`; for several labels also name of each output -> name of the
+            weight for it. By default all examples weigh the same.
           hparams: Hyperparameters for `build_model`, in `context.hparams`; as a
             RuntimeParameter, a JSON object.
           checkpoint_dir: Folder for training states, on storage that all machines of
@@ -158,7 +161,7 @@ class Trainer(base_component.BaseComponent):
           TypeError: There is no such argument.
         """
         values = signature.execution_values(GROUPS, parameters)
-        _check_sources(module_file, run_fn, build_model, examples, transformed_examples, transform_graph, label)
+        _check_sources(module_file, run_fn, build_model, examples, transformed_examples, transform_graph)
         properties = {
             **values,
             "custom_config": _as_json(custom_config),
@@ -181,8 +184,8 @@ class Trainer(base_component.BaseComponent):
             run_fn=run_fn,
             build_model=build_model,
             module_fingerprint=module_fingerprint,
-            label=label,
-            example_weight=example_weight,
+            label=labels.to_text(label),
+            example_weight=labels.to_text(example_weight),
             checkpoint_dir=checkpoint_dir,
             launcher=launcher,
             model=types.Channel(type=standard_artifacts.Model),
@@ -209,7 +212,6 @@ def _check_sources(
     examples: types.BaseChannel | None,
     transformed_examples: types.BaseChannel | None,
     transform_graph: types.BaseChannel | None,
-    label: Text | None,
 ) -> None:
     """Checks that the Trainer has one function to train with and examples for it."""
     if sum(map(bool, (module_file, run_fn, build_model))) != 1:
@@ -218,8 +220,6 @@ def _check_sources(
         raise ConfigurationError("Trainer: exactly one of examples and transformed_examples must be supplied")
     if transformed_examples and not transform_graph:
         raise ConfigurationError("Trainer: transformed_examples needs transform_graph")
-    if build_model and label is None:
-        raise ConfigurationError("Trainer: build_model needs label, the name of the feature that the model predicts")
 
 
 def _function_kind(module_file: Text | None, run_fn: Text | None, build_model: Text | None) -> str | None:

@@ -21,7 +21,7 @@ from tfx.utils import io_utils, path_utils, proto_utils
 
 from tfx_distribute.components.trainer import input_splits, run_identity
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import shard_plan, strategy_info, strategy_table
+from tfx_distribute.trainer_module.job import labels, shard_plan, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     FaultTolerance,
@@ -221,9 +221,8 @@ def _make_training_data(
     train_args: trainer_pb2.TrainArgs,
     eval_args: trainer_pb2.EvalArgs,
 ) -> TrainingData:
-    label = exec_properties.get("label")
-    if not label:
-        raise ConfigurationError("label: is missing; write the name of the feature that build_model's model predicts")
+    label, example_weight = (labels.from_text(exec_properties.get(name)) for name in ("label", "example_weight"))
+    labels.check(label, example_weight, exec_properties.get("class_weight") or "")
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
     schema = _only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY))
     splits.check_schema(transform_graph, schema)
@@ -243,7 +242,7 @@ def _make_training_data(
         train=train,
         eval=splits.read(eval_splits, "eval_args") if has_eval else None,
         label=label,
-        example_weight=exec_properties.get("example_weight") or None,
+        example_weight=example_weight,
         transform_graph=transform_graph,
         schema=schema,
         num_corrupt_records=splits.corrupt_records,

@@ -4,7 +4,7 @@ import difflib
 import importlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -308,8 +308,9 @@ def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> 
       ConfigurationError: Neither Keras nor TFMA has a metric of a given name.
     """
     known = {*dir(tf.keras.metrics), *dir(tf.keras.losses), *tfma.metrics.metric_types.registered_metrics()}
-    for name in evaluate.metrics:
-        if name not in known:
+    for key, metric in evaluate.metrics.items():
+        name = metric.class_name or key
+        if name not in known and metric.module is None:
             close = difflib.get_close_matches(name, known, n=1)
             raise ConfigurationError(
                 f"evaluate.metrics: there is no metric {name!r} in Keras or TFMA"
@@ -319,34 +320,57 @@ def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> 
     if preprocessing is None:
         # Our export writes this signature, because the transform may make the label.
         preprocessing = ["transform_features"] if spec.transform and module.train == "build_model" else []
+    label, weight = evaluate.label or spec.trainer.label, spec.trainer.example_weight
+    if isinstance(label, dict) and isinstance(weight, str):
+        weight = dict.fromkeys(label, weight)
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
                 signature_name="serving_default",
-                label_key=evaluate.label or spec.trainer.label,
-                example_weight_key=spec.trainer.example_weight or "",
+                **_keys("label", label),
+                **_keys("example_weight", weight),
                 preprocessing_function_names=preprocessing,
             )
         ],
         slicing_specs=[tfma.SlicingSpec(), *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices)],
-        metrics_specs=make_metrics_specs(evaluate.metrics),
+        metrics_specs=make_metrics_specs(evaluate.metrics, list(label) if isinstance(label, dict) else []),
     )
 
 
-def make_metrics_specs(metrics: Mapping[str, Metric]) -> list[tfma.MetricsSpec]:
+def _keys(kind: str, features: str | dict[str, str] | None) -> dict[str, Any]:
+    """Returns TFMA's setting for one feature, or for one of each output."""
+    return {f"{kind}_keys": features} if isinstance(features, dict) else {f"{kind}_key": features or ""}
+
+
+def make_metrics_specs(metrics: Mapping[str, Metric], outputs: Sequence[str] = ()) -> list[tfma.MetricsSpec]:
     """Returns TFMA's configuration of metrics and their thresholds.
 
     Args:
-      metrics: Name of a metric's class -> its thresholds.
+      metrics: Name of a metric -> its thresholds.
+      outputs: Outputs of the model that have labels of their own. With several, each
+        metric names its own.
     """
-    specs = [_make_binarized_spec(name, metric) for name, metric in metrics.items() if _is_binarized(name, metric)]
-    configs = [_make_metric_config(name, metric) for name, metric in metrics.items() if not _is_binarized(name, metric)]
+    output_of = {name: metric.output_name or (outputs[0] if outputs else "") for name, metric in metrics.items()}
+    configs: dict[str, list[tfma.MetricConfig]] = {output: [] for output in output_of.values()}
+    specs = []
+    for name, metric in metrics.items():
+        if _is_binarized(name, metric):
+            specs.append(_on_output(output_of[name], _make_binarized_spec(name, metric)))
+        else:
+            configs[output_of[name]].append(_make_metric_config(name, metric))
     bounded = any(metric.lower_bound is not None or metric.upper_bound is not None for metric in metrics.values())
     if not bounded and any(metric.has_threshold for metric in metrics.values()):
         # Without a baseline, as for the first model, TFX drops thresholds on change. It
         # blesses nothing without any threshold, so this adds one that is always met.
-        configs.append(_make_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"})))
-    return [*([tfma.MetricsSpec(metrics=configs)] if configs else []), *specs]
+        always_met = _make_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"}))
+        next(iter(configs.values())).append(always_met)
+    return [*(_on_output(output, tfma.MetricsSpec(metrics=group)) for output, group in configs.items() if group), *specs]
+
+
+def _on_output(output: str, spec: tfma.MetricsSpec) -> tfma.MetricsSpec:
+    if output:
+        spec.output_names.append(output)
+    return spec
 
 
 def _is_binarized(name: str, metric: Metric) -> bool:
@@ -355,7 +379,7 @@ def _is_binarized(name: str, metric: Metric) -> bool:
     Otherwise TFMA would report the metric under its class or top k, and look for its
     threshold elsewhere.
     """
-    is_plain = name.startswith(("SetMatch", "COCO"))  # reported like metrics without class or top k
+    is_plain = (metric.class_name or name).startswith(("SetMatch", "COCO"))  # reported like metrics without class or top k
     return metric.has_threshold and not is_plain and any(metric.config.get(key) is not None for key in ONE_CLASS_OR_TOP_K)
 
 
@@ -372,7 +396,10 @@ def _make_binarized_spec(name: str, metric: Metric) -> tfma.MetricsSpec:
 
 def _make_metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
     # Named as in the pipeline file, so that results can be found by that name.
-    config = tfma.MetricConfig(class_name=name, config=json.dumps({"name": name, **metric.config}))
+    class_name = metric.class_name or name
+    config = tfma.MetricConfig(
+        class_name=class_name, module=metric.module, config=json.dumps({"name": name, **metric.config})
+    )
     if metric.lower_bound is not None:
         config.threshold.value_threshold.lower_bound.value = metric.lower_bound
     if metric.upper_bound is not None:

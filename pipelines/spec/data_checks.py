@@ -14,6 +14,7 @@ from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file,
 from tfx_distribute.pipelines.spec.files import MIB, FileError, read_text
 from tfx_distribute.pipelines.spec.pipeline import Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+from tfx_distribute.trainer_module.job.labels import names_in
 
 CHECKED_ROWS = 100_000  # in all CSV files together: a fraction of a second; ExampleGen checks the rest
 _GLOB_CHARACTERS = "*?[\\"
@@ -40,9 +41,9 @@ def check_data(spec: PipelineSpec) -> None:
     if columns is None:
         return
     for key in ("label", "example_weight"):
-        name = getattr(spec.trainer, key)
-        if spec.transform is None and name is not None and name not in columns:
-            raise ConfigurationError(f"trainer.{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
+        for name in names_in(getattr(spec.trainer, key)):
+            if spec.transform is None and name not in columns:
+                raise ConfigurationError(f"trainer.{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
     missing = [feature for feature in schema if feature not in columns]
     if missing:
         raise ConfigurationError(

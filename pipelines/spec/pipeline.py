@@ -130,12 +130,14 @@ class Shards(SpecModel):
 class Trainer(SpecModel):
     """Label, pipeline parameters and hyperparameters of the training."""
 
-    label: str | None = None
-    """Name of the feature that the model predicts, after the transform. Required by
-    `build_model`."""
-    example_weight: str | None = None
+    label: str | dict[str, str] | None = None
+    """Name of the feature that the model predicts, after the transform; for several,
+    name of an output of the model -> name of its label; `null` if the model computes
+    its loss from the features alone. Required by `build_model`."""
+    example_weight: str | dict[str, str] | None = None
     """Name of the feature, after the transform, with the weight of each example in the
-    loss, weighted metrics and evaluation. By default all examples weigh the same."""
+    loss, weighted metrics and evaluation; or, if `label` names outputs, name of each
+    output -> name of the weight for it. By default all examples weigh the same."""
     parameters: Parameters = Parameters()
     """Pipeline parameters and the pipeline's defaults for them."""
     hparams: dict[str, ScalarValue] = Field(default_factory=dict)
@@ -183,6 +185,14 @@ class Metric(SpecModel):
     metric is finite."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the metric's class."""
+    class_name: str | None = None
+    """The metric's class, if `metrics` has another name for it, as for the same class
+    on two outputs."""
+    module: str | None = None
+    """Dotted name of the module with the class, if it is neither Keras's nor TFMA's."""
+    output_name: str | None = None
+    """Output of the model that the metric is computed on; required if `label` names
+    several."""
 
     @property
     def has_threshold(self) -> bool:
@@ -194,9 +204,11 @@ class Evaluate(SpecModel):
     """TFX Evaluator: metrics on held-out examples, and their thresholds."""
 
     metrics: dict[str, Metric] = Field(min_length=1)
-    """Name of a Keras or TFMA metric class -> its thresholds and arguments."""
-    label: str | None = None
-    """Name of the label. Default: `trainer.label`."""
+    """Name of a metric, which is a class of Keras or TFMA unless `class_name` says
+    otherwise -> its thresholds and arguments."""
+    label: str | dict[str, str] | None = None
+    """Name of the label, or name of an output -> name of its label. Default:
+    `trainer.label`."""
     slices: list[list[str]] = Field(default_factory=list)
     """Features to slice the examples by, such as `[[country], [country, device]]`;
     metrics are computed for all examples and for each slice."""
@@ -211,7 +223,7 @@ class Evaluate(SpecModel):
     def _thresholds_on_one_number(cls, metrics: dict[str, Metric]) -> dict[str, Metric]:
         for name, metric in metrics.items():
             if metric.has_threshold:
-                metric_config.check_one_number(name, metric.config)
+                metric_config.check_one_number(metric.class_name or name, metric.config)
         return metrics
 
     @property
@@ -280,6 +292,15 @@ class PipelineSpec(SpecModel):
             raise ValueError(f"evaluate: there is no split {missing[0]!r}; data.splits has {', '.join(self.data.splits)}")
         if self.evaluate.label is None and self.trainer.label is None:
             raise ValueError("evaluate: the name of the label is missing; write evaluate.label or trainer.label")
+        label = self.evaluate.label or self.trainer.label
+        outputs = list(label) if isinstance(label, dict) else []
+        for name, metric in self.evaluate.metrics.items():
+            if metric.output_name not in (outputs if len(outputs) > 1 else [None, *outputs]):
+                raise ValueError(
+                    f"evaluate.metrics.{name}.output_name: "
+                    + (f"there is no label for an output {metric.output_name!r}" if metric.output_name else "is missing")
+                    + (f"; write one of {', '.join(outputs)}" if outputs else "; leave it out, as label names no outputs")
+                )
         return self
 
     @field_validator("module")

@@ -14,7 +14,7 @@ from tfx_distribute.pipelines.runners.local.settings import LocalSettings
 from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.user_code import fingerprint, function_settings
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
@@ -90,8 +90,12 @@ def find(spec: PipelineSpec) -> Module:
         raise ConfigurationError(f"trainer.{'' if name in arguments else 'parameters.'}{name}: {reason}")
     if train == "run_fn" and not parameters.train_steps:
         raise ConfigurationError("trainer.parameters.train_steps: is missing; a run_fn needs it to know how long to train")
-    if train == "build_model" and spec.trainer.label is None:
-        raise ConfigurationError("trainer.label: is missing; write the name of the feature that the model predicts")
+    if train == "build_model" and "label" not in spec.trainer.model_fields_set:
+        raise ConfigurationError(
+            "trainer.label: is missing; write the name of the feature that the model predicts, or null if it has none"
+        )
+    if train == "build_model":
+        labels.check(spec.trainer.label, spec.trainer.example_weight, parameters.class_weight)
     if train == "build_model" and not (parameters.train_steps or parameters.epochs):
         raise ConfigurationError("trainer.parameters: the length of the training is missing; write train_steps or epochs")
     if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:

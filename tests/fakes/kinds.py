@@ -240,7 +240,8 @@ def several_labels(context):
     outputs = {name: tf.keras.layers.Dense(size, name=name)(hidden) for name, size in (("first", 1), ("second", 3))}
     losses = {"first": "mse", "second": tf.keras.losses.CategoricalCrossentropy(from_logits=True)}
     model = tf.keras.Model(inputs, outputs)
-    model.compile(_sgd(), loss=losses, loss_weights={"first": 0.7, "second": 0.3}, metrics={"first": ["mae"]}, jit_compile=False)
+    weights = {"first": 0.7, "second": 0.3}
+    model.compile(_sgd(), loss=losses, loss_weights=weights, metrics={"first": ["mae"]}, jit_compile=False)
     return model
 
 

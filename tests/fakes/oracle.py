@@ -249,9 +249,7 @@ class Cells:
             input_pipeline.train(tf.distribute.InputContext()).map(lambda batch, share: as_fit_takes(batch)),
             epochs=EPOCHS,
             steps_per_epoch=plan.steps_per_epoch,
-            validation_data=evaluation.map(
-                lambda *batch: as_fit_takes(batch[0] if isinstance(batch[0], tuple) else batch)
-            ),
+            validation_data=evaluation.map(lambda *batch: as_fit_takes(batch[0] if isinstance(batch[0], tuple) else batch)),
             callbacks=callbacks(kind, trace),
             verbose=0,
         )

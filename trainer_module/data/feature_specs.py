@@ -11,7 +11,8 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.training_job import TrainingData, names_in
+from tfx_distribute.trainer_module.job.labels import names_in
+from tfx_distribute.trainer_module.job.training_job import TrainingData
 
 FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ...
 

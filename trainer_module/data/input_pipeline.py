@@ -17,14 +17,9 @@ from tfx_distribute.trainer_module.data import read_errors, record_stream
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import class_weights
+from tfx_distribute.trainer_module.job.labels import FeatureNames
 from tfx_distribute.trainer_module.job.step_plan import Plan
-from tfx_distribute.trainer_module.job.training_job import (
-    FeatureNames,
-    InputOptions,
-    Split,
-    TrainingData,
-    TrainingOptions,
-)
+from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from tfx_distribute import __version__
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.labels import FeatureNames
 from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
 
@@ -48,22 +49,6 @@ class Split:
     num_examples: int
     num_bytes: int = 0
     sharded: bool = False
-
-
-# One feature, or the name of an output of the model -> the feature for it.
-FeatureNames = str | Mapping[str, str]
-
-
-def names_in(features: FeatureNames | None) -> tuple[str, ...]:
-    """Returns the names of features.
-
-    ```python
-    names_in({"digit": "number", "even": "is_even"})  # ("number", "is_even")
-    ```
-    """
-    if features is None or isinstance(features, str):
-        return (features,) if features else ()
-    return tuple(features.values())
 
 
 @dataclass(frozen=True)

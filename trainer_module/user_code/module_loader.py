@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.labels import FeatureNames
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.user_code import user_exit
 
@@ -33,7 +34,8 @@ class ModelContext:
       hparams: The pipeline's hyperparameters, including `-p` values and a Tuner's.
       inputs: Name -> `tf.io` feature spec of each feature that the model may read,
         after the transform.
-      label: Name of the feature that the model predicts.
+      label: Name of the feature that the model predicts; or, for several, name of an
+        output -> name of its label; None if there is none.
       transform_output: The transform graph, for vocabularies and bucket boundaries;
         None without a transform.
       num_replicas: Replicas that train in step.
@@ -47,7 +49,7 @@ class ModelContext:
 
     hparams: Mapping[str, Any]
     inputs: Mapping[str, Any]
-    label: str
+    label: FeatureNames | None
     transform_output: "tft.TFTransformOutput | None"
     num_replicas: int
     global_batch_size: int

@@ -1,0 +1,76 @@
+"""Names the features that a model predicts, and those that weigh its losses.
+
+Imports no TensorFlow.
+"""
+
+import json
+from collections.abc import Mapping
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+# One feature, or name of an output of the model -> the feature for it.
+FeatureNames = str | Mapping[str, str]
+
+
+def names_in(features: FeatureNames | None) -> tuple[str, ...]:
+    """Returns the names of features.
+
+    ```python
+    names_in({"digit": "number", "even": "is_even"})  # ("number", "is_even")
+    ```
+
+    Args:
+      features: The features; None for none.
+    """
+    if features is None or isinstance(features, str):
+        return (features,) if features else ()
+    return tuple(features.values())
+
+
+def to_text(features: FeatureNames | None) -> str | None:
+    """Returns features as one execution property, which `from_text` reads."""
+    return json.dumps(dict(features)) if isinstance(features, Mapping) else features
+
+
+def from_text(text: str | None) -> FeatureNames | None:
+    """Reads an execution property.
+
+    Args:
+      text: A name, a JSON object, or nothing.
+    """
+    return json.loads(text) if text and text.startswith("{") else text or None
+
+
+def check(label: FeatureNames | None, example_weight: FeatureNames | None, class_weight: str) -> None:
+    """Checks that there is a loss for each weight.
+
+    ```python
+    check({"digit": "number", "even": "is_even"}, "weight", class_weight="")
+    ```
+
+    Args:
+      label: As in `TrainingData`.
+      example_weight: As in `TrainingData`.
+      class_weight: The pipeline parameter.
+
+    Raises:
+      ConfigurationError: Weights are given to a loss that there is not.
+    """
+    if isinstance(label, Mapping) and not label:
+        raise ConfigurationError("label: it names no output; write the name of an output and of its label, or no label")
+    outputs = set(label) if isinstance(label, Mapping) else set()
+    if label is None and (example_weight or class_weight):
+        raise ConfigurationError(
+            f"{'example_weight' if example_weight else 'class_weight'}: there is no label, so Keras computes no loss to "
+            "weigh; leave it out, and read the weight in the model"
+        )
+    if class_weight and len(outputs) > 1:
+        raise ConfigurationError(
+            "class_weight: there are several labels, and Keras weighs the classes of one only; leave it out, and write "
+            "example_weight"
+        )
+    if isinstance(example_weight, Mapping) and set(example_weight) != outputs:
+        raise ConfigurationError(
+            f"example_weight: it is for the outputs {', '.join(sorted(example_weight))}, and label is for "
+            f"{', '.join(sorted(outputs)) or 'none'}; write a weight for each of these, or one for all"
+        )

@@ -164,6 +164,8 @@ class Trainer(base_component.BaseComponent):
         _check_sources(module_file, run_fn, build_model, examples, transformed_examples, transform_graph)
         properties = {
             **values,
+            "label": labels.to_text(label),
+            "example_weight": labels.to_text(example_weight),
             "custom_config": _as_json(custom_config),
             "hparams": _as_json(hparams or {}),
         }
@@ -184,8 +186,6 @@ class Trainer(base_component.BaseComponent):
             run_fn=run_fn,
             build_model=build_model,
             module_fingerprint=module_fingerprint,
-            label=labels.to_text(label),
-            example_weight=labels.to_text(example_weight),
             checkpoint_dir=checkpoint_dir,
             launcher=launcher,
             model=types.Channel(type=standard_artifacts.Model),
@@ -241,5 +241,9 @@ def _check_properties(properties: dict[str, Any], function_kind: str | None, inp
     parameters = job_builder.training_parameters(known)
     if properties.keys() - known.keys() <= {"custom_config", "hparams"}:
         strategy_table.check(*parameters)
+    if function_kind == "build_model" and not (
+        {"label", "example_weight", "class_weight"} & (properties.keys() - known.keys())
+    ):
+        job_builder.read_labels(known)
     if function_kind:
         job_builder.check_function(function_kind, parameters, known, inputs)

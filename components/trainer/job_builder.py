@@ -214,6 +214,17 @@ def unpack_user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tup
     return UserModule(function=f"{name}.{kind}", search_path=(folder,)), kind
 
 
+def read_labels(exec_properties: Mapping[str, Any]) -> tuple[labels.FeatureNames | None, labels.FeatureNames | None]:
+    """Reads the names of labels and of examples' weights.
+
+    Raises:
+      ConfigurationError: They do not go together, or with the weights of classes.
+    """
+    label, example_weight = (labels.from_text(exec_properties.get(name)) for name in ("label", "example_weight"))
+    labels.check(label, example_weight, exec_properties.get("class_weight") or "")
+    return label, example_weight
+
+
 def _make_training_data(
     inputs: Artifacts,
     splits: input_splits.Splits,
@@ -221,8 +232,7 @@ def _make_training_data(
     train_args: trainer_pb2.TrainArgs,
     eval_args: trainer_pb2.EvalArgs,
 ) -> TrainingData:
-    label, example_weight = (labels.from_text(exec_properties.get(name)) for name in ("label", "example_weight"))
-    labels.check(label, example_weight, exec_properties.get("class_weight") or "")
+    label, example_weight = read_labels(exec_properties)
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
     schema = _only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY))
     splits.check_schema(transform_graph, schema)

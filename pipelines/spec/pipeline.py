@@ -297,9 +297,13 @@ class PipelineSpec(SpecModel):
         for name, metric in self.evaluate.metrics.items():
             if metric.output_name not in (outputs if len(outputs) > 1 else [None, *outputs]):
                 raise ValueError(
-                    f"evaluate.metrics.{name}.output_name: "
-                    + (f"there is no label for an output {metric.output_name!r}" if metric.output_name else "is missing")
-                    + (f"; write one of {', '.join(outputs)}" if outputs else "; leave it out, as label names no outputs")
+                    f"evaluate: metrics.{name}: "
+                    + (
+                        f"there is no label for the output {metric.output_name!r}"
+                        if metric.output_name
+                        else "no output_name"
+                    )
+                    + (f"; write one of {', '.join(outputs)}" if outputs else "; leave it out: label names no outputs")
                 )
         return self
 

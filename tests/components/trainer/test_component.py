@@ -82,7 +82,14 @@ def test_values_reach_the_executor():
         ({"examples": channel(), "run_fn": "m.run_fn", "module_file": "m.py"}, "exactly one of module_file"),
         ({"run_fn": "m.run_fn"}, "exactly one of examples and transformed_examples"),
         ({"transformed_examples": channel(), "run_fn": "m.run_fn"}, "transformed_examples needs transform_graph"),
-        ({"examples": channel(), "build_model": "m.build_model"}, "build_model needs label"),
+        (
+            {"examples": channel(), "build_model": "m.build_model", "example_weight": "w"},
+            "example_weight: there is no label",
+        ),
+        (
+            {"examples": channel(), "build_model": "m.build_model", "label": "y", "example_weight": {"y": "w"}},
+            "example_weight: it is for the outputs y, and label is for none",
+        ),
         ({"examples": channel(), "run_fn": "m.run_fn", "num_workers": 0}, "num_workers: 0 is too small"),
         ({"examples": channel(), "run_fn": "m.run_fn", "strategy": "x"}, "strategy: there is no strategy 'x'"),
     ],

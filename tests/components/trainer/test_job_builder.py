@@ -166,7 +166,7 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
     ("changes", "message"),
     [
         ({"epochs": 0}, "train_steps: neither train_steps nor epochs is set"),
-        ({"label": None}, "label: is missing; write the name"),
+        ({"label": None, "class_weight": "0: 1"}, "class_weight: there is no label"),
         ({"strategy": "nope"}, "strategy: there is no strategy 'nope'"),
         (
             {"train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(splits=["tain"]))},

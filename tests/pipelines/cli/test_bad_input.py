@@ -91,7 +91,13 @@ def test_good_project_is_valid(project):
             PIPELINE.replace("module: model.py", "module: json.py"),
             "json.py cannot be imported under that name",
         ),
-        ("pipeline.yaml", PIPELINE.replace("  label: y\n", ""), "trainer.label: is missing"),
+        ("pipeline.yaml", PIPELINE.replace("  label: y\n", ""), "trainer.label: is missing; write the name of the feature"),
+        (
+            "pipeline.yaml",
+            PIPELINE.replace("label: y", "label: {a: y}\n  example_weight: {b: x}"),
+            "it is for the outputs b",
+        ),
+        ("pipeline.yaml", PIPELINE.replace("label: y", "label: {a: y, b: z}"), "a.csv has no column 'z'; it has x, y"),
         (
             "pipeline.yaml",
             PIPELINE.replace("epochs: 1, ", ""),

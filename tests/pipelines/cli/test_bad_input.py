@@ -95,7 +95,7 @@ def test_good_project_is_valid(project):
         (
             "pipeline.yaml",
             PIPELINE.replace("label: y", "label: {a: y}\n  example_weight: {b: x}"),
-            "it is for the outputs b",
+            "is for the outputs b",
         ),
         ("pipeline.yaml", PIPELINE.replace("label: y", "label: {a: y, b: z}"), "a.csv has no column 'z'; it has x, y"),
         (

@@ -239,11 +239,10 @@ def _check_properties(properties: dict[str, Any], function_kind: str | None, inp
     """
     known = {name: value for name, value in properties.items() if not isinstance(value, data_types.RuntimeParameter)}
     parameters = job_builder.training_parameters(known)
-    if properties.keys() - known.keys() <= {"custom_config", "hparams"}:
+    unknown = properties.keys() - known.keys()
+    if unknown <= {"custom_config", "hparams", "label", "example_weight"}:
         strategy_table.check(*parameters)
-    if function_kind == "build_model" and not (
-        {"label", "example_weight", "class_weight"} & (properties.keys() - known.keys())
-    ):
+    if function_kind == "build_model" and not unknown & {"label", "example_weight", "class_weight"}:
         job_builder.read_labels(known)
     if function_kind:
         job_builder.check_function(function_kind, parameters, known, inputs)

@@ -295,16 +295,11 @@ class PipelineSpec(SpecModel):
         label = self.evaluate.label or self.trainer.label
         outputs = list(label) if isinstance(label, dict) else []
         for name, metric in self.evaluate.metrics.items():
-            if metric.output_name not in (outputs if len(outputs) > 1 else [None, *outputs]):
-                raise ValueError(
-                    f"evaluate: metrics.{name}: "
-                    + (
-                        f"there is no label for the output {metric.output_name!r}"
-                        if metric.output_name
-                        else "no output_name"
-                    )
-                    + (f"; write one of {', '.join(outputs)}" if outputs else "; leave it out: label names no outputs")
-                )
+            output = metric.output_name
+            if output not in (outputs if len(outputs) > 1 else [None, *outputs]):
+                problem = f"there is no label for the output {output!r}" if output else "no output_name"
+                remedy = f"write one of {', '.join(outputs)}" if outputs else "leave it out: label names no outputs"
+                raise ValueError(f"evaluate: metrics.{name}: {problem}; {remedy}")
         return self
 
     @field_validator("module")

@@ -112,11 +112,11 @@ def test_good_file(write, tmp_path):
             "line 14: evaluate: there is no split 'eval'; data.splits has",
         ),
         ("  label: y\n", "", "line 12: evaluate: the name of the label is missing"),
-        ("label: y", "label: {a: y, b: z}", "line 12: evaluate: metrics.AUC: no output_name; write one of a, b"),
+        ("label: y", "label: {a: y, b: z}", "line 13: evaluate: metrics.AUC: no output_name; write one of a, b"),
         (
             "AUC: {",
             "AUC: {output_name: a, ",
-            "line 12: evaluate: metrics.AUC: there is no label for the output 'a'; leave it out: label names no outputs",
+            "line 13: evaluate: metrics.AUC: there is no label for the output 'a'; leave it out: label names no outputs",
         ),
         (
             "AUC: {lower_bound: 0.5}",

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
@@ -138,7 +139,8 @@ def run(job: TrainingJob) -> None:
         else:
             preemption.watch()
             assert job.data is not None, "a job without run_fn has data"
-            features = Features(job.data)
+            reporter.enter("importing the module")
+            features = Features(job.data, example_functions.load(job.module))
             model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
             atomic_files.choose_temporary_folder()
             reporter.enter("export")

@@ -503,6 +503,49 @@ def example_weights(context):
     return _compiled(tf.keras.Model(*_network()), weighted_metrics=["mae"])
 
 
+def augmented(context):
+    """Varies examples with `augment`."""
+    return _compiled(tf.keras.Model(*_network()))
+
+
+def decoded_images(context):
+    """Has a convolution over PNG images, decoded and flipped at random."""
+    image = tf.keras.Input((4, 4, 1), name="image")
+    x = tf.keras.layers.Conv2D(3, 2, activation="tanh")(image)
+    return _compiled(tf.keras.Model({"image": image}, tf.keras.layers.Dense(1)(tf.keras.layers.Flatten()(x))))
+
+
+def decoded_text(context):
+    """Embeds the words of texts, which `decode_features` makes a ragged feature."""
+    return _compiled(_Table("tokens"))
+
+
+# Functions of single examples, by kind.
+
+
+def _add_noise(features, label, seed):
+    return {**features, "x": features["x"] + tf.random.stateless_normal([4], seed, stddev=0.3)}, label
+
+
+def _decode_image(features):
+    image = tf.io.decode_image(features["png"], channels=1, expand_animations=False)
+    return {**features, "image": tf.ensure_shape(tf.cast(image, tf.float32) / 255.0, [4, 4, 1])}
+
+
+def _flip(features, label, seed):
+    return {**features, "image": tf.image.stateless_random_flip_left_right(features["image"], seed)}, label
+
+
+def _split_text(features):
+    return {**features, "tokens": tf.strings.to_hash_bucket_fast(tf.strings.split(features["text"]), 20)}
+
+
+FUNCTIONS = {
+    "augmented": {"augment": _add_noise},
+    "decoded_images": {"decode_features": _decode_image, "augment": _flip},
+    "decoded_text": {"decode_features": _split_text},
+}
+
 # Exceptions for single kinds.
 
 # The kind to train with `fit` instead. `fit` has no tasks and no clipping by the loop,
@@ -544,6 +587,8 @@ DATA = {
     "no_label": {"label": None},
     "no_label_own_steps": {"label": None},
     "autoencoder": {"label": "x"},
+    "decoded_images": {"schema": "stored.pbtxt"},
+    "decoded_text": {"schema": "stored.pbtxt"},
 }
 # Largest differences that count as none, of weights and of logs, where they are not the
 # usual ones. A bfloat16 number has 8 bits: replicas round their sums of gradients.

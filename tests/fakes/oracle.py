@@ -205,6 +205,11 @@ class Cells:
             UserModule,
         )
 
+        for function in ("decode_features", "augment"):
+            setattr(sys.modules["kinds"], function, kinds.FUNCTIONS.get(kind, {}).get(function))
+        data = dict(kinds.DATA.get(kind, {}))
+        if "schema" in data:
+            data["schema"] = str(Path(self.data.schema).parent / data["schema"])
         folder = self.folder / name
         options = {**kinds.OPTIONS.get(kind, {}), **changes}
         batch //= options.get("gradient_accumulation_steps", 1)
@@ -213,7 +218,7 @@ class Cells:
             distribution = replace(distribution, accelerator_type="auto")  # a CPU that is asked for is refused
         return TrainingJob(
             UserModule(f"kinds.{kind}", (str(Path(__file__).parent),)),
-            replace(self.data, **kinds.DATA.get(kind, {})),
+            replace(self.data, **data),
             distribution,
             TrainingOptions(batch, epochs=EPOCHS, keras_version=self.keras, seed=7, **options),
             Outputs(str(folder / "model"), "", "", str(folder / "state")),
@@ -230,6 +235,7 @@ class Cells:
         import kinds
         import tensorflow as tf
 
+        from tfx_distribute.trainer_module.data import example_functions
         from tfx_distribute.trainer_module.data.feature_specs import Features
         from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
         from tfx_distribute.trainer_module.job.step_plan import make_plan
@@ -238,7 +244,7 @@ class Cells:
 
         tf.keras.mixed_precision.set_global_policy("float32")
         job = self.job(kind, BATCH, "fit", drop_remainder=drop_remainder)
-        features = Features(job.data)
+        features = Features(job.data, example_functions.load(job.module))
         plan = make_plan(job.training_options, job.data.train.num_examples, 1)
         model = model_builder.build(job, model_builder.make_context(job, features, plan, True)).model
         read = features if isinstance(model, kinds._Table) else features.select(input_names(model, features))
@@ -270,6 +276,7 @@ class Cells:
         """
         import tensorflow as tf
 
+        from tfx_distribute.trainer_module.data import example_functions
         from tfx_distribute.trainer_module.data.feature_specs import Features
         from tfx_distribute.trainer_module.job import strategy_table
         from tfx_distribute.trainer_module.lifecycle.progress import Reporter
@@ -284,7 +291,9 @@ class Cells:
         user_module.callbacks = lambda context: callbacks(kind, trace)
         reporter = Reporter(os.devnull)
         try:
-            model, _ = loop.train(job, job.data, Features(job.data), self.strategy, reporter, self.is_chief)
+            model, _ = loop.train(
+                job, job.data, Features(job.data, example_functions.load(job.module)), self.strategy, reporter, self.is_chief
+            )
         except InterruptionError:
             return Training(None, trace.calls, trace.epochs)
         return Training(self.weights(model), trace.calls, trace.epochs)

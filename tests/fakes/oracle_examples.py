@@ -3,12 +3,14 @@
 from pathlib import Path
 
 EXAMPLES = {"train": 26, "eval": 13}
+STORED_SCHEMA = "stored.pbtxt"
 
 
 def write_examples(folder: Path):
     """Writes examples with dense, sparse and ragged features, and their schema.
 
-    The number of ids varies a lot from example to example.
+    The number of ids varies a lot from example to example. A second schema,
+    `STORED_SCHEMA`, has images and texts for `decode_features` too.
     """
     import numpy as np
     import tensorflow as tf
@@ -16,6 +18,10 @@ def write_examples(folder: Path):
     from tfx_distribute.trainer_module.job.training_job import Split, TrainingData
 
     random = np.random.default_rng(5)
+
+    def encode_png(x: np.ndarray) -> bytes:
+        pixels = np.uint8(np.clip(128 + 40 * x.reshape(2, 2, 1), 0, 255))
+        return tf.io.encode_png(np.tile(pixels, (2, 2, 1))).numpy()
 
     def example(number: int) -> bytes:
         x = random.normal(size=4)
@@ -29,8 +35,16 @@ def write_examples(folder: Path):
             "rows": tf.train.Int64List(value=random.integers(0, 20, number % 5)),
             "hot": tf.train.FloatList(value=np.eye(3)[number % 3]),
             "weight": tf.train.FloatList(value=[0.5 + number % 4]),
+            "png": tf.train.BytesList(value=[encode_png(x)]),
+            "text": tf.train.BytesList(value=[" ".join(f"word{word}" for word in range(number % 5)).encode()]),
         }
-        list_types = {"ids": "int64_list", "words": "int64_list", "rows": "int64_list"}
+        list_types = {
+            "ids": "int64_list",
+            "words": "int64_list",
+            "rows": "int64_list",
+            "png": "bytes_list",
+            "text": "bytes_list",
+        }
         feature = {name: tf.train.Feature(**{list_types.get(name, "float_list"): value}) for name, value in features.items()}
         return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
@@ -52,4 +66,8 @@ def write_examples(folder: Path):
         '  feature_path { step: "rows" } } } } } }\n'
     )
     (folder / "schema.pbtxt").write_text(schema)
+    stored = "".join(
+        f'feature {{ name: "{name}" type: BYTES presence {{ min_fraction: 1 }} shape {{ }} }}\n' for name in ("png", "text")
+    )
+    (folder / STORED_SCHEMA).write_text(schema + stored)
     return TrainingData(splits["train"], splits["eval"], "y", None, str(folder / "schema.pbtxt"))

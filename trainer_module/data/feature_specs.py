@@ -10,6 +10,7 @@ import tf_keras
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from tfx_distribute.trainer_module.data.example_functions import ExampleFunctions
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.labels import names_in
 from tfx_distribute.trainer_module.job.training_job import TrainingData
@@ -22,21 +23,26 @@ class Features:
 
     Args:
       data: The data of a training job.
+      functions: The module's functions of single examples.
 
     Raises:
       ConfigurationError: The label or the example weight is not in every example, or
         examples without a transform graph have no schema.
 
     Attributes:
+      functions: The module's functions of single examples.
       transform: The transform graph that made the examples; None without a transform.
       raw: Feature spec of the tf.Examples in the data's source.
       examples: Feature spec of the tf.Examples to train on, transformed if there is a
         transform graph.
-      label: As in `TrainingData`; all of its features are in `examples`.
-      example_weight: As in `TrainingData`; all of its features are in `examples`.
+      decoded: Feature spec of what `decode_features` makes of them; the same without
+        such a function.
+      label: As in `TrainingData`; all of its features are in `decoded`.
+      example_weight: As in `TrainingData`; all of its features are in `decoded`.
     """
 
-    def __init__(self, data: TrainingData):
+    def __init__(self, data: TrainingData, functions: ExampleFunctions = ExampleFunctions()):  # noqa: B008 (frozen)
+        self.functions = functions
         self._transform_graph = data.transform_graph
         if data.transform_graph:
             self.transform: tft.TFTransformOutput | None = tft.TFTransformOutput(data.transform_graph)
@@ -45,30 +51,78 @@ class Features:
         else:
             self.transform = None
             self.raw = self.examples = _spec_of_schema(data.schema)
+        self.decoded = self._decoded_spec(self.examples) if functions.decode else self.examples
         self.label = data.label
         self.example_weight = data.example_weight
         for name in names_in(self.label):
             self._check_is_in_every_example("label", name)
         for name in names_in(self.example_weight):
             self._check_is_in_every_example("example_weight", name)
-        self._inputs = set(self.examples) - self._targets()
+        self._inputs = set(self.decoded) - self._targets()
 
     def inputs(self) -> FeatureSpec:
         """Returns the features that a model may read: all but labels and weights."""
-        return {name: spec for name, spec in self.examples.items() if name in self._inputs}
+        return {name: spec for name, spec in self.decoded.items() if name in self._inputs}
+
+    def parse(self, serialized: tf.Tensor) -> dict[str, Any]:
+        """Parses and decodes a batch of serialized tf.Examples, a string vector."""
+        return self.functions.decode_batch(tf.io.parse_example(serialized, self.examples))
 
     def select(self, names: set[str]) -> "Features":
-        """Returns a copy that parses only the inputs `names`, labels and weights.
+        """Returns a copy with only the inputs `names`, labels and weights.
 
         Args:
-          names: Names in `examples`. A label is also an input if it is one of them, as
+          names: Names in `decoded`. A label is also an input if it is one of them, as
             for an autoencoder.
+
+        Raises:
+          ConfigurationError: `decode_features` needs a feature that requests to the
+            exported model do not have.
         """
         selected = copy.copy(self)
         selected._inputs = names
-        kept = names | self._targets()
-        selected.examples = {name: spec for name, spec in self.examples.items() if name in kept}
+        if not self.functions:  # those may read any feature
+            kept = names | self._targets()
+            selected.examples = selected.decoded = {name: spec for name, spec in self.examples.items() if name in kept}
+        if self.functions.decode:
+            self._check_decodes_requests(names)
         return selected
+
+    def stored_for(self, inputs: set[str]) -> set[str]:
+        """Returns the names in `examples` that a request for `inputs` has to contain.
+
+        `decode_features` may read any feature, but finds labels and weights only if the
+        model reads them too.
+
+        Args:
+          inputs: Names in `decoded`.
+        """
+        return (set(self.examples) - self._targets()) | (inputs & set(self.examples)) if self.functions.decode else inputs
+
+    def _check_decodes_requests(self, inputs: set[str]) -> None:
+        spec = {name: spec for name, spec in self.examples.items() if name in self.stored_for(inputs)}
+        try:
+            decoded = self._decoded_spec(spec)
+        except KeyError as error:
+            raise ConfigurationError(
+                f"module: decode_features reads {error}, a label or weight, which requests to the exported model do not "
+                f"have; write if {error} in features:"
+            ) from error
+        if missing := sorted(inputs - set(decoded)):
+            raise ConfigurationError(
+                f"module: decode_features does not return {missing[0]!r}, which the model reads, for features without "
+                f"labels and weights; these are {', '.join(sorted(spec))}"
+            )
+
+    def _decoded_spec(self, examples: FeatureSpec) -> FeatureSpec:
+        """Returns the feature spec of what `decode_features` makes of examples."""
+
+        def decode(serialized: tf.Tensor) -> dict[str, Any]:
+            return self.functions.decode_batch(tf.io.parse_example(serialized, examples))
+
+        decode_any = tf.function(decode, [tf.TensorSpec([None], tf.string)], autograph=False)
+        outputs = decode_any.get_concrete_function().structured_outputs
+        return {name: _feature_of(values) for name, values in outputs.items()}
 
     def _targets(self) -> set[str]:
         return {*names_in(self.label), *names_in(self.example_weight)}
@@ -91,11 +145,11 @@ class Features:
             tf_keras.mixed_precision.set_global_policy(policy)
 
     def _check_is_in_every_example(self, argument: str, name: str) -> None:
-        if name not in self.examples:
+        if name not in self.decoded:
             raise ConfigurationError(
-                f"{argument}: the examples have no feature {name!r}; they have {', '.join(sorted(self.examples))}"
+                f"{argument}: the examples have no feature {name!r}; they have {', '.join(sorted(self.decoded))}"
             )
-        if not isinstance(self.examples[name], tf.io.FixedLenFeature):
+        if not isinstance(self.decoded[name], tf.io.FixedLenFeature):
             raise ConfigurationError(
                 f"{argument}: not every example has the feature {name!r}; fill the gaps in preprocessing_fn, or leave such "
                 "examples out of the data"
@@ -136,6 +190,15 @@ def _reachable(operations: list[tf.Operation]) -> set[str]:
             seen.add(operation.name)
             pending += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
     return seen
+
+
+def _feature_of(values: Any) -> Any:
+    """Returns the `tf.io` feature of a batch's values."""
+    if isinstance(values, tf.SparseTensor):
+        return tf.io.VarLenFeature(values.dtype)
+    if isinstance(values, tf.RaggedTensor):
+        return tf.io.RaggedFeature(values.dtype)
+    return tf.io.FixedLenFeature(values.shape[1:].as_list(), values.dtype)
 
 
 def _spec_of_schema(path: str | None) -> FeatureSpec:

@@ -107,20 +107,31 @@ class InputPipeline:
 
         if not self.batches:
             sizes = record_stream.step_sizes(num_examples, (num_examples + batch - 1) // batch, 0, 1, 1)
-            return self._parse(batches(sizes, first_step // readers), lambda number, size: 1.0)
+            done = first_step // readers
+            return self._parse(
+                batches(sizes, done),
+                lambda number, size: (1.0, tf.fill([size], (done + number) // tf.size(sizes, tf.int64))),
+            )
         if self.plan.fixed_batches:
             done = first_step * self.batches * batch
             fixed = blocks(done // num_examples, done % num_examples).rebatch(batch, drop_remainder=True)
-            return self._parse(fixed, lambda number, size: 1.0 / (self.batches * readers))
+            return self._parse(
+                fixed,
+                lambda number, size: (
+                    1.0 / (self.batches * readers),
+                    (done + number * batch + tf.range(batch, dtype=tf.int64)) // num_examples,
+                ),
+            )
         steps = self.plan.steps_per_pass
         ends = record_stream.step_ends(split.num_examples, steps)
         sizes = record_stream.step_sizes(split.num_examples, steps, reader, readers, self.batches)
 
-        def share(number: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-            step = (first_step + number // self.batches) % steps
-            return tf.cast(size, tf.float32) / tf.cast(ends[step + 1] - ends[step], tf.float32)
+        def describe(number: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            step = first_step + number // self.batches
+            examples_in_step = ends[step % steps + 1] - ends[step % steps]
+            return tf.cast(size, tf.float32) / tf.cast(examples_in_step, tf.float32), tf.fill([size], step // steps)
 
-        return self._parse(batches(sizes, first_step * self.batches), share)
+        return self._parse(batches(sizes, first_step * self.batches), describe)
 
     def eval_steps(self, num_replicas: int) -> int:
         """Returns the number of steps of one evaluation, each of a global batch.
@@ -195,7 +206,7 @@ class InputPipeline:
         """Returns a batch of zeros: features and label, as in a training step."""
         batch = self.options.per_replica_batch_size
         no_records = tf.data.Dataset.from_tensors(tf.constant([], tf.string))
-        batch_spec, _ = self._parse(no_records, lambda number, size: 1.0).element_spec
+        batch_spec, _ = self._parse(no_records, lambda number, size: (1.0, tf.fill([size], number))).element_spec
 
         def make_zeros(spec: tf.TypeSpec) -> Any:
             if isinstance(spec, tf.RaggedTensorSpec):
@@ -207,24 +218,28 @@ class InputPipeline:
 
     @tf.autograph.experimental.do_not_convert  # as in record_stream
     def _parse(
-        self, batches: tf.data.Dataset, share: Callable[[tf.Tensor, tf.Tensor], Any] | None = None
+        self, batches: tf.data.Dataset, describe: Callable[[tf.Tensor, tf.Tensor], tuple[Any, tf.Tensor]] | None = None
     ) -> tf.data.Dataset:
         """Parses batches of serialized examples.
 
         Args:
           batches: Vectors of serialized examples.
-          share: Computes a batch's share of its step from the batch's number and size.
-            With it the dataset is for training: endless, with (batch, share) pairs and
+          describe: Computes a batch's share of its step, and for each of its examples
+            the number of earlier passes, from the batch's number and size. With it the
+            dataset is for training: endless, augmented, with (batch, share) pairs and
             the weights of classes.
         """
-        weights_of_classes = class_weights.parse(self.options.class_weight) if share else {}
+        weights_of_classes = class_weights.parse(self.options.class_weight) if describe else {}
 
-        def parse(serialized: tf.Tensor) -> tuple[Any, ...]:
-            example = tf.io.parse_example(serialized, self.features.examples)
+        def parse(serialized: tf.Tensor, passes: tf.Tensor | None = None) -> tuple[Any, ...]:
+            example = self.features.parse(serialized)
             inputs = {name: example[name] for name in self.features.inputs()}
-            if self.features.label is None:
-                return (inputs,)
             label = _look_up(self.features.label, example)
+            if passes is not None and self.features.functions.augment:
+                seeds = _example_seeds(serialized, passes, self.options.seed)
+                inputs, label = self.features.functions.augment_batch(inputs, label, seeds)
+            if label is None:
+                return (inputs,)
             weights = []
             if self.features.example_weight is not None:
                 weight = _look_up(self.features.example_weight, example)
@@ -233,20 +248,34 @@ class InputPipeline:
                 weights.append(_weights_by_class(label, weights_of_classes))
             return (inputs, label, functools.reduce(tf.multiply, weights)) if weights else (inputs, label)
 
+        def parse_to_train(number: tf.Tensor, serialized: tf.Tensor) -> tuple[tuple[Any, ...], Any]:
+            share, passes = describe(number, tf.size(serialized))  # type: ignore[misc]
+            return parse(serialized, passes), share
+
         calls = self.input_options.num_parallel_calls or tf.data.AUTOTUNE
-        if share is None:
+        if describe is None:
             parsed = batches.map(parse, num_parallel_calls=calls)
         else:
-            parsed = batches.enumerate().map(
-                lambda number, serialized: (parse(serialized), share(number, tf.size(serialized))), num_parallel_calls=calls
-            )
+            parsed = batches.enumerate().map(parse_to_train, num_parallel_calls=calls)
             # tf.data cannot infer this. Without it, a strategy would ask all processes
             # before each batch if there is one.
             parsed = parsed.apply(tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY))
         return parsed.prefetch(self.input_options.prefetch_buffer_size or tf.data.AUTOTUNE)
 
 
-def _look_up(names: FeatureNames, example: Mapping[str, Any]) -> Any:
+def _example_seeds(serialized: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Tensor:
+    """Returns two seeds for each example of a batch, which differ from pass to pass.
+
+    They depend on nothing else, so that an example is augmented in the same way
+    whichever process reads it, and after a restart.
+    """
+    of_pass = tf.constant(seed << 30, tf.int64) + tf.cast(passes, tf.int64)
+    return tf.stack([of_pass, tf.strings.to_hash_bucket_fast(serialized, 2**62)], 1)
+
+
+def _look_up(names: FeatureNames | None, example: Mapping[str, Any]) -> Any:
+    if names is None:
+        return None
     return example[names] if isinstance(names, str) else {output: example[name] for output, name in names.items()}
 
 

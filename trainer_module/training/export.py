@@ -52,14 +52,20 @@ def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
     examples = tf.TensorSpec([None], tf.string, name="examples")
     inputs = input_names(model, features)
-    request_spec = features.raw_needed_for(inputs)
+    stored = features.stored_for(inputs)
+    request_spec = features.raw_needed_for(stored)
+
+    def predict(examples: dict[str, Any]) -> Any:
+        decoded = features.functions.decode_batch({name: examples[name] for name in stored})
+        return model({name: decoded[name] for name in inputs}, training=False)
+
     # The Evaluator looks for the outputs that labels were given to.
     names = list(model.output_names) if isinstance(features.label, Mapping) and hasattr(model, "output_names") else None
     if features.transform is None:
 
         @tf.function(input_signature=[examples])
         def serve_examples(examples):  # type: ignore[no-untyped-def]
-            return _name_outputs(model(tf.io.parse_example(examples, request_spec), training=False), names)
+            return _name_outputs(predict(tf.io.parse_example(examples, request_spec)), names)
 
         return {"serving_default": serve_examples}
 
@@ -68,8 +74,7 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
 
     @tf.function(input_signature=[examples])
     def serve(examples):  # type: ignore[no-untyped-def]
-        transformed = _transform(model.transform_layer, examples, request_spec)
-        return _name_outputs(model({name: transformed[name] for name in inputs}, training=False), names)
+        return _name_outputs(predict(_transform(model.transform_layer, examples, request_spec)), names)
 
     @tf.function(input_signature=[examples])
     def transform_features(examples):  # type: ignore[no-untyped-def]

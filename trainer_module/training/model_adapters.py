@@ -421,7 +421,7 @@ def input_names(model: tf.keras.Model, features: Features) -> set[str]:
         inputs have no names, or names of other things.
     """
     names = _named_inputs(model)
-    return names if names and names <= set(features.examples) else set(features.inputs())
+    return names if names and names <= set(features.decoded) else set(features.inputs())
 
 
 def _named_inputs(model: tf.keras.Model) -> set[str]:

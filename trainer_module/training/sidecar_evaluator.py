@@ -11,6 +11,7 @@ import time
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
@@ -131,7 +132,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     Raises:
       PeerLostError: The chief is gone, but has not finished.
     """
-    features = Features(data)
+    features = Features(data, example_functions.load(job.module))
     chief_monitor = ChiefMonitor(task)
     folder = _exchange_folder(job.outputs.model_run_dir)
     options = job.training_options

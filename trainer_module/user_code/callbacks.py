@@ -47,7 +47,8 @@ def load(
     Raises:
       ConfigurationError: One of the callbacks cannot work here.
     """
-    callbacks = module_loader.load_callbacks(module, context)
+    make_callbacks = module_loader.load_optional(module, "callbacks")
+    callbacks = list(make_callbacks(context)) if make_callbacks else []
     for callback in callbacks:
         if isinstance(callback, _keras.BackupAndRestore):
             raise ConfigurationError(

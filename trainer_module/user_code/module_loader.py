@@ -80,16 +80,16 @@ def load(module: UserModule) -> Callable[..., Any]:
         raise ConfigurationError(f"module: {name!r} ({imported.__file__}) has no function {function!r}") from error
 
 
-def load_callbacks(module: UserModule, context: ModelContext) -> list[Any]:
-    """Returns the Keras callbacks that the module's `callbacks(context)` makes, if any.
+def load_optional(module: UserModule, name: str) -> Callable[..., Any] | None:
+    """Imports the user's module and returns another of its functions, if it has it.
 
     Args:
-      module: The user's module, already loaded.
-      context: Argument of the module's function.
+      module: The user's module.
+      name: Name of the function.
     """
-    imported = sys.modules[module.function.rpartition(".")[0]]
-    make_callbacks = getattr(imported, "callbacks", None)
-    return list(make_callbacks(context)) if callable(make_callbacks) else []
+    load(module)
+    function = getattr(sys.modules[module.function.rpartition(".")[0]], name, None)
+    return function if callable(function) else None
 
 
 def locate(name: str) -> Path | None:

@@ -504,19 +504,18 @@ def example_weights(context):
 
 
 def augmented(context):
-    """Varies examples with `augment`."""
+    """Trains on examples that `augment` varies."""
     return _compiled(tf.keras.Model(*_network()))
 
 
 def decoded_images(context):
-    """Has a convolution over PNG images, decoded and flipped at random."""
+    """Reads PNG images with `decode_features`, flipped at random by `augment`."""
     image = tf.keras.Input((4, 4, 1), name="image")
-    x = tf.keras.layers.Conv2D(3, 2, activation="tanh")(image)
-    return _compiled(tf.keras.Model({"image": image}, tf.keras.layers.Dense(1)(tf.keras.layers.Flatten()(x))))
+    return _compiled(tf.keras.Model({"image": image}, tf.keras.layers.Dense(1)(tf.keras.layers.Flatten()(image))))
 
 
 def decoded_text(context):
-    """Embeds the words of texts, which `decode_features` makes a ragged feature."""
+    """Embeds the words of texts, which `decode_features` splits (a ragged feature)."""
     return _compiled(_Table("tokens"))
 
 

@@ -174,7 +174,7 @@ def _like(augmented: Any, given: Any, what: str) -> Any:
 
 
 def _with_shape_of(given: Any, augmented: Any) -> Any:
-    if given.dtype != augmented.dtype:
+    if given.dtype != augmented.dtype or not given.shape.is_compatible_with(augmented.shape):
         raise TypeError
     return tf.ensure_shape(augmented, given.shape) if isinstance(given, tf.Tensor) else augmented
 

@@ -1,12 +1,14 @@
 import collections
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.autograph.pyct.transpiler import PyToPy
 
 from tfx_distribute.trainer_module.data import input_pipeline as data_lib
 from tfx_distribute.trainer_module.data import record_stream
+from tfx_distribute.trainer_module.data.example_functions import ExampleFunctions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import make_plan
@@ -69,6 +71,58 @@ def trained_on(
     fed = feed(data, training_options, readers, **input_options)
     count = passes * fed.plan.steps_per_pass * fed.batches
     return [trained(fed.train(reader(index, readers)).take(count)) for index in range(readers)]
+
+
+def augmented_on(data: TrainingData, batch: int, readers: int, passes: int, **options) -> dict[tuple[int, int], int]:
+    """Returns the augmented label of each number in each pass."""
+
+    def augment(features, label, seed):
+        return features, tf.random.stateless_uniform([1], seed, maxval=2**62, dtype=tf.int64)
+
+    options = TrainingOptions(batch, epochs=passes, seed=4, **options)
+    fed = feed(data, options, readers)
+    fed = replace(fed, features=Features(data, ExampleFunctions(augment=augment)))
+    seen: dict[tuple[int, int], int] = {}
+    for index in range(readers):
+        examples = [
+            (int(number), int(label))
+            for (features, labels), _ in fed.train(reader(index, readers)).take(
+                passes * fed.plan.steps_per_pass * fed.batches
+            )
+            for number, label in zip(features["number"][:, 0], labels[:, 0], strict=True)
+        ]
+        per_pass = len(examples) // passes
+        seen |= {(position // per_pass, number): label for position, (number, label) in enumerate(examples)}
+    return seen
+
+
+def test_augmentation_depends_on_example_and_pass_alone(numbers):
+    data = numbers(24, shards=2)
+    once = augmented_on(data, batch=4, readers=1, passes=3)
+    assert len(once) == len(set(once.values())) == 3 * 24
+    assert augmented_on(data, batch=3, readers=2, passes=3) == once
+    assert augmented_on(data, batch=3, readers=2, passes=3, drop_remainder=True) == once
+
+
+def test_augmentation_is_the_same_after_a_restart(numbers):
+    data = numbers(20)
+
+    def augment(features, label, seed):
+        return features, tf.random.stateless_uniform([1], seed, maxval=2**62, dtype=tf.int64)
+
+    for options in (TrainingOptions(3, epochs=3), TrainingOptions(3, epochs=3, drop_remainder=True)):
+        fed = replace(feed(data, options), features=Features(data, ExampleFunctions(augment=augment)))
+        labels = [batch[1].numpy().tolist() for batch, _ in fed.train(reader(0, 1)).take(20)]
+        resumed = [batch[1].numpy().tolist() for batch, _ in fed.train(reader(0, 1), first_step=9).take(11)]
+        assert resumed == labels[9:]
+
+
+def test_evaluation_is_not_augmented(numbers):
+    data = numbers(5)
+    functions = ExampleFunctions(augment=lambda features, label, seed: (features, label + 1))
+    fed = replace(feed(data, TrainingOptions(5, epochs=1)), features=Features(data, functions))
+    ((features, label),) = fed.evaluation(reader(0, 1), 1).take(1)
+    assert np.array_equal(features["number"], label)
 
 
 def test_counts_records_of_all_files(numbers):

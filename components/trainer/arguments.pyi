@@ -71,6 +71,12 @@ class TrainerArguments(TypedDict, total=False):
     eval_steps: int | RuntimeParameter | None
     """Number of batches in each evaluation during training; 0 evaluates on the whole
     split. Default: 0."""
+    export_best: str | RuntimeParameter | None
+    """Metric, such as `val_loss`: the model with its best value is exported, of
+    those at the end of each epoch. Empty exports the last weights. Default: ""."""
+    export_mode: str | RuntimeParameter | None
+    """Whether the smallest or the largest value of `export_best` is the best. Empty
+    is `min`, for a loss. Default: ""."""
     class_weight: str | RuntimeParameter | None
     """Weights of the classes in the training loss, such as `0: 1, 1: 2.5`, as in
     Keras's `fit`: each training example is weighted by the class that its label
@@ -141,6 +147,10 @@ class TrainerArguments(TypedDict, total=False):
     save_checkpoints_steps: int | RuntimeParameter | None
     """Number of training steps between two saves of the training state; 0 saves by
     `save_checkpoints_secs` alone. Default: 0."""
+    keep_checkpoints: int | RuntimeParameter | None
+    """Number of training states that stay after the training, in `checkpoints` of
+    the ModelRun: the last one and those saved before it. 0 keeps none. Default:
+    0."""
     async_checkpointing: bool | RuntimeParameter | None
     """Writes the training state while training continues, with Keras 2 under the
     strategies `default`, `one_device`, `mirrored` and `central_storage`. This

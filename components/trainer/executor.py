@@ -84,6 +84,10 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     model.set_int_custom_property("keras_version", job.training_options.keras_version)
     model.set_string_custom_property("precision", job.training_options.precision)
     model.set_string_custom_property("learning_rate_scaling", job.training_options.learning_rate_scaling)
+    if result.best:
+        model.set_int_custom_property("exported_epoch", result.best.epoch)
+        model.set_int_custom_property("exported_step", result.best.step)
+        model.set_float_custom_property(f"exported_{result.best.metric}", result.best.value)
     for name, value in result.metrics.items():
         if math.isfinite(value):  # ML Metadata cannot store other values
             model.set_float_custom_property(f"training_{name}", value)

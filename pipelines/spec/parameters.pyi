@@ -66,6 +66,12 @@ class Parameters(ParameterModel):
     eval_steps: int = 0
     """Number of batches in each evaluation during training; 0 evaluates on the whole
     split."""
+    export_best: str = ""
+    """Metric, such as `val_loss`: the model with its best value is exported, of
+    those at the end of each epoch. Empty exports the last weights."""
+    export_mode: str = ""
+    """Whether the smallest or the largest value of `export_best` is the best. Empty
+    is `min`, for a loss."""
     class_weight: str = ""
     """Weights of the classes in the training loss, such as `0: 1, 1: 2.5`, as in
     Keras's `fit`: each training example is weighted by the class that its label
@@ -134,6 +140,9 @@ class Parameters(ParameterModel):
     save_checkpoints_steps: int = 0
     """Number of training steps between two saves of the training state; 0 saves by
     `save_checkpoints_secs` alone."""
+    keep_checkpoints: int = 0
+    """Number of training states that stay after the training, in `checkpoints` of
+    the ModelRun: the last one and those saved before it. 0 keeps none."""
     async_checkpointing: bool = True
     """Writes the training state while training continues, with Keras 2 under the
     strategies `default`, `one_device`, `mirrored` and `central_storage`. This

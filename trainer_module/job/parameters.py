@@ -149,6 +149,16 @@ class TrainingOptions:
         "Number of batches in each evaluation during training; 0 evaluates on the whole split.",
         minimum=0,
     )
+    export_best: str = parameter(
+        "",
+        "Metric, such as `val_loss`: the model with its best value is exported, of those at the end of each epoch. Empty "
+        "exports the last weights.",
+    )
+    export_mode: str = parameter(
+        "",
+        "Whether the smallest or the largest value of `export_best` is the best. Empty is `min`, for a loss.",
+        choices=("", "min", "max"),
+    )
     class_weight: str = parameter(
         "",
         "Weights of the classes in the training loss, such as `0: 1, 1: 2.5`, as in Keras's `fit`: each training example is "
@@ -279,6 +289,12 @@ class FaultTolerance:
     save_checkpoints_steps: int = parameter(
         0,
         "Number of training steps between two saves of the training state; 0 saves by `save_checkpoints_secs` alone.",
+        minimum=0,
+    )
+    keep_checkpoints: int = parameter(
+        0,
+        "Number of training states that stay after the training, in `checkpoints` of the ModelRun: the last one and those "
+        "saved before it. 0 keeps none.",
         minimum=0,
     )
     async_checkpointing: bool = parameter(

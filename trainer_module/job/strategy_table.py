@@ -239,6 +239,23 @@ def _check_mesh(distribution: Distribution, row: StrategyInfo) -> None:
             )
 
 
+def _check_export(distribution: Distribution, options: TrainingOptions) -> None:
+    metric = options.export_best
+    if options.export_mode and not metric:
+        raise ConfigurationError(
+            f"export_mode: {options.export_mode!r} goes with export_best, which is empty; write the name of a metric there"
+        )
+    if metric and not options.export_mode and not metric.endswith("loss"):
+        raise ConfigurationError(
+            f"export_mode: is missing; write min or max, for whether small or large values of {metric} are better"
+        )
+    if metric and distribution.num_evaluators and not metric.startswith("val_"):
+        raise ConfigurationError(
+            f"export_best: with num_evaluators={distribution.num_evaluators}, the evaluator decides, and it does not know "
+            f"{metric!r}; write a metric of evaluations, such as val_{metric}"
+        )
+
+
 def _check_training_options(distribution: Distribution, row: StrategyInfo, options: TrainingOptions) -> None:
     if options.precision == "mixed_float16" and distribution.accelerator_type == "cpu":
         raise ConfigurationError(
@@ -259,6 +276,7 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
             f"steps_per_epoch: with epochs={options.epochs}, an epoch is one pass over the examples; write train_steps "
             "instead of epochs, or leave steps_per_epoch out"
         )
+    _check_export(distribution, options)
     if options.keras_version == 3 and row.not_keras_3:
         able = [name for name, other in STRATEGIES.items() if not other.not_keras_3]
         raise ConfigurationError(

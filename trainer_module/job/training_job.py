@@ -172,6 +172,23 @@ class TrainingJob:
 
 
 @dataclass(frozen=True)
+class BestEvaluation:
+    """The evaluation whose weights are exported, with `export_best`.
+
+    Attributes:
+      metric: Name of the metric.
+      value: Its best value.
+      epoch: Number of the epoch that ended with it, from 1.
+      step: Training steps that were done.
+    """
+
+    metric: str
+    value: float
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True)
 class TrainingResult:
     """The result of a training, written by the chief.
 
@@ -182,6 +199,7 @@ class TrainingResult:
       train_steps: Number of training steps taken; 0 for a `run_fn`.
       seconds: Wall time of the training, without start-up and export.
       metrics: Last value of each training metric and each `val_` metric.
+      best: The evaluation whose weights are exported; None for the last weights.
     """
 
     # An infinite or NaN loss is a result too.
@@ -192,6 +210,7 @@ class TrainingResult:
     train_steps: int
     seconds: float
     metrics: Mapping[str, float]
+    best: BestEvaluation | None = None
 
     def to_json(self) -> str:
         """Returns the document."""

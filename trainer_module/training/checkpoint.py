@@ -24,7 +24,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.training_job import FaultTolerance
+from tfx_distribute.trainer_module.job.step_plan import Plan
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter
 
@@ -112,7 +113,7 @@ class Checkpoints:
         self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
         # Of all saves: it keeps the copies that it writes in the background.
         self._writer: tf.train.Checkpoint | None = None
-        self._last_complete_prefix = ""  # the files of the last complete state begin with this
+        self._complete_states: list[str] = []  # names of those that are kept, the newest one last
         self.remark = ""
 
     def find(self) -> Position:
@@ -133,12 +134,13 @@ class Checkpoints:
         if text is None:
             return Position()
         document = json.loads(text)
-        self._last_complete_prefix = f"{document['checkpoint']}."
+        self._complete_states = [document["checkpoint"]]
         if document["made_with"] != self._made_with:
             then, now = document["made_with"], self._made_with
             changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
             self.remark = f"starts afresh: the saved state was made with {'; '.join(changed)}"
             return Position()
+        self._complete_states = document.get("kept", self._complete_states)
         self._document = document
         return Position(**document["position"])
 
@@ -239,6 +241,38 @@ class Checkpoints:
         if self._writer is not None:
             self._writer.sync()
 
+    def keep(self, folder: str, step: int) -> None:
+        """Writes the last state to a folder, and copies those before it to keep.
+
+        `tf.train.latest_checkpoint` finds the last one there. All processes in step
+        have to call this.
+
+        Args:
+          folder: Where to keep them, in the chief.
+          step: Training steps that are done.
+
+        Raises:
+          TrainingError: They cannot be written.
+        """
+        self.wait()
+        name = f"{PREFIX}{step}"
+        if not self._is_chief:
+            save_and_discard(lambda throwaway: self._checkpoint().write(f"{throwaway}/state"))
+            return
+        earlier = [state for state in self._complete_states if state != name]
+        earlier = earlier[max(0, len(earlier) + 1 - self._fault_tolerance.keep_checkpoints) :]
+        try:
+            tf.io.gfile.makedirs(folder)
+            for state in earlier:
+                for file in tf.io.gfile.glob(f"{self._folder}/{state}.*"):
+                    tf.io.gfile.copy(file, f"{folder}/{file.rpartition('/')[2]}", overwrite=True)
+            self._checkpoint().write(f"{folder}/{name}")
+            tf.compat.v1.train.update_checkpoint_state(folder, name, [*earlier, name])
+        except (tf.errors.OpError, OSError) as error:
+            raise TrainingError(
+                f"keep_checkpoints: the training states cannot be written to {folder}: {str(error).strip().splitlines()[0]}"
+            ) from error
+
     def _find_write_problem(self) -> str:
         """Returns a message if the folder cannot be written to, or an empty string."""
         try:
@@ -266,13 +300,16 @@ class Checkpoints:
             values[key] = _separate_arrays(changed, arrays, key)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
+        kept = self._fault_tolerance.keep_checkpoints
+        states = [*self._complete_states, name][-max(kept, 1) :]
         document = {
             "checkpoint": name,
+            "kept": states,
             "position": asdict(position),
             "made_with": self._made_with,
             "callbacks": values,
         }
-        complete = functools.partial(self._complete, name, stream.getvalue(), json.dumps(document, indent=1))
+        complete = functools.partial(self._complete, states, stream.getvalue(), json.dumps(document, indent=1))
         path = f"{self._folder}/{name}"
         if self._writer is None:
             self._writer = self._checkpoint()
@@ -291,30 +328,59 @@ class Checkpoints:
             self.remark = _save_problem(error)
             self._writer.write(path, options)
 
-    def _complete(self, name: str, arrays: bytes, document: str) -> None:
+    def _complete(self, states: list[str], arrays: bytes, document: str) -> None:
         """Completes a state whose variables have been written.
 
         In the background, TensorFlow calls it in the thread that wrote them.
+
+        Args:
+          states: Names of the states to keep; the last one is this state's.
+          arrays: The callbacks' arrays.
+          document: The document that makes this state the one to resume from.
         """
-        with tf.io.gfile.GFile(f"{self._folder}/{name}.npz", "wb") as file:
+        with tf.io.gfile.GFile(f"{self._folder}/{states[-1]}.npz", "wb") as file:
             file.write(arrays)
         atomic_files.write(f"{self._folder}/{STATE_FILE}", document)
-        self._last_complete_prefix = f"{name}."
+        self._complete_states = states
         self._remove_other_states()
 
     def _remove_other_states(self) -> None:
-        """Removes the files of all states but the last complete one, if it can."""
+        """Removes the files of all states but those to keep, if it can."""
+        kept = tuple(f"{state}." for state in self._complete_states)
         with contextlib.suppress(tf.errors.OpError, OSError):
             for name in tf.io.gfile.listdir(self._folder):
-                if name.startswith(PREFIX) and not (
-                    self._last_complete_prefix and name.startswith(self._last_complete_prefix)
-                ):
+                if name.startswith(PREFIX) and not name.startswith(kept):
                     path = f"{self._folder}/{name}"
                     # TensorFlow leaves a folder behind if it dies while it writes.
                     (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())
+
+
+def describe_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:
+    """Returns the settings that a saved state depends on besides the run's inputs.
+
+    Any strategy can restore the state if these are the same.
+    """
+    return {
+        "variables": _describe_division(job.distribution),
+        "global_batch_size": plan.global_batch_size,
+        "steps_per_epoch": plan.steps_per_epoch,
+    }
+
+
+def _describe_division(distribution: Distribution) -> str:
+    """Describes how variables are divided among devices.
+
+    A checkpoint of undivided variables fits any strategy that does not divide them.
+    """
+    strategy_info = distribution.info
+    if strategy_info.name == "model_parallel":
+        return f"divided on the mesh {distribution.mesh or 'of all devices'}"
+    if strategy_info.parameter_servers and distribution.partition_min_bytes:
+        return f"divided among parameter servers (partition_min_bytes={distribution.partition_min_bytes})"
+    return "whole"
 
 
 def save_and_discard(save: Callable[[str], Any]) -> None:

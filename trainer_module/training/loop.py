@@ -9,7 +9,6 @@ being reopened.
 import contextlib
 import os
 import time
-from typing import Any
 
 import tensorflow as tf
 
@@ -18,12 +17,13 @@ from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.step_plan import Plan, make_plan
-from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingData, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder
-from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
+from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
+from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
@@ -99,6 +99,7 @@ def train(
         before_step = learning_rate.scale(model_adapter.optimizer, rate_factor, options.warmup_steps, in_step)
         gradients.set_global_clipnorm(model_adapter.optimizer, options.global_clipnorm)
         step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
+        best_model = _make_best_model(job, plan, model_adapter, input_pipeline, is_chief)
         callbacks_lib.check_same_everywhere(user_callbacks, step_runner.agree)
         model_adapter.model.stop_training = False
         reporter.enter("on_train_begin")
@@ -107,7 +108,7 @@ def train(
         checkpoints = Checkpoints(
             job.outputs.checkpoint_dir,
             job.fault_tolerance,
-            _describe_state_settings(job, plan),
+            describe_settings(job, plan),
             is_chief,
             model_adapter,
             user_callbacks,
@@ -143,6 +144,9 @@ def train(
                 metrics |= val_metrics
             reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
             callbacks.on_epoch_end(epoch, metrics)
+            if best_model and not sidecar_writer:
+                reporter.enter("saving the best weights")
+                best_model.offer(metrics, epoch, counter.step, step_runner.agree)
             counter.report_if_due(metrics)
             if epoch_runner.ends_training(epoch, is_last=epoch + 1 == plan.epochs):
                 break
@@ -158,12 +162,21 @@ def train(
         counter.report(metrics)
         reporter.enter("on_train_end")
         callbacks.on_train_end(metrics)
+        if job.fault_tolerance.keep_checkpoints:
+            reporter.enter("saving the training states to keep")
+            checkpoints.keep(f"{run_dir}/checkpoints", counter.step)
+        best = None
+        if best_model:
+            reporter.enter("restoring the best weights")
+            step_runner.agree(0)  # the chief has waited for the evaluator
+            best = best_model.restore()
     return model_adapter.model, TrainingResult(
         num_replicas=plan.num_replicas,
         global_batch_size=plan.global_batch_size,
         train_steps=counter.step,
         seconds=seconds,
         metrics=val_metrics | metrics,
+        best=best,
     )
 
 
@@ -199,6 +212,15 @@ def _make_input_pipeline(
     )
 
 
+def _make_best_model(
+    job: TrainingJob, plan: Plan, model_adapter: ModelAdapter, input_pipeline: InputPipeline, is_chief: bool
+) -> BestModel | None:
+    if not job.training_options.export_best:
+        return None
+    check_metric(job, plan, list(model_adapter.metrics(evaluated=True)), input_pipeline.has_evaluation)
+    return BestModel(job, plan, model_adapter.model, is_chief)
+
+
 def _find_state(checkpoints: Checkpoints, step_runner: StepRunner, folder: str) -> Position:
     """Finds the saved state and checks that all processes have found the same.
 
@@ -219,31 +241,6 @@ def _can_save_in_background(job: TrainingJob) -> bool:
     # TensorFlow refuses from the second time on.
     is_possible = job.distribution.info.async_checkpointing and job.training_options.keras_version == 2
     return is_possible and job.fault_tolerance.async_checkpointing
-
-
-def _describe_state_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:
-    """Returns the settings that a saved state depends on besides the run's inputs.
-
-    Any strategy can restore the state if these are the same.
-    """
-    return {
-        "variables": _describe_division(job.distribution),
-        "global_batch_size": plan.global_batch_size,
-        "steps_per_epoch": plan.steps_per_epoch,
-    }
-
-
-def _describe_division(distribution: Distribution) -> str:
-    """Describes how variables are divided among devices.
-
-    A checkpoint of undivided variables fits any strategy that does not divide them.
-    """
-    strategy_info = distribution.info
-    if strategy_info.name == "model_parallel":
-        return f"divided on the mesh {distribution.mesh or 'of all devices'}"
-    if strategy_info.parameter_servers and distribution.partition_min_bytes:
-        return f"divided among parameter servers (partition_min_bytes={distribution.partition_min_bytes})"
-    return "whole"
 
 
 def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:

@@ -22,6 +22,7 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training import model_builder
+from tfx_distribute.trainer_module.training.best_model import BestModel
 from tfx_distribute.trainer_module.training.checkpoint import save_and_discard
 from tfx_distribute.trainer_module.training.model_adapters import as_floats
 
@@ -146,6 +147,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     input_pipeline = InputPipeline(data, required, options, job.input_options, plan, readers=1, batches=1)
     model_adapter.prepare(input_pipeline.zeros())
     checkpoint = tf.train.Checkpoint(model=model_adapter.model)
+    best_model = BestModel(job, plan, model_adapter.model, is_chief=True) if options.export_best else None
     summary_writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")
     eval_step = tf.function(lambda batch: model_adapter.eval_step(*batch))
     evaluated_epoch = -1
@@ -173,6 +175,9 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
             for name, value in metrics.items():
                 tf.summary.scalar(f"epoch_{name}", value)
         summary_writer.flush()
+        if best_model:
+            step = min((epoch + 1) * plan.steps_per_epoch, plan.train_steps)
+            best_model.offer({f"val_{name}": value for name, value in metrics.items()}, epoch, step)
         atomic_files.write(f"{folder}/metrics-{epoch}", json.dumps(metrics))
         evaluated_epoch = epoch
         reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics))

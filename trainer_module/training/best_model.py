@@ -1,0 +1,178 @@
+"""Keeps the weights of the best evaluation, for the export.
+
+They lie next to the training state, which a retry finds: a JSON document names the best
+evaluation and the checkpoint with its weights. It is replaced atomically after the
+checkpoint is written, so a process that is killed in between leaves the previous one
+intact. A retry repeats the evaluations since the last save, and a value that is only
+equal replaces nothing: the same one wins as without a restart.
+"""
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.step_plan import Plan
+from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingJob
+from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.training.checkpoint import describe_settings, save_and_discard
+
+BEST_FILE = "best.json"
+_PREFIX = "best-"
+
+
+class BestModel:
+    """Saves and restores the weights of the best evaluation.
+
+    If the processes of a strategy train in step, all of them have to make the same
+    calls. Only the chief's files count.
+
+        best_model = BestModel(job, plan, model, is_chief)
+        best_model.offer(metrics, epoch, step)
+        ...
+        best_model.restore()  # metric, value, epoch and step of the best evaluation
+
+    Args:
+      job: The training job; its options name the metric, its outputs the folder.
+      plan: The job's training steps.
+      model: The model that is trained or, in an evaluator, evaluated.
+      is_chief: True if this process's files count.
+
+    Raises:
+      ConfigurationError: The job has no folder to keep the weights in.
+    """
+
+    def __init__(self, job: TrainingJob, plan: Plan, model: tf.keras.Model, is_chief: bool):
+        if not job.outputs.checkpoint_dir:
+            raise ConfigurationError("export_best: the weights are kept in checkpoint_dir, which is missing; write a folder")
+        self._metric, self._mode = job.training_options.export_best, job.training_options.export_mode or "min"
+        self._made_with = describe_settings(job, plan)
+        self._folder = job.outputs.checkpoint_dir
+        self._checkpoint = _checkpoint_without_optimizer(model)
+        self._is_evaluated_elsewhere = bool(job.distribution.num_evaluators)
+        self._is_chief = is_chief
+        self._best = self._read()
+
+    def offer(
+        self, metrics: Mapping[str, float], epoch: int, step: int, agree: Callable[..., list[float]] | None = None
+    ) -> None:
+        """Saves the weights if they are better than those of all earlier evaluations.
+
+        Values that are not finite are never better.
+
+        Args:
+          metrics: Name -> value of the epoch's metrics. Without the metric that counts,
+            nothing is saved.
+          epoch: Number of the epoch that has ended, from 0.
+          step: Training steps that are done.
+          agree: Returns the means of its arguments over all processes in step; None if
+            this process is the only one that offers.
+
+        Raises:
+          TrainingError: The weights cannot be saved.
+        """
+        value = metrics.get(self._metric, math.nan)
+        is_better = self._is_better(value)
+        if agree is not None:
+            is_better = agree(is_better)[0] > 0
+        if not is_better:
+            return
+        self._best = BestEvaluation(self._metric, value, epoch + 1, step)
+        if self._is_chief:
+            self._save(self._best)
+        else:
+            save_and_discard(lambda folder: self._checkpoint.write(f"{folder}/best"))
+
+    def restore(self) -> BestEvaluation:
+        """Restores the weights of the best evaluation, and returns its value.
+
+        Raises:
+          TrainingError: There is none, or its weights cannot be read.
+        """
+        best = self._read()
+        if best is None:
+            raise TrainingError(
+                f"export_best: no evaluation had a finite {self._metric}, so there is no best model to export"
+            )
+        path = f"{self._folder}/{_PREFIX}{best.step}"
+        try:
+            status = self._checkpoint.read(path)
+            if self._is_evaluated_elsewhere:  # an evaluator lacks what only training steps create
+                status.assert_nontrivial_match().expect_partial()
+            else:
+                status.assert_existing_objects_matched()
+        except (tf.errors.OpError, ValueError, AssertionError) as error:
+            raise TrainingError(f"export_best: the weights {path} cannot be restored: {_first_line(error)}") from error
+        return best
+
+    def _is_better(self, value: float) -> bool:
+        if not math.isfinite(value) or self._best is None:
+            return math.isfinite(value)
+        return value < self._best.value if self._mode == "min" else value > self._best.value
+
+    def _save(self, best: BestEvaluation) -> None:
+        name = f"{_PREFIX}{best.step}"
+        try:
+            tf.io.gfile.makedirs(self._folder)
+            self._checkpoint.write(f"{self._folder}/{name}")
+            document = {"best": asdict(best), "made_with": self._made_with}
+            atomic_files.write(f"{self._folder}/{BEST_FILE}", json.dumps(document, indent=1))
+            for file in tf.io.gfile.glob(f"{self._folder}/{_PREFIX}*"):
+                if not file.rpartition("/")[2].startswith(f"{name}."):
+                    tf.io.gfile.remove(file)
+        except (tf.errors.OpError, OSError) as error:
+            raise TrainingError(
+                f"export_best: the best weights so far cannot be saved in {self._folder}: {_first_line(error)}"
+            ) from error
+
+    def _read(self) -> BestEvaluation | None:
+        text = atomic_files.read(f"{self._folder}/{BEST_FILE}")
+        document = json.loads(text) if text else {}
+        # Like a training state, it fits only a training with the same settings.
+        return BestEvaluation(**document["best"]) if document.get("made_with") == self._made_with else None
+
+
+def check_metric(job: TrainingJob, plan: Plan, names: Collection[str], has_evaluation: bool) -> None:
+    """Checks that the metric that decides on the best model will have values.
+
+    Args:
+      job: The training job.
+      plan: The job's training steps.
+      names: Names of the metrics of training; an evaluation has the same ones.
+      has_evaluation: True if there are examples to evaluate on.
+
+    Raises:
+      ConfigurationError: It will have none.
+    """
+    metric, options = job.training_options.export_best, job.training_options
+    if metric.startswith("val_") and not has_evaluation:
+        raise ConfigurationError(
+            f"export_best: {metric!r} is a metric of evaluations, and there is no split 'eval' to evaluate on; write a "
+            "split eval, or a metric of training"
+        )
+    if metric.startswith("val_") and plan.epochs < options.validation_freq:
+        raise ConfigurationError(
+            f"export_best: nothing is evaluated in {plan.epochs} epochs with validation_freq={options.validation_freq}; "
+            f"write validation_freq={plan.epochs} or less"
+        )
+    known = [*(f"val_{name}" for name in names if has_evaluation), *names]
+    # A metric with several values has numbered names.
+    if not any(metric == name or metric.startswith(f"{name}_") for name in known):
+        raise ConfigurationError(f"export_best: the model has no metric {metric!r}; write one of {', '.join(known)}")
+
+
+def _checkpoint_without_optimizer(model: tf.keras.Model) -> tf.train.Checkpoint:
+    """Returns a checkpoint of a built model without its optimizer.
+
+    An evaluator has no use for the optimizer, which may be twice as large as the model.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    children = tf.train.TrackableView(model).children(model)
+    return tf.train.Checkpoint(**{name: child for name, child in children.items() if child is not optimizer})
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -223,6 +223,13 @@ def format_summary(result: "RunResult") -> Text:
         steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
         replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
         rows.append(("trained", f"{training['strategy']}, {replicas}{size}{steps}"))
+    if "exported_epoch" in training:
+        values = [
+            f", {name.removeprefix('exported_')} {value:.6g}"
+            for name, value in training.items()
+            if name.startswith("exported_") and name not in ("exported_epoch", "exported_step")
+        ]
+        rows.append(("exported", f"epoch {training['exported_epoch']}{''.join(values)}"))
     values = [f"{metric_result.value:.6g}" for metric_result in result.metrics]
     column_width = max(map(len, values), default=0) + 2
     for metric_result, value in zip(result.metrics, values, strict=True):

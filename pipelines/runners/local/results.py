@@ -48,7 +48,8 @@ class RunResult:
 
     Attributes:
       training: How the model was trained: strategy, num_workers, num_replicas,
-        global_batch_size, train_steps, precision, and `training_<metric>` values.
+        global_batch_size, train_steps, precision, and `training_<metric>` values; with
+        `export_best`, exported_epoch, exported_step and `exported_<metric>`.
       model: Folder of the trained SavedModel.
       metrics: Metrics that Evaluator computed.
       blessed: True if all thresholds are met; None if there are no thresholds.
@@ -80,7 +81,7 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
     training = {
         name: getattr(value, value.WhichOneof("value"))
         for name, value in model.custom_properties.items()
-        if name in _TRAINING_PROPERTIES or name.startswith("training_")
+        if name in _TRAINING_PROPERTIES or name.startswith(("training_", "exported_"))
     }
     blessed: bool | None = None
     unusable_baseline = ""

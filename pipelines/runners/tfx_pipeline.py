@@ -323,7 +323,11 @@ def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> 
     label, weight = evaluate.label or spec.trainer.label, spec.trainer.example_weight
     if isinstance(label, dict) and isinstance(weight, str):
         weight = dict.fromkeys(label, weight)
+    options = None
+    if isinstance(label, dict):  # TFMA would give the losses of the compiled model another output's labels
+        options = tfma.Options(include_default_metrics={"value": False})
     return tfma.EvalConfig(
+        options=options,
         model_specs=[
             tfma.ModelSpec(
                 signature_name="serving_default",

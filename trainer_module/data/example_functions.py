@@ -60,35 +60,39 @@ class ExampleFunctions:
             )
         return decoded
 
-    def augment_batch(self, features: Mapping[str, Any], label: Any, seeds: tf.Tensor) -> tuple[dict[str, Any], Any]:
-        """Returns a batch of augmented examples.
+    def split_batch(
+        self,
+        features: Mapping[str, Any],
+        split: Callable[[dict[str, Any]], tuple[Any, ...]],
+        seeds: tf.Tensor | None = None,
+    ) -> tuple[Any, ...]:
+        """Returns a batch's inputs, label and weights, decoded and augmented.
 
         Args:
           features: As for `decode_batch`.
-          label: The batch's label or, by output, labels; None for no label.
-          seeds: The two seeds of each example, int64, of shape [batch, 2].
+          split: Takes decoded features, and returns the model's inputs, the label if
+            there is one, and weights if there are any.
+          seeds: The two seeds of each example, int64, of shape [batch, 2]; None to
+            augment nothing.
 
         Raises:
-          ConfigurationError: The function returns something else than features and
-            label like those that it got.
+          ConfigurationError: A function returns something else than it has to.
         """
-        if self.augment is None:
-            return dict(features), label
-        augment = self.augment
-        labels = () if label is None else (label,)  # `tf.map_fn` takes no None
+        augment = self.augment if seeds is not None else None
+        if augment is None:
+            return split(self.decode_batch(features))
 
-        def call(features: dict[str, Any], labels: tuple[Any, ...], seed: tf.Tensor) -> Any:
-            returned = augment(features, labels[0] if labels else None, seed)
+        def call(features: dict[str, Any], seed: tf.Tensor) -> tuple[Any, ...]:
+            given = split(self.decode(features) if self.decode else features)
+            returned = augment(given[0], given[1] if given[1:] else None, seed)
             if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], dict):
                 raise ConfigurationError(
                     "module: augment does not return features and label; end it with return features, label"
                 )
-            return returned if labels else returned[0]
+            names = ("features", "label")[: len(given)]
+            return *map(_like, returned, given, names), *given[2:]
 
-        augmented = _map_examples(call, (dict(features), labels, seeds), "augment")
-        if not labels:
-            return _like(augmented, dict(features), "features"), None
-        return _like(augmented[0], dict(features), "features"), _like(augmented[1], label, "label")
+        return tuple(_map_examples(call, (dict(features), seeds), "augment"))
 
 
 def load(module: UserModule) -> ExampleFunctions:
@@ -157,7 +161,7 @@ def _signature_of(output: Any, name: str) -> tf.TypeSpec:
 
 
 def _like(augmented: Any, given: Any, what: str) -> Any:
-    """Returns augmented values with the shapes that they had before.
+    """Returns an example's augmented values with the shapes that they had before.
 
     Raises:
       ConfigurationError: They have other names, types or shapes.
@@ -180,4 +184,4 @@ def _with_shape_of(given: Any, augmented: Any) -> Any:
 
 
 def _describe(values: Any) -> str:
-    return f"{values.dtype.name}{list(values.shape[1:])}"
+    return f"{values.dtype.name}{list(values.shape)}"

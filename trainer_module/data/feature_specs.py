@@ -12,7 +12,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_distribute.trainer_module.data.example_functions import ExampleFunctions
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.labels import names_in
+from tfx_distribute.trainer_module.job.labels import FeatureNames, names_in
 from tfx_distribute.trainer_module.job.training_job import TrainingData
 
 FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ...
@@ -64,9 +64,22 @@ class Features:
         """Returns the features that a model may read: all but labels and weights."""
         return {name: spec for name, spec in self.decoded.items() if name in self._inputs}
 
-    def parse(self, serialized: tf.Tensor) -> dict[str, Any]:
-        """Parses and decodes a batch of serialized tf.Examples, a string vector."""
-        return self.functions.decode_batch(tf.io.parse_example(serialized, self.examples))
+    def parse(self, serialized: tf.Tensor, seeds: tf.Tensor | None = None) -> tuple[Any, ...]:
+        """Parses and decodes a batch of serialized tf.Examples.
+
+        Args:
+          serialized: A string vector.
+          seeds: Two seeds for each example, to augment them; None to augment nothing.
+
+        Returns:
+          The inputs by name, the label (or labels by output) if there is one, and the
+          example weight (or weights) if there is one.
+        """
+        return self.functions.split_batch(tf.io.parse_example(serialized, self.examples), self._split, seeds)
+
+    def _split(self, example: dict[str, Any]) -> tuple[Any, ...]:
+        targets = [_look_up(names, example) for names in (self.label, self.example_weight) if names is not None]
+        return {name: example[name] for name in self.inputs()}, *targets
 
     def select(self, names: set[str]) -> "Features":
         """Returns a copy with only the inputs `names`, labels and weights.
@@ -190,6 +203,10 @@ def _reachable(operations: list[tf.Operation]) -> set[str]:
             seen.add(operation.name)
             pending += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
     return seen
+
+
+def _look_up(names: FeatureNames, example: Mapping[str, Any]) -> Any:
+    return example[names] if isinstance(names, str) else {output: example[name] for output, name in names.items()}
 
 
 def _feature_of(values: Any) -> Any:

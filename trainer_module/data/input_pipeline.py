@@ -17,7 +17,6 @@ from tfx_distribute.trainer_module.data import read_errors, record_stream
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import class_weights
-from tfx_distribute.trainer_module.job.labels import FeatureNames
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
 
@@ -232,18 +231,16 @@ class InputPipeline:
         weights_of_classes = class_weights.parse(self.options.class_weight) if describe else {}
 
         def parse(serialized: tf.Tensor, passes: tf.Tensor | None = None) -> tuple[Any, ...]:
-            example = self.features.parse(serialized)
-            inputs = {name: example[name] for name in self.features.inputs()}
-            label = _look_up(self.features.label, example)
-            if passes is not None and self.features.functions.augment:
-                seeds = _example_seeds(serialized, passes, self.options.seed)
-                inputs, label = self.features.functions.augment_batch(inputs, label, seeds)
-            if label is None:
+            augments = passes is not None and self.features.functions.augment
+            seeds = _example_seeds(serialized, passes, self.options.seed) if augments else None
+            inputs, *targets = self.features.parse(serialized, seeds)
+            if not targets:
                 return (inputs,)
-            weights = []
-            if self.features.example_weight is not None:
-                weight = _look_up(self.features.example_weight, example)
-                weights.append(tf.nest.map_structure(lambda value: tf.reshape(tf.cast(value, tf.float32), [-1]), weight))
+            label, *weights = targets
+            weights = [
+                tf.nest.map_structure(lambda value: tf.reshape(tf.cast(value, tf.float32), [-1]), weight)
+                for weight in weights
+            ]
             if weights_of_classes:
                 weights.append(_weights_by_class(label, weights_of_classes))
             return (inputs, label, functools.reduce(tf.multiply, weights)) if weights else (inputs, label)
@@ -271,12 +268,6 @@ def _example_seeds(serialized: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Te
     """
     of_pass = tf.constant(seed << 30, tf.int64) + tf.cast(passes, tf.int64)
     return tf.stack([of_pass, tf.strings.to_hash_bucket_fast(serialized, 2**62)], 1)
-
-
-def _look_up(names: FeatureNames | None, example: Mapping[str, Any]) -> Any:
-    if names is None:
-        return None
-    return example[names] if isinstance(names, str) else {output: example[name] for output, name in names.items()}
 
 
 def _weights_by_class(label: tf.Tensor, weights: Mapping[int, float]) -> tf.Tensor:

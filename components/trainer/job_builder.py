@@ -133,7 +133,7 @@ def build_job(
     job = describe_job(inputs, job_outputs, exec_properties, parameters, work_dir)
     if job.data is None:  # a run_fn saves its state itself
         return job
-    identity = identify(job, inputs, exec_properties, addresses)
+    identity = identify(job, job.data, inputs, exec_properties, addresses)
     checkpoint_dir = run_identity.ensure_checkpoint_dir(checkpoint_root(exec_properties, model_dir), identity)
     return replace(job, outputs=replace(job.outputs, checkpoint_dir=checkpoint_dir))
 
@@ -150,12 +150,15 @@ def checkpoint_root(exec_properties: Mapping[str, Any], output_dir: str) -> str:
 
 
 def identify(
-    job: TrainingJob, inputs: Artifacts, exec_properties: Mapping[str, Any], addresses: Mapping[str, str] | None
+    job: TrainingJob,
+    data: TrainingData,
+    inputs: Artifacts,
+    exec_properties: Mapping[str, Any],
+    addresses: Mapping[str, str] | None,
 ) -> dict[str, str]:
-    """Fingerprints a job of `build_model`; see `run_identity.fingerprint_inputs`."""
-    assert job.data is not None, "a run_fn has no saved state"
+    """Fingerprints a job and its data; see `run_identity.fingerprint_inputs`."""
     examples = inputs[standard_component_specs.EXAMPLES_KEY]
-    return run_identity.fingerprint_inputs(job, job.data, examples, exec_properties.get("module_fingerprint"), addresses)
+    return run_identity.fingerprint_inputs(job, data, examples, exec_properties.get("module_fingerprint"), addresses)
 
 
 def describe_job(

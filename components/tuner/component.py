@@ -1,4 +1,4 @@
-"""Defines the Tuner component: a search in which each trial is a distributed training."""
+"""Defines the Tuner component, whose trials are distributed trainings."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -26,7 +26,7 @@ _SEARCHES = "searches"
 
 
 class Executor(base_executor.BaseExecutor):
-    """Makes trials, each a training in separate processes, here or on other machines."""
+    """Trains trials in separate processes, on this machine or on others."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -66,7 +66,7 @@ class Executor(base_executor.BaseExecutor):
                     "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner"
                 )
             identity = {
-                **job_builder.identify(job, place.inputs, exec_properties, place.addresses),
+                **job_builder.identify(job, job.data, place.inputs, exec_properties, place.addresses),
                 "search": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
             }
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)

@@ -1,4 +1,4 @@
-"""Launches the trials of a search: on this machine, or on others as the Trainer does."""
+"""Launches the trials of a search, on this machine or on others."""
 
 import contextlib
 import os
@@ -104,7 +104,8 @@ def _local_launch(folder: str, alone: bool) -> Launch:
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
         trial_settings = replace(settings, log_dir=settings.log_dir and settings.log_dir / f"trial-{trial}")
         if not alone:
-            # A fork server serves one launch at a time, and lines of several trials would be mixed.
+            # A fork server serves one launch at a time, and lines of several trials
+            # would be mixed.
             trial_settings = replace(trial_settings, server=None, on_progress=_only_messages(settings.on_progress, trial))
         with (
             tempfile.TemporaryDirectory(prefix=f"trial-{trial}-", dir=folder) as work_dir,

@@ -127,7 +127,7 @@ def find_direction(objective: str) -> str:
 
 
 def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
-    """Returns the training options of a trial: those of the Trainer, and its own length.
+    """Returns the training options of a trial: the Trainer's, and a length of its own.
 
     Raises:
       ConfigurationError: The oracle needs another kind of length.
@@ -184,7 +184,7 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
 
 
 def _find_problem(values: ValueRange, default: Value) -> str:
-    """Returns what is wrong with the values of a hyperparameter; empty if nothing is."""
+    """Returns what is wrong with a hyperparameter's values; empty if nothing is."""
     bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
     kind = type(default)
     if values.values and (bounds or values.sampling != "linear"):

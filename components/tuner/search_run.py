@@ -106,11 +106,12 @@ class SearchRun:
         while previous := first.hyperparameters.values.get(f"{oracle_lib.RESERVED}trial_id"):
             first = self._oracle.get_trial(previous)
         return TrialPlan(
-            trial=trial.trial_id,
+            trial=_number(trial.trial_id),
+            oracle_id=trial.trial_id,
             hparams=oracle_lib.values_of(trial, self._job.hparams),
             epochs=values.get(f"{oracle_lib.RESERVED}epochs", 0),
-            continues=values.get(f"{oracle_lib.RESERVED}trial_id", ""),
-            first=first.trial_id,
+            continues=_number(values.get(f"{oracle_lib.RESERVED}trial_id", "")),
+            first=_number(first.trial_id),
         )
 
     def _train(self, plan: TrialPlan) -> tuple[TrainingResult, float]:
@@ -125,7 +126,7 @@ class SearchRun:
           ConfigurationError: The result has no metric with the objective's name.
           TrainingError: It failed, and no more may.
         """
-        trial = self._oracle.get_trial(plan.trial)
+        trial = self._oracle.get_trial(plan.oracle_id)
         step, seconds, score, message = 0, 0.0, None, str(error or "")
         if ended is not None:
             result, seconds = ended
@@ -136,7 +137,7 @@ class SearchRun:
             trial.status, trial.message = oracle_lib.TrialStatus.FAILED, message
             announce(f"trial {_describe(plan)} failed: {message}")
         else:
-            self._oracle.update_trial(plan.trial, {self._search.objective: score}, step=step)
+            self._oracle.update_trial(plan.oracle_id, {self._search.objective: score}, step=step)
             trial.status = oracle_lib.TrialStatus.COMPLETED
             announce(f"trial {plan.trial}: {self._search.objective} {score:.6g}")
         self._end_in_oracle(trial, plan, message)
@@ -187,8 +188,13 @@ class SearchRun:
         atomic_files.write(os.path.join(self._folder, SEARCH_FILE), json.dumps(document))
 
 
+def _number(oracle_id: str) -> str:
+    """Returns a trial's number without the zeros that KerasTuner puts before it."""
+    return oracle_id.lstrip("0") or oracle_id[:1]
+
+
 def _describe(plan: TrialPlan) -> str:
-    epochs = f", {plan.epochs} epochs" if plan.epochs else ""
+    epochs = f", {plan.epochs} epoch{'s' if plan.epochs > 1 else ''}" if plan.epochs else ""
     continues = f", continues trial {plan.continues}" if plan.continues else ""
     return f"{plan.trial} ({trials.describe(plan.hparams)}{epochs}{continues})"
 

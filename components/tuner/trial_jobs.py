@@ -17,6 +17,7 @@ class TrialPlan:
 
     Attributes:
       trial: Its number in the search.
+      oracle_id: The oracle's name for it.
       hparams: The values that it tries.
       epochs: Its epochs in total; 0 for those of the shared job.
       continues: Number of the trial whose state it continues from; empty for none.
@@ -24,6 +25,7 @@ class TrialPlan:
     """
 
     trial: str
+    oracle_id: str
     hparams: Mapping[str, Any]
     epochs: int
     continues: str

@@ -81,7 +81,7 @@ def configured_trainers(
     checkpoint_dir: str | None,
     defaults: Mapping[str, Any],
 ) -> Iterator[list[str]]:
-    """Temporarily sets `launcher` and `checkpoint_dir` of Trainers and Tuners where unset.
+    """Temporarily sets `launcher` and `checkpoint_dir` where unset.
 
     Args:
       pipeline: The pipeline.
@@ -90,8 +90,8 @@ def configured_trainers(
       defaults: Defaults of pipeline parameters.
 
     Yields:
-      The ids of the Trainers that train in their own steps. The defaults of parameters
-      decide this, so that each step gets the machine that it needs.
+      The ids of Trainers and Tuners that train in their own steps. The defaults of
+      parameters decide this, so that each step gets the machine that it needs.
     """
     trainers = [component for component in pipeline.components if isinstance(component, TRAINING)]
     before = {trainer.id: dict(trainer.spec.exec_properties) for trainer in trainers}

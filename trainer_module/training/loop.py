@@ -132,7 +132,8 @@ def train(
                 checkpoints.restore()
             epoch_runner.run(epoch, first_step, plan.steps_of_epoch(epoch))
             if job.outputs.saves_end and epoch + 1 == plan.epochs:
-                # Before the evaluation, which a continued training repeats: it then has metrics even if no step is left.
+                # Before the evaluation: a training that continues repeats it, and has
+                # metrics even if no step is left.
                 epoch_runner.save_end(epoch, plan.steps_of_epoch(epoch))
             metrics = as_floats(step_runner.metrics())
             is_evaluated = (epoch + 1) % options.validation_freq == 0

@@ -74,8 +74,8 @@ def compile_pipeline(
 ) -> Package:
     """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
-    Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they have their
-    own.
+    Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
+    have their own.
 
     Args:
       pipeline: The pipeline; its components must be importable in the image.

@@ -66,7 +66,7 @@ class SearchRun:
           TrainingError: Too many trials have failed, or all of them.
         """
         if self._trials:
-            announce(f"continues a search after {len(self._trials)} trials")
+            announce(f"continues the search, of which {len(self._trials)} trials are done")
         workers: Workers[TrialPlan, tuple[TrainingResult, float]]
         with Workers(self._search.num_parallel_trials, self._train) as workers:
             while True:
@@ -135,7 +135,7 @@ class SearchRun:
                 score, message = None, f"{self._search.objective} is {score}"
         if score is None:
             trial.status, trial.message = oracle_lib.TrialStatus.FAILED, message
-            announce(f"trial {_describe(plan)} failed: {message}")
+            announce(f"trial {plan.trial} failed: {_shorten(message)}")
         else:
             self._oracle.update_trial(plan.oracle_id, {self._search.objective: score}, step=step)
             trial.status = oracle_lib.TrialStatus.COMPLETED
@@ -197,6 +197,12 @@ def _describe(plan: TrialPlan) -> str:
     epochs = f", {plan.epochs} epoch{'s' if plan.epochs > 1 else ''}" if plan.epochs else ""
     continues = f", continues trial {plan.continues}" if plan.continues else ""
     return f"{plan.trial} ({trials.describe(plan.hparams)}{epochs}{continues})"
+
+
+def _shorten(message: str) -> str:
+    """Returns the first and the last line of a message, which names the error."""
+    first, *others = message.splitlines() or [""]
+    return f"{first}: {others[-1].strip()}" if others else first
 
 
 def _remove(folder: str) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras_tuner
 from keras_tuner.engine import trial as trial_lib
@@ -15,8 +15,8 @@ from keras_tuner.engine import trial as trial_lib
 from tfx_distribute.components.tuner.search import Search, Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-Oracle = keras_tuner.Oracle
-KerasTrial = trial_lib.Trial
+Oracle: TypeAlias = keras_tuner.Oracle
+KerasTrial: TypeAlias = trial_lib.Trial
 TrialStatus = trial_lib.TrialStatus
 
 # Hyperparameters of Hyperband itself begin with this.

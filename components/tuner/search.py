@@ -85,8 +85,8 @@ class Search:
     seed: int = 0
 
     @property
-    def goal(self) -> str:
-        """Returns `min` or `max`."""
+    def goal(self) -> Literal["", "min", "max"]:
+        """Returns `min` or `max`; empty if neither is known."""
         return self.direction or find_direction(self.objective)
 
     def decisive_settings(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def from_mapping(document: Mapping[str, Any]) -> Search:
     return _SEARCH.validate_python(document)
 
 
-def find_direction(objective: str) -> str:
+def find_direction(objective: str) -> Literal["", "min", "max"]:
     """Returns the direction that a metric's name implies; empty if it implies none."""
     name = objective.lower()
     return "min" if name.endswith("loss") else "max" if name.endswith(("accuracy", "auc")) else ""

@@ -183,7 +183,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        search=spec.tune and _search(spec.tune.search, parameters.training_options),
+        search=_search(spec.tune.search, parameters.training_options) if spec.tune else None,
         launches=target.launches() if target else None,
         warnings=(
             *_warnings(spec, distribution, row, data, devices, replicas, batch),

@@ -238,7 +238,8 @@ def _run_attempt(
 
 def _environment(job: TrainingJob, cluster: Cluster, task: ClusterTask) -> dict[str, str]:
     """Returns the environment variables for a process: its task and its GPUs."""
-    available = gpus.list_visible() if current_settings().gpus is None else list(current_settings().gpus)
+    own_gpus = current_settings().gpus
+    available = gpus.list_visible() if own_gpus is None else list(own_gpus)
     # Set in any case: this process may have one of another cluster.
     environment = {TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}"}
     # NCCL would listen on the machine's network, which GPUs of one machine do not need.

@@ -37,9 +37,10 @@ def test_interrupt_of_one_worker_is_not_a_result():
     def work(_: None) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), Workers(1, work) as workers:
+    with Workers(1, work) as workers:
         workers.start("0", None)
-        workers.next()
+        with pytest.raises(KeyboardInterrupt):
+            workers.next()
 
 
 def test_what_still_runs_is_interrupted_and_cleans_up():
@@ -54,9 +55,8 @@ def test_what_still_runs_is_interrupted_and_cleans_up():
             cleaned.append(item)
             raise
 
-    with pytest.raises(KeyboardInterrupt), Workers(2, work) as workers:
+    with Workers(2, work) as workers:
         workers.start("0", 0)
         workers.start("1", 1)
         started.wait(10)
-        raise KeyboardInterrupt
     assert sorted(cleaned) == [0, 1]

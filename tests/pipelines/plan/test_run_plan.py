@@ -99,6 +99,7 @@ def test_the_whole_plan_of_two_workers(make):
         steps_per_epoch=10,
         train_steps=30,
         hparams={"rate": 0.5},
+        search=None,
         launches=None,
         warnings=(),
     )

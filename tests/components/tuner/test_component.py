@@ -42,7 +42,9 @@ def test_it_has_the_outputs_of_tfx_and_the_parameters_of_the_trainer():
 def test_mistakes(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         Tuner(
-            SEARCH, examples(), **{"build_model": "m.build_model", "label": "y", "epochs": 3, "hparams": {"units": 4}, **arguments}
+            SEARCH,
+            examples(),
+            **{"build_model": "m.build_model", "label": "y", "epochs": 3, "hparams": {"units": 4}, **arguments},
         )
 
 

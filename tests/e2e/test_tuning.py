@@ -35,15 +35,16 @@ def pipeline(request, tmp_path):
         document["trainer"]["parameters"]["epochs"] = 2
         del document["evaluate"], document["push"]
         document["tune"] = {"objective": "val_accuracy", "space": SPACE, **tune}
-        (folder / "pipeline.yaml").write_text(yaml.safe_dump(document))
+        (folder / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
         return folder / "pipeline.yaml"
 
     return write
 
 
 def artifacts(tmp_path: Path, name: str) -> Path:
-    (folder,) = (tmp_path / "runs" / "digits" / "artifacts" / "Tuner" / name).iterdir()
-    return folder
+    # A killed attempt leaves an empty one.
+    folders = (tmp_path / "runs" / "digits" / "artifacts" / "Tuner" / name).iterdir()
+    return max(folders, key=lambda folder: int(folder.name))
 
 
 def trials_of(tmp_path: Path) -> list[dict]:

@@ -272,10 +272,10 @@ class PipelineSpec(SpecModel):
     """Where the Beam pipelines of all components run."""
     resources: dict[str, MachineSpec] = Field(default_factory=dict)
     """Machines on Kubeflow and Vertex AI, by component. `Trainer` is the machine of
-    each training process, `ParameterServer` that of parameter servers and their
-    coordinator, `TrainerStep` that of the Trainer's step if training runs on other
-    machines (default: 500m CPU, 1536Mi), `default` that of all components without an
-    entry of their own."""
+    each training process, those of trials included, `ParameterServer` that of parameter
+    servers and their coordinator, `TrainerStep` that of the Trainer's and the Tuner's
+    step if training runs on other machines (default: 500m CPU, 1536Mi), `default` that
+    of all components without an entry of their own."""
     targets: Targets = Targets()
     """Settings for each platform that the pipeline runs on."""
 

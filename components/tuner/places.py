@@ -1,6 +1,8 @@
 """Launches the trials of a search, on this machine or on others."""
 
 import contextlib
+import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -83,9 +85,12 @@ def announce(message: str) -> None:
 
 def _remote_launch(place: remote_training.Workplace) -> Launch:
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
-        folder = os.path.join(place.folder, f"trial-{trial}")
+        # The values are in the name: a search that starts afresh may give its trials
+        # others, and must not take over the results of earlier ones.
+        tried = json.dumps([job.hparams, job.training_options.epochs], sort_keys=True)
+        folder = os.path.join(place.folder, f"trial-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
         result_file = os.path.join(folder, job_builder.RESULT_FILE)
-        name = remote_training.job_name(place.settings.name, f"{place.name}/{trial}")
+        name = remote_training.job_name(place.settings.name, folder)
         remote_training.make_folder(folder)
         return remote_training.launch(_with_result_file(job, result_file), place, name, folder)
 

@@ -2,7 +2,8 @@
 
 `Trainer`, `Evaluator` and `Pusher` replace the components of the same names in
 `tfx.components`. `Sharder` writes transformed examples as balanced shards, instead of
-`tfx.components.Transform(materialize=True)`. `CsvExampleGen`, `ImportExampleGen` and
+`tfx.components.Transform(materialize=True)`. `Tuner` searches for hyperparameters, as
+`Search` and `ValueRange` describe. `CsvExampleGen`, `ImportExampleGen` and
 `ParquetExampleGen` read data files.
 
 ```python
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from tfx_distribute.components.pusher.component import Pusher as Pusher
     from tfx_distribute.components.sharder.component import Sharder as Sharder
     from tfx_distribute.components.trainer.component import Trainer as Trainer
+    from tfx_distribute.components.tuner.component import Tuner as Tuner
+    from tfx_distribute.components.tuner.search import Search as Search
+    from tfx_distribute.components.tuner.search import ValueRange as ValueRange
 
 __all__ = [
     "CsvExampleGen",
@@ -31,8 +35,11 @@ __all__ = [
     "ImportExampleGen",
     "ParquetExampleGen",
     "Pusher",
+    "Search",
     "Sharder",
     "Trainer",
+    "Tuner",
+    "ValueRange",
 ]
 
 # Beam's worker processes import modules of this package, and must not load TFX.
@@ -44,5 +51,7 @@ __getattr__, __dir__ = lazy_names.export(
         ".pusher.component": ("Pusher",),
         ".sharder.component": ("Sharder",),
         ".trainer.component": ("Trainer",),
+        ".tuner.component": ("Tuner",),
+        ".tuner.search": ("Search", "ValueRange"),
     },
 )

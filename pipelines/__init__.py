@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Transform,
     )
     from tfx_distribute.pipelines.spec.targets import Targets
+    from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
 __all__ = [
@@ -65,6 +66,8 @@ __all__ = [
     "Toleration",
     "Trainer",
     "Transform",
+    "Tune",
+    "TuneValues",
     "VertexSettings",
     "Volume",
     "compile_pipeline",
@@ -101,5 +104,6 @@ __getattr__, __dir__ = lazy_names.export(
             "Transform",
         ),
         ".spec.targets": ("Targets",),
+        ".spec.tune": ("Tune", "TuneValues"),
     },
 )

@@ -143,12 +143,13 @@ def run(job: TrainingJob) -> None:
             features = Features(job.data, example_functions.load(job.module))
             model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
             atomic_files.choose_temporary_folder()
-            reporter.enter("export")
-            reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
-            if is_chief:
-                export.export(model, features, job.outputs.serving_model_dir)
-            else:
-                checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
+            if job.outputs.serving_model_dir:
+                reporter.enter("export")
+                reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
+                if is_chief:
+                    export.export(model, features, job.outputs.serving_model_dir)
+                else:
+                    checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
     if is_chief:
         atomic_files.write(job.outputs.result_file, result.to_json())
     reporter.enter("waiting for the other processes to finish")
@@ -173,7 +174,8 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
     with atomic_files.throwaway_folder() as folder:
         with contextlib.suppress(OSError):
             os.mkdir(f"{folder}/run")
-        outputs = replace(job.outputs, serving_model_dir=f"{folder}/serving", model_run_dir=f"{folder}/run")
+        serving_model_dir = job.outputs.serving_model_dir and f"{folder}/serving"
+        outputs = replace(job.outputs, serving_model_dir=serving_model_dir, model_run_dir=f"{folder}/run")
         yield replace(job, outputs=outputs)
 
 

@@ -173,7 +173,7 @@ class Trainer(base_component.BaseComponent):
             standard_component_specs.BASE_MODEL_KEY: base_model,
             standard_component_specs.STATISTICS_KEY: statistics,
         }
-        _check_properties(properties, _function_kind(module_file, run_fn, build_model), inputs)
+        check_properties(properties, function_kind(module_file, run_fn, build_model), inputs)
         spec = TrainerSpec(
             examples=examples or transformed_examples,
             transform_graph=transform_graph,
@@ -222,7 +222,7 @@ def _check_sources(
         raise ConfigurationError("Trainer: transformed_examples needs transform_graph")
 
 
-def _function_kind(module_file: Text | None, run_fn: Text | None, build_model: Text | None) -> str | None:
+def function_kind(module_file: Text | None, run_fn: Text | None, build_model: Text | None) -> str | None:
     """Returns `run_fn` or `build_model`; None if that is only known at run time."""
     if not module_file:
         return "run_fn" if run_fn else "build_model"
@@ -231,7 +231,7 @@ def _function_kind(module_file: Text | None, run_fn: Text | None, build_model: T
     return None
 
 
-def _check_properties(properties: dict[str, Any], function_kind: str | None, inputs: Mapping[str, Any]) -> None:
+def check_properties(properties: dict[str, Any], function_kind: str | None, inputs: Mapping[str, Any]) -> None:
     """Checks what is known before the pipeline runs.
 
     Combinations of pipeline parameters are only checked if none of them is a

@@ -124,6 +124,63 @@ def build_job(
       ConfigurationError: The job cannot be trained as configured.
       DataError: An input file is missing or damaged.
     """
+    model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
+    job_outputs = Outputs(
+        serving_model_dir=path_utils.serving_model_dir(model_dir),
+        model_run_dir=artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_RUN_KEY]),
+        result_file=os.path.join(work_dir, RESULT_FILE),
+    )
+    job = describe_job(inputs, job_outputs, exec_properties, parameters, work_dir)
+    if job.data is None:  # a run_fn saves its state itself
+        return job
+    identity = identify(job, job.data, inputs, exec_properties, addresses)
+    checkpoint_dir = run_identity.ensure_checkpoint_dir(checkpoint_root(exec_properties, model_dir), identity)
+    return replace(job, outputs=replace(job.outputs, checkpoint_dir=checkpoint_dir))
+
+
+def checkpoint_root(exec_properties: Mapping[str, Any], output_dir: str) -> str:
+    """Returns the folder of the states of all runs of a component.
+
+    Args:
+      exec_properties: The component's execution properties.
+      output_dir: Folder of one of its output artifacts.
+    """
+    default = os.path.join(os.path.dirname(os.path.dirname(output_dir)), CHECKPOINTS)
+    return exec_properties.get("checkpoint_dir") or default
+
+
+def identify(
+    job: TrainingJob,
+    data: TrainingData,
+    inputs: Artifacts,
+    exec_properties: Mapping[str, Any],
+    addresses: Mapping[str, str] | None,
+) -> dict[str, str]:
+    """Fingerprints a job and its data; see `run_identity.fingerprint_inputs`."""
+    examples = inputs[standard_component_specs.EXAMPLES_KEY]
+    return run_identity.fingerprint_inputs(job, data, examples, exec_properties.get("module_fingerprint"), addresses)
+
+
+def describe_job(
+    inputs: Artifacts,
+    outputs: Outputs,
+    exec_properties: dict[str, Any],
+    parameters: TrainingParameters,
+    work_dir: str,
+) -> TrainingJob:
+    """Describes a training, but for the folder of its saved state.
+
+    Args:
+      inputs: Input artifacts of the execution.
+      outputs: Where the results go.
+      exec_properties: Its execution properties.
+      parameters: Those of them that are training parameters.
+      work_dir: A folder that lives as long as the training.
+
+    Raises:
+      ConfigurationError: The job cannot be trained as configured.
+      DataError: An input file is missing or damaged.
+    """
     distribution, training_options, input_options, fault_tolerance = parameters
     train_args = _parse_proto(exec_properties, standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs())
     eval_args = _parse_proto(exec_properties, standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs())
@@ -138,20 +195,15 @@ def build_job(
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, parameters, exec_properties, inputs)
     hyperparameters = _read_hyperparameters(inputs)
-    model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
     job = TrainingJob(
         module=module,
         data=None,
         distribution=distribution,
         training_options=training_options,
-        outputs=Outputs(
-            serving_model_dir=path_utils.serving_model_dir(model_dir),
-            model_run_dir=artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_RUN_KEY]),
-            result_file=os.path.join(work_dir, RESULT_FILE),
-        ),
+        outputs=outputs,
         input_options=input_options,
         fault_tolerance=fault_tolerance,
-        hparams={**json.loads(exec_properties.get("hparams") or "{}"), **(hyperparameters or {}).get("values", {})},
+        hparams={**json.loads(exec_properties.get("hparams") or "{}"), **_tuned_values(hyperparameters)},
     )
     if kind == "build_model":
         if not (training_options.train_steps or training_options.epochs):
@@ -161,13 +213,7 @@ def build_job(
         data = _make_training_data(inputs, splits, exec_properties, train_args, eval_args)
         processes = strategy_table.reading_processes(distribution)
         logging.info("%d examples to train on: %s", data.train.num_examples, shard_plan.describe(data.train, processes))
-        job = replace(job, data=data)
-        root = exec_properties.get("checkpoint_dir") or os.path.join(
-            os.path.dirname(os.path.dirname(model_dir)), CHECKPOINTS
-        )
-        identity = run_identity.fingerprint_inputs(job, data, examples, exec_properties.get("module_fingerprint"), addresses)
-        checkpoint_dir = run_identity.ensure_checkpoint_dir(root, identity)
-        return replace(job, outputs=replace(job.outputs, checkpoint_dir=checkpoint_dir))
+        return replace(job, data=data)
     train_args.num_steps = training_options.train_steps
     eval_args.num_steps = training_options.eval_steps
     return replace(
@@ -269,6 +315,12 @@ def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
         return None
     with fileio.open(file, "r") as stream:
         return dict(json.load(stream))
+
+
+def _tuned_values(hyperparameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the values of a Tuner, without those of KerasTuner's Hyperband itself."""
+    values = (hyperparameters or {}).get("values", {})
+    return {name: value for name, value in values.items() if not name.startswith("tuner/")}
 
 
 def _count_examples(inputs: Artifacts) -> dict[str, int] | None:

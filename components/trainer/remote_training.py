@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -58,16 +59,64 @@ def train(
       TrainingError: Training failed.
     """
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
-    name = job_name(settings.name, model_dir)
+    with workplace(inputs, outputs, exec_properties, settings, model_dir) as place:
+        staged = place.staged
+        job = job_builder.build_job(
+            staged.inputs, staged.outputs, exec_properties, parameters, place.folder, staged.addresses
+        )
+        with saved_state.owned(job.outputs):
+            return job, launch(job, place, place.name, place.folder)
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A folder that the processes of remote trainings can reach.
+
+    Attributes:
+      name: Name of the training; see `job_name`.
+      folder: The folder.
+      lease_file: The lease of the step that follows the trainings.
+      staged: The artifacts to use.
+      settings: Where to train.
+    """
+
+    name: str
+    folder: str
+    lease_file: str
+    staged: staging.Staged
+    settings: Settings
+
+
+@contextlib.contextmanager
+def workplace(
+    inputs: staging.Artifacts,
+    outputs: staging.Artifacts,
+    exec_properties: Mapping[str, Any],
+    settings: Settings,
+    output_dir: str,
+) -> Iterator[Workplace]:
+    """Keeps a folder for trainings on other machines within the block.
+
+    Args:
+      inputs: Input artifacts of the execution.
+      outputs: Its output artifacts that trainings write.
+      exec_properties: Its execution properties.
+      settings: Where to train.
+      output_dir: Folder of one of its output artifacts, unique to the execution.
+
+    Raises:
+      ConfigurationError: Other machines cannot reach what the trainings need.
+    """
+    name = job_name(settings.name, output_dir)
     shared_root = settings.training_dir if isinstance(settings, KubernetesSettings) else None
-    root = shared_root or os.path.join(os.path.dirname(model_dir), ".training")
+    root = shared_root or os.path.join(os.path.dirname(output_dir), ".training")
     folder = os.path.join(root, name)
     if "://" in folder and not (exec_properties.get("build_model") or exec_properties.get("run_fn")):
         raise ConfigurationError(
             f"module_file: other machines cannot import from {folder}; have the image hold the module, and write "
             "build_model or run_fn with its dotted path"
         )
-    _make_folder(folder)
+    make_folder(folder)
     _remove_abandoned(root)
     lease_file = os.path.join(folder, LEASE_FILE)
     with (
@@ -76,19 +125,36 @@ def train(
         _renewing_lease(lease_file),
         staging.staged(inputs, outputs, folder, is_shared=shared_root is not None) as staged,
     ):
-        job = job_builder.build_job(staged.inputs, staged.outputs, exec_properties, parameters, folder, staged.addresses)
-        address = os.path.join(folder, JOB_FILE)
-        atomic_files.write(address, job.to_json())
-        if "://" not in address:
-            os.chmod(address, 0o600)
-        is_done = fileio.exists(job.outputs.result_file)
-        environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: lease_file}
-        with saved_state.owned(job.outputs):
-            _launch(settings, name, address, environment, job, rerun=not is_done)
-        result = atomic_files.read(job.outputs.result_file)
-        if result is None:
-            raise TrainingError(f"training {name} succeeded, but its chief did not write {job.outputs.result_file}")
-    return job, TrainingResult.from_json(result)
+        yield Workplace(name, folder, lease_file, staged, settings)
+
+
+def launch(job: TrainingJob, place: Workplace, name: str, folder: str) -> TrainingResult:
+    """Trains on other machines, unless an earlier attempt has left the result.
+
+    Args:
+      job: The job.
+      place: Its workplace.
+      name: Name of the training.
+      folder: Folder for the job document, in that of the workplace.
+
+    Returns:
+      The chief's result.
+
+    Raises:
+      ConfigurationError: The job cannot be trained as configured.
+      TrainingError: Training failed.
+    """
+    address = os.path.join(folder, JOB_FILE)
+    atomic_files.write(address, job.to_json())
+    if "://" not in address:
+        os.chmod(address, 0o600)
+    is_done = fileio.exists(job.outputs.result_file)
+    environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: place.lease_file}
+    _launch(place.settings, name, address, environment, job, rerun=not is_done)
+    result = atomic_files.read(job.outputs.result_file)
+    if result is None:
+        raise TrainingError(f"training {name} succeeded, but its chief did not write {job.outputs.result_file}")
+    return TrainingResult.from_json(result)
 
 
 def _launch(
@@ -117,7 +183,7 @@ def _launch(
     custom_job_launcher.launch(spec, settings, restarts, error_file, rerun=rerun)
 
 
-def _make_folder(folder: str) -> None:
+def make_folder(folder: str) -> None:
     """Creates the training's folder.
 
     Raises:

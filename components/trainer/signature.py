@@ -35,12 +35,13 @@ def annotations(groups: Sequence[type]) -> dict[str, Any]:
     return {declared.name: declared.type | data_types.RuntimeParameter | None for declared in declarations(*groups)}
 
 
-def execution_values(groups: Sequence[type], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def execution_values(groups: Sequence[type], arguments: Mapping[str, Any], component: str = "Trainer") -> dict[str, Any]:
     """Returns the values of execution properties for pipeline parameters.
 
     Args:
       groups: Dataclasses of parameters.
       arguments: Name of a parameter -> its value, a RuntimeParameter or None.
+      component: Name of the component's class, for the message.
 
     Raises:
       TypeError: A name is not a parameter's.
@@ -48,7 +49,7 @@ def execution_values(groups: Sequence[type], arguments: Mapping[str, Any]) -> di
     names = {declared.name for declared in declarations(*groups)}
     for name in arguments:
         if name not in names:
-            raise TypeError(f"Trainer.__init__() got an unexpected keyword argument {name!r}")
+            raise TypeError(f"{component}.__init__() got an unexpected keyword argument {name!r}")
     return {name: int(value) if isinstance(value, bool) else value for name, value in arguments.items()}
 
 

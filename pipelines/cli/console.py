@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
+MAX_TRIALS = 20  # that are shown after a run
 PLAIN_SECONDS = 5.0  # between two training lines if the output is not a terminal
 
 
@@ -211,6 +213,14 @@ def format_header(spec: PipelineSpec) -> Text:
     parameters = spec.trainer.parameters
     workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
     return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
+
+
+def format_trials(search: trials.SearchResult) -> Text:
+    """Formats the trials of a search, the best ones, and how many more there are."""
+    rows = trials.format_table(search).splitlines()
+    hidden = len(rows) - 1 - MAX_TRIALS
+    rows[MAX_TRIALS + 1 :] = [f"and {hidden} more"] if hidden > 0 else []
+    return Text("\n".join(rows))
 
 
 def format_summary(result: "RunResult") -> Text:

@@ -176,6 +176,8 @@ def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: b
                 message = node_errors.explain(error.__cause__ or error, module.file.parent)
                 console.print(message, markup=False, style="red")
                 return FAILED
+        if result.search:
+            console.print(console_lib.format_trials(result.search))
         console.print(console_lib.format_summary(result))
         return NOT_BLESSED if result.blessed is False else 0
 

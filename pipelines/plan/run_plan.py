@@ -6,10 +6,11 @@ that depend on the machine that will train are None; they are not guessed.
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tfx_distribute.components.tuner.search import Search, trial_options
 from tfx_distribute.pipelines.runners.target import Target
 from tfx_distribute.pipelines.spec import data_checks
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -105,6 +106,8 @@ class RunPlan:
       steps_per_epoch: Training steps per epoch, approximately.
       train_steps: Total number of training steps; approximate if `epochs` is set.
       hparams: The module's hyperparameters.
+      search: The search for some of them, with the length of its trials; None without
+        `tune`.
       launches: The job that the Trainer's step creates on the target to run these
         processes; None if they run in the step itself or on this machine. Name and
         address of the job are placeholders.
@@ -127,6 +130,7 @@ class RunPlan:
     steps_per_epoch: int | None
     train_steps: int | None
     hparams: dict[str, Any]
+    search: Search | None
     launches: dict[str, Any] | None
     warnings: tuple[str, ...]
 
@@ -179,12 +183,18 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
+        search=_search(spec.tune.search, parameters.training_options) if spec.tune else None,
         launches=target.launches() if target else None,
         warnings=(
             *_warnings(spec, distribution, row, data, devices, replicas, batch),
             *(target.find_warnings() if target else ()),
         ),
     )
+
+
+def _search(search: Search, options: TrainingOptions) -> Search:
+    options = trial_options(search, options)
+    return replace(search, direction=search.goal, epochs=options.epochs, train_steps=options.train_steps)
 
 
 def _devices(distribution: Distribution, row: StrategyInfo) -> int | None:

@@ -2,6 +2,7 @@
 
 import yaml
 
+from tfx_distribute.components.tuner.search import Search, ValueRange
 from tfx_distribute.pipelines.plan.run_plan import DataPlan, RunPlan
 
 BY_MACHINE = "decided by the machine"
@@ -27,6 +28,8 @@ def as_text(plan: RunPlan) -> str:
         rows.append(("learn rate", _learning_rate(plan)))
     if plan.hparams:
         rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
+    if plan.search:
+        rows += [("search", _search(plan.search)), ("space", _space(plan.search))]
     lines = [f"{name:<11}{value}" for name, value in rows]
     for process in plan.processes:
         lines += ["", f"{process.task} {process.does}", f"  runs       {process.command}"]
@@ -60,6 +63,28 @@ def _learning_rate(plan: RunPlan) -> str:
     scaled = "" if factor == 1 else f" times {_value_or(factor, f'a factor {BY_MACHINE}')}"
     warmup = f", reached in {_count(plan.warmup_steps, 'step')}" if plan.warmup_steps else ""
     return f"build_model's{scaled}{warmup}"
+
+
+def _search(search: Search) -> str:
+    length = _count(search.epochs, "epoch") if search.epochs else _count(search.train_steps, "step")
+    at_once = f", {search.num_parallel_trials} at a time" if search.num_parallel_trials > 1 else ""
+    extreme = "largest" if search.goal == "max" else "smallest"
+    trials = f"{_count(search.max_trials, 'trial')} ({search.oracle}) of {length}"
+    if search.oracle == "hyperband":
+        trials = f"hyperband, trials of at most {length}"
+    return f"{trials}{at_once}, for the {extreme} {search.objective}; then the training with the best values"
+
+
+def _space(search: Search) -> str:
+    return ", ".join(f"{name}={_values(values)}" for name, values in search.space.items())
+
+
+def _values(values: ValueRange) -> str:
+    if values.values:
+        return "|".join(map(str, values.values))
+    step = f" step {values.step:g}" if values.step else ""
+    sampling = f" {values.sampling}" if values.sampling != "linear" else ""
+    return f"{values.min:g}..{values.max:g}{step}{sampling}"
 
 
 def _steps(plan: RunPlan) -> str:

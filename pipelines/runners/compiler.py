@@ -18,11 +18,15 @@ from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.launchers import settings as settings_lib
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import Trainer
+from tfx_distribute.components.tuner.component import Tuner
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.spec import user_module
-from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
+from tfx_distribute.pipelines.spec.machines import DEFAULT, TRAINER, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
+
+# Components that train: in their steps, or on the machines that a launcher starts.
+TRAINING = (Trainer, Tuner)
 
 SMALL_RETRIES = 1  # of a step that waits while other machines train
 
@@ -77,7 +81,7 @@ def configured_trainers(
     checkpoint_dir: str | None,
     defaults: Mapping[str, Any],
 ) -> Iterator[list[str]]:
-    """Temporarily sets `launcher` and `checkpoint_dir` of Trainers where unset.
+    """Temporarily sets `launcher` and `checkpoint_dir` where unset.
 
     Args:
       pipeline: The pipeline.
@@ -86,10 +90,10 @@ def configured_trainers(
       defaults: Defaults of pipeline parameters.
 
     Yields:
-      The ids of the Trainers that train in their own steps. The defaults of parameters
-      decide this, so that each step gets the machine that it needs.
+      The ids of Trainers and Tuners that train in their own steps. The defaults of
+      parameters decide this, so that each step gets the machine that it needs.
     """
-    trainers = [component for component in pipeline.components if isinstance(component, Trainer)]
+    trainers = [component for component in pipeline.components if isinstance(component, TRAINING)]
     before = {trainer.id: dict(trainer.spec.exec_properties) for trainer in trainers}
     in_step = []
     try:
@@ -165,17 +169,22 @@ def warn_of_uncached(unversioned: Sequence[str]) -> tuple[str, ...]:
 
 
 def launcher_only_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:
-    """Returns the names of Trainers whose steps only launch training on other machines.
+    """Returns the names of Trainers and Tuners that only launch training elsewhere.
 
     Retrying such a step is safe: it finds the running training, and nothing is lost.
     """
-    return [name for name, component in components.items() if isinstance(component, Trainer) and name not in in_step]
+    return [name for name, component in components.items() if isinstance(component, TRAINING) and name not in in_step]
 
 
 def _value(value: Any, defaults: Mapping[str, Any]) -> Any:
     if isinstance(value, data_types.RuntimeParameter):
         return defaults.get(value.name)
     return value
+
+
+def name_of_machine(component: base_node.BaseNode) -> str:
+    """Returns the key of `resources` that has the machine of a component's step."""
+    return TRAINER if isinstance(component, Tuner) else component.id
 
 
 def check_resources(
@@ -194,6 +203,10 @@ def check_resources(
     for name in resources:
         if name not in (*components, DEFAULT, *others):
             raise ConfigurationError(f"resources.{name}: the pipeline has no such component; it has {', '.join(components)}")
+        if isinstance(components.get(name), Tuner):
+            raise ConfigurationError(
+                f"resources.{name}: trials train on the machines of the Trainer; write resources.Trainer instead"
+            )
 
 
 def runtime_defaults(components: Mapping[str, base_node.BaseNode]) -> dict[str, Any]:

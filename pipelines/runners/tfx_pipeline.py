@@ -26,7 +26,7 @@ from tfx.orchestration import data_types, metadata, pipeline
 from tfx.proto import example_gen_pb2, pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
+from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer, Tuner
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_gen import driver as example_gen_driver
@@ -135,18 +135,23 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         disable_statistics=spec.transform is None or spec.transform.disable_statistics,
     )
     nodes.append(sharder)
-    trainer = Trainer(
-        **{module.train: module.function_path(module.train)},
-        module_fingerprint=module_fingerprint,
-        examples=sharder.outputs["sharded_examples"],
-        transform_graph=transform_graph,
-        schema=schema,
-        label=spec.trainer.label,
-        example_weight=spec.trainer.example_weight,
-        custom_config=spec.trainer.custom_config,
-        checkpoint_dir=paths.checkpoint_dir,
+    training = {
+        module.train: module.function_path(module.train),
+        "module_fingerprint": module_fingerprint,
+        "examples": sharder.outputs["sharded_examples"],
+        "transform_graph": transform_graph,
+        "schema": schema,
+        "label": spec.trainer.label,
+        "example_weight": spec.trainer.example_weight,
+        "checkpoint_dir": paths.checkpoint_dir,
         **parameters,
-    )
+    }
+    hyperparameters = None
+    if spec.tune:
+        tuner = Tuner(spec.tune.search, **training)
+        hyperparameters = tuner.outputs["best_hyperparameters"]
+        nodes.append(tuner)
+    trainer = Trainer(**training, hyperparameters=hyperparameters, custom_config=spec.trainer.custom_config)
     nodes.append(trainer)
     blessing = None
     if spec.evaluate:

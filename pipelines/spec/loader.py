@@ -158,10 +158,10 @@ def explain(
         elif kind == "value_error":
             text = message.removeprefix("Value error, ")
             # Pydantic reports a conflict between the keys of a mapping at the mapping;
-            # the message begins with the key that it is about.
-            name = text.partition(":")[0]
-            if name in _list_keys_at(model, location):
-                location = (*location, name)
+            # the message begins with the key that it is about, or a path of keys.
+            path = text.partition(":")[0].split(".")
+            if path[0] in _list_keys_at(model, location):
+                location = (*location, *path)
                 text = f"{'.'.join(map(str, location))}:{text.partition(':')[2]}"
             elif key:
                 text = f"{key}: {text}"

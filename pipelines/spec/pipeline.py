@@ -21,12 +21,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
+from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.base import Scalar, ScalarValue, SpecModel
 from tfx_distribute.pipelines.spec.beam import Beam
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
+from tfx_distribute.pipelines.spec.tune import TUNER, Tune
 
 # Key of the validation context: the folder that input paths are relative to.
 BASE_DIR = "base_dir"
@@ -258,6 +260,9 @@ class PipelineSpec(SpecModel):
     """Settings of the Sharder, which writes the examples to train on."""
     trainer: Trainer
     """Settings of the Trainer."""
+    tune: Tune | None = None
+    """Settings of the Tuner, whose best hyperparameters the Trainer gets. Without this
+    key, the Trainer trains with those of `trainer.hparams`."""
     evaluate: Evaluate | None = None
     """Settings of Evaluator. Without this key, no model is evaluated; with `push`,
     every model is pushed."""
@@ -267,12 +272,27 @@ class PipelineSpec(SpecModel):
     """Where the Beam pipelines of all components run."""
     resources: dict[str, MachineSpec] = Field(default_factory=dict)
     """Machines on Kubeflow and Vertex AI, by component. `Trainer` is the machine of
-    each training process, `ParameterServer` that of parameter servers and their
-    coordinator, `TrainerStep` that of the Trainer's step if training runs on other
-    machines (default: 500m CPU, 1536Mi), `default` that of all components without an
-    entry of their own."""
+    each training process, those of trials included, `ParameterServer` that of parameter
+    servers and their coordinator, `TrainerStep` that of the Trainer's and the Tuner's
+    step if training runs on other machines (default: 500m CPU, 1536Mi), `default` that
+    of all components without an entry of their own."""
     targets: Targets = Targets()
     """Settings for each platform that the pipeline runs on."""
+
+    @model_validator(mode="after")
+    def _can_be_tuned(self) -> "PipelineSpec":
+        if self.tune is None:
+            return self
+        search = self.tune.search
+        search_lib.check(search, self.trainer.hparams)
+        if search.objective.startswith("val_") and "eval" not in self.data.splits:
+            raise ValueError(
+                f"tune.objective: there is no split 'eval', which {search.objective!r} comes from; data.splits has "
+                f"{', '.join(self.data.splits)}; write a split eval, or an objective without val_"
+            )
+        if TUNER in self.resources:
+            raise ValueError("resources.Tuner: trials train on the machines of the Trainer; write resources.Trainer instead")
+        return self
 
     @model_validator(mode="after")
     def _evaluator_has_examples(self) -> "PipelineSpec":

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.runners.local.settings import LocalSettings
 from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -82,6 +83,11 @@ def find(spec: PipelineSpec) -> Module:
     parameters = spec.trainer.parameters
     if train == "run_fn":
         strategy_table.check_run_fn(parameters.distribution)
+    if train == "run_fn" and spec.tune:
+        raise ConfigurationError(
+            "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner in a "
+            "pipeline in Python"
+        )
     arguments = [name for name in ("hparams", "custom_config") if getattr(spec.trainer, name)]
     ignored = function_settings.find_ignored(
         train, parameters.training_options, parameters.input_options, parameters.fault_tolerance, arguments
@@ -98,6 +104,8 @@ def find(spec: PipelineSpec) -> Module:
         labels.check(spec.trainer.label, spec.trainer.example_weight, parameters.class_weight)
     if train == "build_model" and not (parameters.train_steps or parameters.epochs):
         raise ConfigurationError("trainer.parameters: the length of the training is missing; write train_steps or epochs")
+    if spec.tune:
+        search_lib.trial_options(spec.tune.search, parameters.training_options)
     if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
     return Module(name, file, folder, train, _list_data_paths(spec))

@@ -112,7 +112,7 @@ def cloud(tmp_path, command) -> Iterator[Cloud]:
     environment |= {"TF_CPP_MIN_LOG_LEVEL": "2", "no_proxy": "127.0.0.1"}
     options = Options(environment=environment, grace=10.0)
     with VertexApi(jobs, options, project="example-project", location="europe-west4") as api:
-        connected = {"Trainer": [api.url, api.project, api.location]}
+        connected = {task: [api.url, api.project, api.location] for task in ("Trainer", "Tuner")}
         places = {BUCKET: f"file://{bucket}"}
         pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected)
         project = Cloud(tmp_path, bucket, image, api, pipelines, command)
@@ -238,6 +238,38 @@ def check_third(cloud: Cloud) -> None:
     assert steps, cloud.api.printed(job.name)
     assert min(steps) >= 40, "it has lost what came after the last save, and no more"
     assert cloud.jobs[-1].state.name == "JOB_STATE_SUCCEEDED"
+    assert cloud.left() == []
+
+
+def test_trials_are_custom_jobs_and_outlive_their_step(cloud):
+    """Two trials at a time; the step of the search is killed and tried again."""
+    tune = {
+        "objective": "val_accuracy",
+        "max_trials": 3,
+        "num_parallel_trials": 2,
+        "epochs": 4,
+        "space": {"learning_rate": {"values": [0.0001, 0.001, 0.01]}},
+    }
+    compiled = cloud.compiled("digits", "strategy=multi_worker_mirrored", "num_workers=2", tune=tune)
+    document, job_id = cloud.submitted(compiled)
+    steps = {"DigitsExampleGen", "StatisticsGen", "SchemaGen", "Transform", "Sharder", "Tuner"}
+    with ThreadPoolExecutor(1) as fate:
+        struck = fate.submit(kill_step, cloud, 1)
+        run = cloud.pipelines.run(document, job_id, only=steps)
+        struck.result()
+    assert len(cloud.jobs) == 3, "the second attempt follows the trials of the first"
+    assert {job.state.name for job in cloud.jobs} == {"JOB_STATE_SUCCEEDED"}
+    assert [machines(job) for job in cloud.jobs] == 3 * [[(1, "g2-standard-4"), (1, "g2-standard-4")]]
+    log = run.logs["Tuner"]
+    assert f"CustomJob {cloud.jobs[0].name} of an earlier attempt: following it" in log
+    table = Path(run.outputs["Tuner"]["tuner_results"]["uri"].removeprefix("file://"))
+    trials = [json.loads(line) for line in (table / "trials.jsonl").read_text().splitlines()]
+    assert sorted(trial["hparams"]["learning_rate"] for trial in trials) == [0.0001, 0.001, 0.01]
+    best = Path(run.outputs["Tuner"]["best_hyperparameters"]["uri"].removeprefix("file://"), "best_hyperparameters.txt")
+    assert json.loads(best.read_text())["values"] == trials[0]["hparams"] == {"learning_rate": 0.01}
+    assert len(list(table.glob("logs/trial-*/train/*"))) == 3
+    checkpoints = cloud.bucket / "pipelines" / "digits" / "checkpoints"
+    assert [path for path in checkpoints.rglob("*") if path.is_file()] == []
     assert cloud.left() == []
 
 

@@ -100,17 +100,20 @@ class Outputs:
     """Where the chief writes the results.
 
     Attributes:
-      serving_model_dir: Folder for the SavedModel.
+      serving_model_dir: Folder for the SavedModel; empty to export none.
       model_run_dir: Folder for TensorBoard logs and other files of the run.
       result_file: File for the `TrainingResult`, in JSON.
       checkpoint_dir: Folder for the training state, the same for every attempt with the
         same inputs; empty to save none.
+      saves_end: True to save the state at the end of the last epoch too, from which a
+        training with more epochs continues.
     """
 
     serving_model_dir: str
     model_run_dir: str
     result_file: str
     checkpoint_dir: str = ""
+    saves_end: bool = False
 
 
 @dataclass(frozen=True)

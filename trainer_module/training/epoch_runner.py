@@ -94,6 +94,15 @@ class EpochRunner:
             self._counter.enter_step()
             stretch = min_steps if calls_hooks else max(min_steps, int(agreed_stretch))
 
+    def save_end(self, epoch: int, num_steps: int) -> None:
+        """Saves the state after the last step of an epoch, before its evaluation.
+
+        Args:
+          epoch: Number of the epoch, from 0.
+          num_steps: Steps of the epoch in total.
+        """
+        self._save(Position(epoch, num_steps, self._counter.step), preempted=False)
+
     def ends_training(self, epoch: int, is_last: bool) -> bool:
         """Returns True if training ends after an epoch; if not, saves the state if due.
 

@@ -132,6 +132,10 @@ def train(
             if first_step:
                 checkpoints.restore()
             epoch_runner.run(epoch, first_step, plan.steps_of_epoch(epoch))
+            if job.outputs.saves_end and epoch + 1 == plan.epochs:
+                # Before the evaluation: a training that continues repeats it, and has
+                # metrics even if no step is left.
+                epoch_runner.save_end(epoch, plan.steps_of_epoch(epoch))
             metrics = as_floats(step_runner.metrics())
             is_evaluated = (epoch + 1) % options.validation_freq == 0
             if is_evaluated and sidecar_writer:

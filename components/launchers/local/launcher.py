@@ -5,6 +5,7 @@ continue. They connect over loopback only.
 """
 
 import contextlib
+import contextvars
 import os
 import socket
 import tempfile
@@ -71,7 +72,8 @@ class LocalLauncherSettings:
     gpus: tuple[str, ...] | None = None
 
 
-_settings = LocalLauncherSettings()
+# Of each thread, since trials of a search are launched in threads of their own.
+_settings = contextvars.ContextVar("local launcher settings", default=LocalLauncherSettings())  # noqa: B039 (frozen)
 
 
 @contextlib.contextmanager
@@ -84,12 +86,16 @@ def settings(new: LocalLauncherSettings) -> Iterator[None]:
       >>> with settings(LocalLauncherSettings(base_port=20000)):
       ...     launch(job, work_dir)
     """
-    global _settings
-    previous, _settings = _settings, new
+    token = _settings.set(new)
     try:
         yield
     finally:
-        _settings = previous
+        _settings.reset(token)
+
+
+def current_settings() -> LocalLauncherSettings:
+    """Returns the settings of this thread."""
+    return _settings.get()
 
 
 def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
@@ -112,12 +118,12 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
       TrainingError: A training process failed; the message has its last lines.
     """
     strategy_table.check_all_reduce(job.distribution, "this machine")
-    log_dir = _settings.log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
+    log_dir = current_settings().log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
     job_file = Path(work_dir) / "job.json"
     _write_private(job_file, job.to_json())
     with contextlib.ExitStack() as stack:
-        server = _settings.server
+        server = current_settings().server
         if server is None or server.keras_version != job.training_options.keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.training_options.keras_version))
         exposure = server.wait_ready()
@@ -125,7 +131,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
             _warn_if(loopback.describe(exposure, server.log))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
-        restarts = RestartPolicy(job.fault_tolerance.max_restarts, _settings.on_progress)
+        restarts = RestartPolicy(job.fault_tolerance.max_restarts, current_settings().on_progress)
         while True:
             try:
                 _run_attempt(job, job_file, log_dir, temporary, server, restarts)
@@ -149,7 +155,7 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
     with contextlib.ExitStack() as stack:
         for offset, task in enumerate(tasks):
             probe = stack.enter_context(socket.socket())
-            port = _settings.base_port and _settings.base_port + offset
+            port = current_settings().base_port and current_settings().base_port + offset
             # As servers do: a port counts as free while its last connections close.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -167,7 +173,7 @@ def _warn_if(message: str) -> None:
     """Logs and reports a warning, unless it is empty."""
     if message:
         logging.warning(message)
-        _settings.on_progress(CHIEF_TASK, Progress("start", message=message))
+        current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -232,7 +238,8 @@ def _run_attempt(
 
 def _environment(job: TrainingJob, cluster: Cluster, task: ClusterTask) -> dict[str, str]:
     """Returns the environment variables for a process: its task and its GPUs."""
-    available = gpus.list_visible() if _settings.gpus is None else list(_settings.gpus)
+    own_gpus = current_settings().gpus
+    available = gpus.list_visible() if own_gpus is None else list(own_gpus)
     # Set in any case: this process may have one of another cluster.
     environment = {TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}"}
     # NCCL would listen on the machine's network, which GPUs of one machine do not need.

@@ -15,7 +15,6 @@ from tfx.orchestration import pipeline as tfx_pipeline
 from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
-from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.pipelines.runners import compiler as runners_compiler
 from tfx_distribute.pipelines.runners import pipeline_ir
 from tfx_distribute.pipelines.runners.kubeflow import pods, trainer_settings
@@ -75,8 +74,8 @@ def compile_pipeline(
 ) -> Package:
     """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
-    Its Trainers get the target's launcher and checkpoint folder, unless they have their
-    own.
+    Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
+    have their own.
 
     Args:
       pipeline: The pipeline; its components must be importable in the image.
@@ -154,8 +153,12 @@ def _step(
     resources: Mapping[str, MachineSpec],
     trains_in_step: bool,
 ) -> _Step:
-    trains = isinstance(component, Trainer)
-    own_spec = resources.get(component.id) if trains_in_step or not trains else machine_of_waiting_step(resources)
+    trains = isinstance(component, runners_compiler.TRAINING)
+    own_spec = (
+        resources.get(runners_compiler.name_of_machine(component))
+        if trains_in_step or not trains
+        else machine_of_waiting_step(resources)
+    )
     machine_spec = own_spec or resources.get(DEFAULT) or MachineSpec()
     machine = pods.make_machine(machine_spec, settings.platform)
     resource_spec = pods.make_resource_spec(machine)

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -18,6 +19,7 @@ from tfx.types.standard_artifacts import PushedModel
 
 from tfx_distribute.components.evaluator import thresholds
 from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
+from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 
 
@@ -57,6 +59,7 @@ class RunResult:
         as `Loss` or `Loss on hour=3`, so that changes against it are ignored; empty if
         all are finite or there is no such model.
       pushed: Folder of the pushed model; None if no model was pushed.
+      search: The trials of the search for hyperparameters; None without `tune`.
     """
 
     training: Mapping[str, Any]
@@ -65,6 +68,7 @@ class RunResult:
     blessed: bool | None = None
     unusable_baseline: str = ""
     pushed: str | None = None
+    search: trials.SearchResult | None = None
 
 
 def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> RunResult:
@@ -95,7 +99,16 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
     pushed = None
     if spec.push:
         pushed = _get_pushed_folder(outputs["Pusher"]["pushed_model"])
-    return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed)
+    search = _read_search(outputs["Tuner"]["tuner_results"]) if spec.tune else None
+    return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed, search)
+
+
+def _read_search(artifact: Any) -> trials.SearchResult:
+    properties = artifact.custom_properties
+    table = Path(artifact.uri, trials.TABLE_FILE).read_text(encoding="utf-8")
+    return trials.SearchResult(
+        properties["objective"].string_value, properties["goal"].string_value, tuple(trials.from_lines(table))
+    )
 
 
 def mark_removed_pushes(store: Any) -> None:

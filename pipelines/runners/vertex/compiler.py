@@ -12,7 +12,6 @@ from google.protobuf import json_format
 from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
-from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners import compiler as runners_compiler
 from tfx_distribute.pipelines.runners import pipeline_ir
@@ -61,8 +60,8 @@ def compile_pipeline(
 ) -> Package:
     """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
-    Its Trainers get the target's launcher and checkpoint folder, unless they have their
-    own.
+    Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
+    have their own.
 
     Args:
       pipeline: The pipeline; its components must be importable in the image.
@@ -107,13 +106,13 @@ def _resources(
     component: base_component.BaseComponent, resources: Mapping[str, MachineSpec], trains_in_step: bool
 ) -> dict[str, Any]:
     """Returns the ResourceSpec of a component's step; empty for none."""
-    waits = isinstance(component, Trainer) and not trains_in_step
-    own_spec = machine_of_waiting_step(resources) if waits else resources.get(component.id)
+    waits = isinstance(component, runners_compiler.TRAINING) and not trains_in_step
+    own_spec = machine_of_waiting_step(resources) if waits else resources.get(runners_compiler.name_of_machine(component))
     # TFX itself ignores the platform_config of file-based ExampleGens.
     if own_spec is None and component.platform_config:
         return dict(json_format.MessageToDict(component.platform_config))
     machine = own_spec or resources.get(DEFAULT) or MachineSpec()
-    checks.check_step(component.id if own_spec else DEFAULT, machine)
+    checks.check_step(runners_compiler.name_of_machine(component) if own_spec else DEFAULT, machine)
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
     return vertex_machines.make_resource_spec(machine)
 

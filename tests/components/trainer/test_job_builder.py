@@ -121,6 +121,9 @@ def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
     (tmp_path / "best" / "best_hyperparameters.txt").write_text(json.dumps({"space": [], "values": {"units": 9}}))
     job = build_job({**inputs, "hyperparameters": [best]}, outputs, PROPERTIES, "/work")
     assert job.hparams == {"units": 9}
+    # KerasTuner's Hyperband has values of its own among them.
+    (tmp_path / "best" / "best_hyperparameters.txt").write_text('{"values": {"units": 9, "tuner/epochs": 3}}')
+    assert build_job({**inputs, "hyperparameters": [best]}, outputs, PROPERTIES, "/work").hparams == {"units": 9}
 
 
 def test_steps_of_train_args_are_defaults(inputs, outputs):

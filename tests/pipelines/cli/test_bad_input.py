@@ -137,6 +137,62 @@ def test_mistakes_about_strategies(project, parameters, message):
     assert message in output
 
 
+TUNE = (
+    "  hparams: {rate: 0.1, units: 8}\ntune:\n  objective: loss\n  max_trials: 2\n  space:\n    rate: {min: 0.1, max: 1}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("", "", ""),
+        (
+            "    rate:",
+            "    rat:",
+            "line 12: tune.space.rat: trainer.hparams has no such hyperparameter; it has rate, units; add rat there",
+        ),
+        ("rate: {min", "units: {min", "line 12: tune.space.units: min: 0.1 is not a whole number, as its default in"),
+        ("{min: 0.1, max: 1}", "{mim: 0.1}", "line 12: unknown key 'tune.space.rate.mim'; did you mean 'min'?"),
+        (
+            "objective: loss",
+            "objective: mse",
+            "line 8: tune.direction: is missing; 'mse' does not say whether more is better",
+        ),
+        (
+            "objective: loss",
+            "objective: loss\n  oracle: grid",
+            "tune.oracle: 'grid' is not allowed: input should be 'random'",
+        ),
+        ("  max_trials: 2\n", "", "line 8: tune.max_trials: is missing; write how many trials random may make"),
+        ("  max_trials: 2\n", "  oracle: hyperband\n  train_steps: 5\n", "tune.train_steps: hyperband counts in epochs"),
+        ("    rate: {min: 0.1, max: 1}\n", "    {}\n", "tune.space: {} is not allowed: dictionary should have at least 1"),
+        ("    rate: {min: 0.1, max: 1}\n", "    rate: {min: .inf, max: 1}\n", "tune.space.rate.min"),
+        ("objective: loss", "objective: val_loss", ""),
+    ],
+)
+def test_mistakes_in_a_search(project, old, new, message):
+    (project / "pipeline.yaml").write_text(PIPELINE + TUNE.replace(old, new))
+    code, output = validate(project)
+    assert (code, message in output) == (2 if message else 0, True), output
+    assert "Traceback" not in output
+
+
+def test_a_search_needs_what_it_compares(project):
+    splits = PIPELINE.replace("{csv: data}", "{csv: data, splits: {train: 1}}")
+    (project / "pipeline.yaml").write_text(splits + TUNE.replace("loss", "val_loss"))
+    assert "tune.objective: there is no split 'eval', which 'val_loss' comes from" in validate(project)[1]
+    (project / "pipeline.yaml").write_text(PIPELINE + TUNE + "resources: {Tuner: {cpu: 4}}\n")
+    assert "resources.Tuner: trials train on the machines of the Trainer" in validate(project)[1]
+    hyperband = PIPELINE + TUNE.replace("max_trials: 2", "oracle: hyperband")
+    (project / "pipeline.yaml").write_text(hyperband)
+    assert validate(project)[0] == 0
+    assert "tune.epochs: is missing; hyperband gives poor trials fewer epochs" in validate(project, "-p", "train_steps=9")[1]
+    (project / "model.py").write_text("def run_fn(fn_args): ...\n")
+    parameters = PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", "parameters: {train_steps: 1}")
+    (project / "pipeline.yaml").write_text(parameters + TUNE)
+    assert "tune: the results of a run_fn have no metrics to compare" in validate(project)[1]
+
+
 def test_each_target_has_checks_of_its_own(project):
     vertex = "{image: i, pipeline_root: 'gs://bucket/root', region: europe-west4}"
     text = PIPELINE.replace("csv: data", "csv: 'gs://bucket/data'").replace("epochs: 1", "epochs: 1, num_workers: 2")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
 from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 from tfx_distribute.pipelines.spec.pipeline import Change, Metric
@@ -151,3 +152,12 @@ def test_a_run_goes_on_when_its_output_cannot_be_written(tmp_path):
     finally:
         os.close(writer)
         os.close(full)
+
+
+def test_a_long_search_is_cut():
+    found = [Trial(str(number), "COMPLETED", {"rate": 0.5}, score=number, step=9) for number in range(25)]
+    lines = str(console.format_trials(SearchResult("val_loss", "min", found))).splitlines()
+    assert lines[0].split() == ["trial", "val_loss", "steps", "rate"]
+    assert lines[20].split() == ["19", "19", "9", "0.5"]
+    assert lines[21:] == ["and 5 more"]
+    assert len(str(console.format_trials(SearchResult("val_loss", "min", found[:20]))).splitlines()) == 21

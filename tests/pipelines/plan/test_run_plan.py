@@ -12,6 +12,7 @@ from tfx_distribute.pipelines.plan import run_plan as plan_lib
 from tfx_distribute.pipelines.plan.text import as_text
 from tfx_distribute.pipelines.spec import data_checks, user_module
 from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Shards, Trainer
+from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 RUN_FN = {"module": "own_run_fn.py", "strategy": "mirrored", "accelerator_count": 2, "epochs": 0, "train_steps": 9}
@@ -99,6 +100,7 @@ def test_the_whole_plan_of_two_workers(make):
         steps_per_epoch=10,
         train_steps=30,
         hparams={"rate": 0.5},
+        search=None,
         launches=None,
         warnings=(),
     )
@@ -265,3 +267,23 @@ def test_reduction_servers_are_not_of_this_machine(request):
     result = CliRunner().invoke(main, ["plan", str(file), *(part for word in words for part in ("-p", word))])
     assert result.exit_code == 2
     assert "all_reduce: reduction_server is Vertex AI's, and this machine has none; write all_reduce=nccl" in result.output
+
+
+def test_a_search_is_planned(make, tmp_path):
+    space = {"rate": TuneValues(min=0.001, max=1.0, sampling="log"), "units": TuneValues(values=[8, 16])}
+    tune = Tune(objective="val_accuracy", max_trials=6, num_parallel_trials=2, epochs=1, space=space)
+    spec = PipelineSpec(
+        name="mine",
+        module=str(tmp_path / "own.py"),
+        data=Data(csv=str(tmp_path / "data.csv")),
+        trainer=Trainer(label="y", parameters=Parameters(epochs=3), hparams={"rate": 0.5, "units": 8}),
+        tune=tune,
+    )
+    text = as_text(plan_lib.make_plan(spec, user_module.find(spec)))
+    assert (
+        "search     6 trials (random) of 1 epoch, 2 at a time, for the largest val_accuracy; then the training with the "
+        "best values\nspace      rate=0.001..1 log, units=8|16\n"
+    ) in text
+    hyperband = tune.model_copy(update={"oracle": "hyperband", "max_trials": 0, "epochs": 0, "num_parallel_trials": 1})
+    text = as_text(plan_lib.make_plan(spec.model_copy(update={"tune": hyperband}), user_module.find(spec)))
+    assert "search     hyperband, trials of at most 3 epochs, for the largest val_accuracy; then" in text

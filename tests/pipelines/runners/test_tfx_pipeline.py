@@ -10,6 +10,7 @@ from tfx.components.example_gen.custom_executors import avro_executor
 from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
 
+from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.spec import beam, user_module
 from tfx_distribute.pipelines.spec.pipeline import (
@@ -23,6 +24,7 @@ from tfx_distribute.pipelines.spec.pipeline import (
     Trainer,
     Transform,
 )
+from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 PLACES = tfx_pipeline.PipelinePaths(pipeline_root="/root", metadata=None, push_directory="/serving")
@@ -220,3 +222,17 @@ def test_parquet_is_trained_on(command, tmp_path):
     run = command("run", tmp_path / "pipeline.yaml")
     assert run.code == 0, run.output
     assert len(list((tmp_path / "runs" / "mine" / "serving").iterdir())) == 1
+
+
+def test_the_trainer_gets_what_the_tuner_finds(spec):
+    tune = Tune(objective="val_loss", max_trials=2, space={"rate": TuneValues(min=0.1, max=1.0)})
+    pipeline = build(spec.model_copy(update={"tune": tune}))
+    assert ids(pipeline)[-3:] == ["Sharder", "Tuner", "Trainer"]
+    tuner, trainer = node(pipeline, "Tuner"), node(pipeline, "Trainer")
+    assert trainer.inputs["hyperparameters"] is tuner.outputs["best_hyperparameters"]
+    assert tuner.inputs["examples"] is trainer.inputs["examples"]
+    assert tuner.exec_properties["epochs"] is trainer.exec_properties["epochs"], "a parameter is that of both"
+    for name in ("module_fingerprint", tfx_pipeline.FINGERPRINT):
+        assert tuner.exec_properties[name] == trainer.exec_properties[name]
+    assert search_lib.from_json(tuner.exec_properties["tune"]) == tune.search
+    assert "Tuner" not in ids(build(spec))

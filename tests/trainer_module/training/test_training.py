@@ -10,7 +10,7 @@ import pytest
 from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingOptions, UserModule
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -430,6 +430,41 @@ def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch)
         cluster.server = server
         assert cluster.train(training_options=TrainingOptions(64, train_steps=2)).train_steps == 2
     assert cluster.model.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "keras_version"),
+    [
+        (Distribution("default"), 2),
+        (Distribution("mirrored", accelerator_count=2, accelerator_type="cpu"), 3),
+        (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 2),
+    ],
+    ids=lambda value: getattr(value, "strategy", value),
+)
+def test_training_continues_from_the_end_of_a_shorter_one(cluster, request, tmp_path, distribution, keras_version):
+    """As trials of a search do, which export no model."""
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+
+    def train(epochs: int, state: str):
+        outputs = Outputs("", str(tmp_path / "run"), str(tmp_path / "result.json"), str(tmp_path / state), saves_end=True)
+        options = TrainingOptions(64, epochs=epochs, keras_version=keras_version)
+        return cluster.train(distribution, options, outputs=outputs)
+
+    def messages() -> list[str]:
+        return [progress.message for _, progress in cluster.reports if progress.message]
+
+    whole = train(3, "whole")
+    train(1, "parts")
+    assert messages() == []
+    continued = train(3, "parts")
+    assert messages() == [f"continues after training step {whole.train_steps // 3}"] * distribution.num_workers
+    assert continued.train_steps == whole.train_steps
+    assert continued.metrics == pytest.approx(whole.metrics, abs=1e-6)
+    # One that was killed after its last save still has its metrics.
+    again = train(3, "parts")
+    assert again.metrics == pytest.approx(whole.metrics, abs=1e-6)
+    assert not cluster.model.exists()
 
 
 UNEVEN = """

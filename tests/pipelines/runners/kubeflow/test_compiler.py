@@ -47,6 +47,12 @@ RESOURCES = {
     "TrainerStep": {"memory": "2Gi"},
 }
 
+TUNE = {
+    "objective": "val_accuracy",
+    "max_trials": 3,
+    "space": {"learning_rate": {"min": 0.0001, "max": 0.1, "sampling": "log"}},
+}
+
 
 def project(folder: Path, example: str, **changes: object) -> Path:
     """Copies an example, with Kubeflow as a target; returns its pipeline file."""
@@ -304,6 +310,28 @@ def test_a_role_that_was_given_gpus_knows_it(taxi, digits):
     (worker,), (server,) = (launcher[role]["spec"]["containers"] for role in ("worker", "parameter_server"))
     assert {"name": "TFX_DISTRIBUTE_REQUESTED_GPUS", "value": "2"} in worker["env"]
     assert "TFX_DISTRIBUTE_REQUESTED_GPUS" not in str(server)
+
+
+@pytest.mark.parametrize("words", [(), ("strategy=multi_worker_mirrored", "num_workers=2")])
+def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, words):
+    package = compiled(project(tmp_path, "digits", tune=TUNE), *words)
+    tasks = package.pipeline["root"]["dag"]["tasks"]
+    executors = package.pipeline["deploymentSpec"]["executors"]
+    configs = package.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    tuner, trainer = (executors[f"{name}_executor"]["container"] for name in ("Tuner", "Trainer"))
+    assert tuner["resources"] == trainer["resources"]
+    assert tuner.get("env") == trainer.get("env")
+    assert configs["Tuner_executor"] == configs["Trainer_executor"]
+    assert tasks["Tuner"]["retryPolicy"] == tasks["Trainer"]["retryPolicy"]
+    tuner_inputs, trainer_inputs = (tasks[name]["inputs"]["parameters"] for name in ("Tuner", "Trainer"))
+    assert {name: tuner_inputs[name] for name in trainer_inputs if name in tuner_inputs} == {
+        name: value for name, value in trainer_inputs.items() if name != "custom_config"
+    }
+    assert set(tuner_inputs) - set(trainer_inputs) == {"tune"}
+    assert tasks["Trainer"]["inputs"]["artifacts"]["hyperparameters"]["taskOutputArtifact"] == {
+        "outputArtifactKey": "best_hyperparameters",
+        "producerTask": "Tuner",
+    }
 
 
 def test_a_step_that_only_waits_is_small(digits):

@@ -35,6 +35,12 @@ RESOURCES = {
     "Trainer": {"cpu": 4, "memory": "16G", "accelerator": "nvidia-tesla-t4", "accelerator_count": 2},
 }
 
+TUNE = {
+    "objective": "val_accuracy",
+    "max_trials": 3,
+    "space": {"learning_rate": {"min": 0.0001, "max": 0.1, "sampling": "log"}},
+}
+
 
 def project(folder: Path, example: str, **changes: object) -> Path:
     """Copies an example, with Vertex AI as a target; returns its pipeline file."""
@@ -136,6 +142,19 @@ def test_data_of_a_declared_version_are_not_read_again(digits):
     assert task["cachingOptions"] == {"enableCache": True}
     fingerprint = task["inputs"]["parameters"]["fingerprint"]["runtimeValue"]["constantValue"]["stringValue"]
     assert json.loads(fingerprint)["content"].endswith(" 1"), "after the hash of its code"
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, num_workers):
+    words = ("strategy=multi_worker_mirrored", f"num_workers={num_workers}")
+    package = compiled(project(tmp_path, "digits", tune=TUNE), *words)
+    tuner, trainer = container(package, "Tuner"), container(package, "Trainer")
+    assert (tuner["resources"], tuner.get("env")) == (trainer["resources"], trainer.get("env"))
+    tasks = package.job["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert tasks["Tuner"].get("retryPolicy") == tasks["Trainer"].get("retryPolicy")
+    inputs = {name: tasks[name]["inputs"]["parameters"] for name in ("Tuner", "Trainer")}
+    for name in ("launcher", "checkpoint_dir", "strategy", "num_workers", "hparams"):
+        assert inputs["Tuner"][name] == inputs["Trainer"][name]
 
 
 def test_what_the_trainer_is_told(taxi, digits):

@@ -1,0 +1,106 @@
+"""Searches for hyperparameters, and writes the best ones and the table of trials."""
+
+import hashlib
+import json
+import os
+from typing import Any
+
+from absl import logging
+from tfx import types
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import io_utils
+
+from tfx_distribute.components.launchers import locks
+from tfx_distribute.components.trainer import job_builder, run_identity
+from tfx_distribute.components.tuner import places, trial_jobs, trials
+from tfx_distribute.components.tuner import search as search_lib
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import Outputs
+
+# Name of the file, as of TFX's Tuner.
+BEST_FILE = "best_hyperparameters.txt"
+# Folder of the states of searches, in that of the states of trainings.
+_SEARCHES = "searches"
+
+
+class Executor(base_executor.BaseExecutor):
+    """Trains trials in separate processes, on this machine or on others."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Searches for hyperparameters.
+
+        Args:
+          input_dict: Input artifacts: examples and, if the pipeline has them,
+            transform_graph and schema.
+          output_dict: Output artifacts: best_hyperparameters and tuner_results.
+          exec_properties: The component's parameters.
+
+        Raises:
+          ConfigurationError: The search is wrong, or trials cannot be trained as
+            configured.
+          TrainingError: Too many trials failed.
+        """
+        # Takes a second, which other components need not wait for.
+        from tfx_distribute.components.tuner.search_run import SearchRun
+
+        self._log_startup(input_dict, output_dict, exec_properties)
+        search = search_lib.from_json(exec_properties["tune"])
+        search_lib.check(search, json.loads(exec_properties.get("hparams") or "{}"))
+        parameters = job_builder.training_parameters(exec_properties)
+        parameters = parameters._replace(training_options=search_lib.trial_options(search, parameters.training_options))
+        best = artifact_utils.get_single_instance(output_dict[standard_component_specs.BEST_HYPERPARAMETERS_KEY])
+        table = artifact_utils.get_single_instance(output_dict[standard_component_specs.TUNER_RESULTS_KEY])
+        with places.opened(
+            input_dict, exec_properties, parameters.distribution, best.uri, search.num_parallel_trials
+        ) as place:
+            job = job_builder.describe_job(place.inputs, Outputs("", "", ""), exec_properties, parameters, place.folder)
+            if job.data is None:
+                raise ConfigurationError(
+                    "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner"
+                )
+            identity = {
+                **job_builder.identify(job, job.data, place.inputs, exec_properties, place.addresses),
+                "search": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
+            }
+            root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)
+            folder = run_identity.ensure_checkpoint_dir(root, identity)
+            advice = "it searches on the same module and data; wait until it ends, stop it, or write another checkpoint_dir"
+            with locks.exclusive(folder, "the state of the search", advice):
+                run = SearchRun(search, job, folder, os.path.join(place.folder, "oracle"), place.launch)
+                run.run()
+                result = run.result()
+                write(best, table, run.best_hyperparameters(), result)
+                _copy_logs(folder, table.uri, result)
+                fileio.rmtree(folder)
+        logging.info("Trials:\n%s", trials.format_table(result))
+
+
+def write(best: types.Artifact, table: types.Artifact, hyperparameters: str, result: trials.SearchResult) -> None:
+    """Writes the outputs of a search, in the files of TFX's Tuner and the table.
+
+    Args:
+      best: Artifact for the best hyperparameters.
+      table: Artifact for the table of trials, which gets the objective as a property.
+      hyperparameters: The best hyperparameters, KerasTuner's document.
+      result: The search.
+    """
+    io_utils.write_string_file(os.path.join(best.uri, BEST_FILE), hyperparameters)
+    io_utils.write_string_file(os.path.join(table.uri, trials.RESULTS_FILE), trials.to_records(result.trials))
+    io_utils.write_string_file(os.path.join(table.uri, trials.TABLE_FILE), trials.to_lines(result.trials))
+    table.set_string_custom_property("objective", result.objective)
+    table.set_string_custom_property("goal", result.goal)
+
+
+def _copy_logs(folder: str, uri: str, result: trials.SearchResult) -> None:
+    """Copies the trials' TensorBoard logs to the table's artifact."""
+    for trial in result.trials:
+        logs = os.path.join(trial_jobs.folder_of(folder, trial.trial), trial_jobs.LOGS)
+        if fileio.exists(logs):
+            io_utils.copy_dir(logs, os.path.join(uri, "logs", f"trial-{trial.trial}"))

@@ -1,0 +1,138 @@
+"""Asks KerasTuner's oracles which hyperparameters to try.
+
+Importing this module imports KerasTuner, and Keras with it.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import keras_tuner
+from keras_tuner.engine import trial as trial_lib
+
+from tfx_distribute.components.tuner.search import Search, Value, ValueRange
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+Oracle: TypeAlias = keras_tuner.Oracle
+KerasTrial: TypeAlias = trial_lib.Trial
+TrialStatus = trial_lib.TrialStatus
+
+# Hyperparameters of Hyperband itself begin with this.
+RESERVED = "tuner/"
+_PROJECT = "oracle"
+
+
+def make_space(search: Search, hparams: Mapping[str, Value]) -> keras_tuner.HyperParameters:
+    """Returns the search space in KerasTuner's terms.
+
+    Args:
+      search: The search, checked by `search.check`.
+      hparams: Name of a hyperparameter -> its default, which decides on its type.
+    """
+    space = keras_tuner.HyperParameters()
+    for name, values in search.space.items():
+        _add(space, name, values, type(hparams[name]))
+    return space
+
+
+def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind: type) -> None:
+    if kind is bool and len(values.values) == 2:
+        space.Boolean(name)
+    elif values.values:
+        space.Choice(name, [kind(value) for value in values.values])
+    elif kind is int:
+        space.Int(name, values.min, values.max, step=values.step, sampling=values.sampling)
+    else:
+        step = None if values.step is None else float(values.step)
+        space.Float(name, float(values.min or 0.0), float(values.max or 0.0), step=step, sampling=values.sampling)
+
+
+def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: int, folder: str) -> Oracle:
+    """Makes the oracle of a search.
+
+    Args:
+      search: The search.
+      space: Its space; see `make_space`.
+      max_epochs: Epochs of the longest trial, for `hyperband`.
+      folder: A new folder, which the oracle writes to.
+
+    Raises:
+      ConfigurationError: A package that the oracle needs is not installed.
+    """
+    arguments: dict[str, Any] = {
+        "objective": keras_tuner.Objective(search.objective, search.goal),
+        "hyperparameters": space,
+        "allow_new_entries": False,
+        "tune_new_entries": False,
+        "seed": search.seed + 1,  # KerasTuner takes 0 for no seed
+        "max_consecutive_failed_trials": search.max_consecutive_failed_trials,
+    }
+    oracles = keras_tuner.oracles
+    try:
+        if search.oracle == "hyperband":
+            iterations = search.hyperband_iterations
+            oracle = oracles.HyperbandOracle(
+                max_epochs=max_epochs, factor=search.factor, hyperband_iterations=iterations, **arguments
+            )
+        elif search.oracle == "bayesian":
+            oracle = oracles.BayesianOptimizationOracle(max_trials=search.max_trials, **arguments)
+        else:
+            oracle = oracles.RandomSearchOracle(max_trials=search.max_trials, **arguments)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"tune.oracle: {search.oracle} needs SciPy and scikit-learn ({error}); install them, or write random"
+        ) from error
+    oracle.verbose = 0
+    oracle._set_project_dir(folder, _PROJECT)  # only a Tuner of KerasTuner does it otherwise
+    return oracle
+
+
+def snapshot(folder: str) -> dict[str, str]:
+    """Returns all files that an oracle has written, path -> text.
+
+    KerasTuner writes them in place: a process that is killed may leave half a file. As
+    one document, they can be replaced at once.
+
+    Args:
+      folder: The oracle's folder.
+    """
+    root = Path(folder)
+    return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*.json"))}
+
+
+def restore(oracle: Oracle, folder: str, files: Mapping[str, str]) -> None:
+    """Continues from a snapshot: trials that were running are the next to be tried.
+
+    Args:
+      oracle: A new oracle.
+      folder: Its folder.
+      files: The snapshot.
+    """
+    for path, text in files.items():
+        file = Path(folder) / path
+        os.makedirs(file.parent, exist_ok=True)
+        file.write_text(text)
+    oracle.reload()
+
+
+def values_of(trial: KerasTrial, hparams: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns the values that a trial tries, without those of Hyperband itself.
+
+    Args:
+      trial: The trial.
+      hparams: Name of a hyperparameter -> its default, which decides on its type.
+    """
+    values = trial.hyperparameters.values
+    return {name: type(hparams[name])(value) for name, value in values.items() if not name.startswith(RESERVED)}
+
+
+def best_hyperparameters(trial: KerasTrial, values: Mapping[str, Value]) -> str:
+    """Writes a trial's hyperparameters in KerasTuner's format, as TFX's Tuner does.
+
+    Args:
+      trial: The best trial.
+      values: Its values; see `values_of`.
+    """
+    return json.dumps({**trial.hyperparameters.get_config(), "values": dict(values)})

@@ -1,0 +1,135 @@
+"""Launches the trials of a search, on this machine or on others."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from absl import logging
+
+from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.launchers.local import launcher as local_launcher
+from tfx_distribute.components.trainer import job_builder, remote_training
+from tfx_distribute.components.trainer.staging import Artifacts
+from tfx_distribute.trainer_module.errors import ConfigurationError, explaining_shortage
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.lifecycle.progress import Progress
+
+# Trains the job of the trial with a number.
+Launch = Callable[[TrainingJob, str], TrainingResult]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the trials of a search train.
+
+    Attributes:
+      inputs: Input artifacts, as the training processes find them.
+      addresses: Folder of an artifact's copy -> folder of the artifact.
+      folder: A folder that lives as long as the search.
+      launch: Trains a job; may be called in several threads.
+    """
+
+    inputs: Artifacts
+    addresses: Mapping[str, str]
+    folder: str
+    launch: Launch
+
+
+@contextlib.contextmanager
+def opened(
+    inputs: Artifacts,
+    exec_properties: Mapping[str, Any],
+    distribution: Distribution,
+    output_dir: str,
+    num_parallel_trials: int,
+) -> Iterator[Place]:
+    """Prepares a place for trials within the block.
+
+    Args:
+      inputs: Input artifacts of the execution.
+      exec_properties: Its execution properties, which name a launcher or none.
+      distribution: The processes of a trial.
+      output_dir: Folder of one of its output artifacts, unique to the execution.
+      num_parallel_trials: Trials that train at the same time.
+
+    Raises:
+      ConfigurationError: Trials cannot train there.
+    """
+    launcher = exec_properties.get("launcher")
+    settings = settings_lib.from_json(launcher) if launcher else None
+    if settings and settings_lib.runs_remotely(settings, distribution):
+        with remote_training.workplace(inputs, {}, exec_properties, settings, output_dir) as place:
+            yield Place(place.staged.inputs, place.staged.addresses, place.folder, _remote_launch(place))
+        return
+    if local_launcher.current_settings().base_port and num_parallel_trials > 1:
+        raise ConfigurationError(
+            "targets.local.base_port: trials that train at the same time cannot share ports; leave it out, or write "
+            "tune.num_parallel_trials: 1"
+        )
+    # Only its owner can read the folder, as the job documents in it require.
+    with explaining_shortage(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder:
+        yield Place(inputs, {}, folder, _local_launch(folder, alone=num_parallel_trials == 1))
+
+
+def announce(message: str) -> None:
+    """Shows a message about the search to who watches the run, and logs it."""
+    logging.info(message)
+    local_launcher.current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
+
+
+def _remote_launch(place: remote_training.Workplace) -> Launch:
+    def launch(job: TrainingJob, trial: str) -> TrainingResult:
+        # The values are in the name: a search that starts afresh may give its trials
+        # others, and must not take over the results of earlier ones.
+        tried = json.dumps([job.hparams, job.training_options.epochs], sort_keys=True)
+        folder = os.path.join(place.folder, f"trial-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
+        result_file = os.path.join(folder, job_builder.RESULT_FILE)
+        name = remote_training.job_name(place.settings.name, folder)
+        remote_training.make_folder(folder)
+        return remote_training.launch(_with_result_file(job, result_file), place, name, folder)
+
+    return launch
+
+
+def _local_launch(folder: str, alone: bool) -> Launch:
+    """Returns a function that trains on this machine.
+
+    Args:
+      folder: Folder for the job documents.
+      alone: True if trials train one after another.
+    """
+    settings = local_launcher.current_settings()
+
+    def launch(job: TrainingJob, trial: str) -> TrainingResult:
+        trial_settings = replace(settings, log_dir=settings.log_dir and settings.log_dir / f"trial-{trial}")
+        if not alone:
+            # A fork server serves one launch at a time, and lines of several trials
+            # would be mixed.
+            trial_settings = replace(trial_settings, server=None, on_progress=_only_messages(settings.on_progress, trial))
+        with (
+            tempfile.TemporaryDirectory(prefix=f"trial-{trial}-", dir=folder) as work_dir,
+            local_launcher.settings(trial_settings),
+        ):
+            return local_launcher.launch(_with_result_file(job, os.path.join(work_dir, job_builder.RESULT_FILE)), work_dir)
+
+    return launch
+
+
+def _with_result_file(job: TrainingJob, path: str) -> TrainingJob:
+    return replace(job, outputs=replace(job.outputs, result_file=path))
+
+
+def _only_messages(listener: local_launcher.ProgressListener, trial: str) -> local_launcher.ProgressListener:
+    """Returns a listener that passes on the messages of a trial, and no steps."""
+
+    def listen(task: ClusterTask, progress: Progress) -> None:
+        if progress.message:
+            listener(task, Progress("start", message=f"trial {trial}: {progress.message}"))
+
+    return listen

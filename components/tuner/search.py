@@ -1,0 +1,221 @@
+"""Describes a search for hyperparameters, as one JSON document.
+
+It is an execution property of the Tuner. Imports neither TFX nor TensorFlow.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
+
+Value = bool | int | float | str
+
+# Settings that do not affect which trials are made, so that a changed one does not
+# discard a search that was interrupted.
+RESULT_NEUTRAL = ("max_trials", "num_parallel_trials", "max_consecutive_failed_trials")
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """The values that a search may give one hyperparameter.
+
+    Has either `values`, or `min` and `max`.
+
+    Attributes:
+      values: The values.
+      min: Smallest value.
+      max: Largest value.
+      step: Distance between values; with `log`, the factor between them. None for any
+        value, or for whole numbers 1.
+      sampling: `linear`; `log` to try each order of magnitude as often as any other;
+        `reverse_log` for more values close to `max`.
+    """
+
+    values: tuple[Value, ...] = ()
+    min: int | float | None = None
+    max: int | float | None = None
+    step: int | float | None = None
+    sampling: Literal["linear", "log", "reverse_log"] = "linear"
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for hyperparameters.
+
+    ```python
+    Search(
+        objective="val_accuracy",
+        max_trials=8,
+        space={"learning_rate": ValueRange(min=1e-4, max=0.1, sampling="log")},
+    )
+    ```
+
+    Attributes:
+      objective: Metric of the training to compare trials by, such as `val_loss`.
+      space: Name of a hyperparameter -> its values.
+      direction: `min` or `max`; empty for that of the objective's name.
+      oracle: KerasTuner's oracle that chooses the values.
+      max_trials: Number of trials; 0 with `hyperband`, which decides on it.
+      num_parallel_trials: Trials that train at the same time.
+      max_consecutive_failed_trials: Trials in a row that may fail before the search
+        does.
+      epochs: Epochs of a trial, the longest one with `hyperband`; 0 for those of the
+        Trainer.
+      train_steps: Training steps of a trial; 0 for those of the Trainer.
+      factor: Hyperband continues one of so many trials, for so many times the epochs.
+      hyperband_iterations: How often the whole of Hyperband runs.
+      seed: Seed of the oracle.
+    """
+
+    objective: str
+    space: Mapping[str, ValueRange]
+    direction: Literal["", "min", "max"] = ""
+    oracle: Literal["random", "bayesian", "hyperband"] = "random"
+    max_trials: int = 0
+    num_parallel_trials: int = 1
+    max_consecutive_failed_trials: int = 3
+    epochs: int = 0
+    train_steps: int = 0
+    factor: int = 3
+    hyperband_iterations: int = 1
+    seed: int = 0
+
+    @property
+    def goal(self) -> Literal["", "min", "max"]:
+        """Returns `min` or `max`; empty if neither is known."""
+        return self.direction or find_direction(self.objective)
+
+    def decisive_settings(self) -> dict[str, Any]:
+        """Returns what affects which trials are made, for a fingerprint."""
+        return {name: value for name, value in asdict(self).items() if name not in RESULT_NEUTRAL}
+
+
+_SEARCH = TypeAdapter(Search)
+
+
+def to_json(search: Search) -> str:
+    """Writes a search as a JSON document."""
+    return _SEARCH.dump_json(search).decode()
+
+
+def from_json(text: str) -> Search:
+    """Reads a search from a JSON document.
+
+    Raises:
+      pydantic.ValidationError: The document does not describe a search.
+    """
+    return _SEARCH.validate_json(text)
+
+
+def from_mapping(document: Mapping[str, Any]) -> Search:
+    """Reads a search from a mapping with the names of its attributes.
+
+    Raises:
+      pydantic.ValidationError: The mapping does not describe a search.
+    """
+    return _SEARCH.validate_python(document)
+
+
+def find_direction(objective: str) -> Literal["", "min", "max"]:
+    """Returns the direction that a metric's name implies; empty if it implies none."""
+    name = objective.lower()
+    return "min" if name.endswith("loss") else "max" if name.endswith(("accuracy", "auc")) else ""
+
+
+def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
+    """Returns the training options of a trial: the Trainer's, and a length of its own.
+
+    Raises:
+      ConfigurationError: The oracle needs another kind of length.
+    """
+    if search.epochs:
+        options = replace(options, epochs=search.epochs, train_steps=0, steps_per_epoch=0)
+    elif search.train_steps:
+        options = replace(options, epochs=0, train_steps=search.train_steps)
+    if search.oracle == "hyperband" and not options.epochs:
+        raise ConfigurationError(
+            "tune.epochs: is missing; hyperband gives poor trials fewer epochs than others; write the epochs of the longest"
+        )
+    return options
+
+
+def check(search: Search, hparams: Mapping[str, Any]) -> None:
+    """Checks a search against the hyperparameters of a pipeline.
+
+    Args:
+      search: The search.
+      hparams: Name of a hyperparameter -> its default.
+
+    Raises:
+      ConfigurationError: They do not go together. The message begins with the setting.
+    """
+    if not search.goal:
+        raise ConfigurationError(
+            f"tune.direction: is missing; {search.objective!r} does not say whether more is better; write min or max"
+        )
+    if search.epochs and search.train_steps:
+        raise ConfigurationError("tune.train_steps: the length is given twice; write epochs or train_steps")
+    if search.oracle == "hyperband":
+        if search.max_trials:
+            raise ConfigurationError(
+                "tune.max_trials: hyperband decides on the number of trials, by epochs, factor and hyperband_iterations; "
+                "leave it out"
+            )
+        if search.train_steps:
+            raise ConfigurationError("tune.train_steps: hyperband counts in epochs; write tune.epochs instead")
+    elif not search.max_trials:
+        raise ConfigurationError(f"tune.max_trials: is missing; write how many trials {search.oracle} may make")
+    if not search.space:
+        raise ConfigurationError("tune.space: names no hyperparameter; write the values to search among")
+    for name, values in search.space.items():
+        if name not in hparams:
+            known = ", ".join(sorted(hparams)) or "none"
+            raise ConfigurationError(
+                f"tune.space.{name}: trainer.hparams has no such hyperparameter; it has {known}; add {name} there, with its "
+                "default"
+            )
+        problem = _find_problem(values, hparams[name])
+        if problem:
+            raise ConfigurationError(f"tune.space.{name}: {problem}")
+
+
+def _find_problem(values: ValueRange, default: Value) -> str:
+    """Returns what is wrong with a hyperparameter's values; empty if nothing is."""
+    bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
+    kind = type(default)
+    if values.values and (bounds or values.sampling != "linear"):
+        return "has values and a range; write either values, or min and max"
+    if values.values:
+        wrong = [value for value in values.values if not _fits(value, kind)]
+        if wrong:
+            return f"{wrong[0]!r} is not {_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
+        if len(set(values.values)) < len(values.values):
+            return "has a value twice; write each once"
+        return ""
+    if kind not in (int, float):
+        return f"its default in trainer.hparams, {default!r}, is not a number; write values: [...]"
+    if values.min is None or values.max is None:
+        return "write values, or min and max"
+    wrong = [f"{name}: {value!r}" for name, value in bounds.items() if not _fits(value, kind)]
+    if wrong:
+        return f"{wrong[0]} is not {_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
+    if values.min >= values.max:
+        return f"min is {values.min}, and max is {values.max}; write a larger max"
+    if values.sampling != "linear" and values.min <= 0:
+        return f"min is {values.min}, and sampling {values.sampling} needs more than 0; write a larger min"
+    smallest = 1 if values.sampling != "linear" else 0
+    if values.step is not None and values.step <= smallest:
+        return f"step is {values.step}; write more than {smallest} with sampling {values.sampling}"
+    return ""
+
+
+_NAMES: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def _fits(value: Value, kind: type) -> bool:
+    """Returns True if a value has a type; a whole number is a number too."""
+    return type(value) is kind or (kind is float and type(value) is int)

@@ -1,0 +1,213 @@
+"""Runs a search: asks the oracle for trials, trains them, and tells it the results."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+from tfx.dsl.io import fileio
+
+from tfx_distribute.components.tuner import oracle as oracle_lib
+from tfx_distribute.components.tuner import trial_jobs, trials
+from tfx_distribute.components.tuner.places import Launch, announce
+from tfx_distribute.components.tuner.search import Search
+from tfx_distribute.components.tuner.trial_jobs import TrialPlan
+from tfx_distribute.components.tuner.workers import Workers
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.lifecycle import atomic_files
+
+SEARCH_FILE = "search.json"
+
+
+class SearchRun:
+    """One search, which continues where an earlier attempt of the same search ended.
+
+    ```python
+    run = SearchRun(search, job, "/states/4d2f", "/tmp/oracle", place.launch)
+    run.run()
+    run.best_hyperparameters()  # KerasTuner's document
+    ```
+
+    Args:
+      search: The search.
+      shared_job: The job that all trials share.
+      folder: Folder of the search's state, the same for each attempt.
+      oracle_folder: A new folder for the oracle's own files.
+      launch: Trains the job of a trial.
+
+    Raises:
+      ConfigurationError: The oracle needs a package that is not installed.
+    """
+
+    def __init__(self, search: Search, shared_job: TrainingJob, folder: str, oracle_folder: str, launch: Launch):
+        self._search = search
+        self._job = shared_job
+        self._folder = folder
+        self._oracle_folder = oracle_folder
+        self._launch = launch
+        space = oracle_lib.make_space(search, shared_job.hparams)
+        self._oracle = oracle_lib.make_oracle(search, space, shared_job.training_options.epochs, oracle_folder)
+        self._trials: dict[str, trials.Trial] = {}
+        text = atomic_files.read(os.path.join(folder, SEARCH_FILE))
+        if text is not None:
+            document = json.loads(text)
+            oracle_lib.restore(self._oracle, oracle_folder, document["oracle"])
+            self._trials = {trial.trial: trial for trial in trials.from_lines(document["trials"])}
+
+    def run(self) -> None:
+        """Runs the trials that are left.
+
+        Raises:
+          ConfigurationError: Training reports no metric with the objective's name.
+          TrainingError: Too many trials have failed, or all of them.
+        """
+        if self._trials:
+            announce(f"continues the search, of which {len(self._trials)} trials are done")
+        workers: Workers[TrialPlan, tuple[TrainingResult, float]]
+        with Workers(self._search.num_parallel_trials, self._train) as workers:
+            while True:
+                while (key := workers.free_key()) is not None:
+                    trial = self._oracle.create_trial(f"worker-{key}")
+                    if trial.status != oracle_lib.TrialStatus.RUNNING:
+                        break  # all trials are made, or the next one depends on those that run
+                    self._save()
+                    plan = self._plan(trial)
+                    announce(f"trial {_describe(plan)}")
+                    workers.start(key, plan)
+                if not workers.busy:
+                    break
+                plan, result, error = workers.next()
+                if error is not None and not isinstance(error, TrainingError | ConfigurationError):
+                    raise error
+                self._end(plan, result, error)
+                self._save()
+        if all(trial.status != trials.COMPLETED for trial in self._trials.values()):
+            last = next(reversed(self._trials.values()), None)
+            reason = f"; the last one, {last.trial}: {last.message}" if last else ""
+            raise TrainingError(f"tune: none of the {len(self._trials)} trials succeeded{reason}")
+
+    def best_hyperparameters(self) -> str:
+        """Returns the best trial's hyperparameters, in KerasTuner's format."""
+        (best,) = self._oracle.get_best_trials(1)
+        return oracle_lib.best_hyperparameters(best, oracle_lib.values_of(best, self._job.hparams))
+
+    def result(self) -> trials.SearchResult:
+        """Returns the table of trials."""
+        ranked = trials.ranked(self._trials.values(), self._search.goal)
+        return trials.SearchResult(self._search.objective, self._search.goal, tuple(ranked))
+
+    def _plan(self, trial: oracle_lib.KerasTrial) -> TrialPlan:
+        values = trial.hyperparameters.values
+        first = trial
+        while previous := first.hyperparameters.values.get(f"{oracle_lib.RESERVED}trial_id"):
+            first = self._oracle.get_trial(previous)
+        return TrialPlan(
+            trial=_number(trial.trial_id),
+            oracle_id=trial.trial_id,
+            hparams=oracle_lib.values_of(trial, self._job.hparams),
+            epochs=values.get(f"{oracle_lib.RESERVED}epochs", 0),
+            continues=_number(values.get(f"{oracle_lib.RESERVED}trial_id", "")),
+            first=_number(first.trial_id),
+        )
+
+    def _train(self, plan: TrialPlan) -> tuple[TrainingResult, float]:
+        started = time.monotonic()
+        result = self._launch(trial_jobs.make_job(self._job, plan, self._folder), plan.trial)
+        return result, time.monotonic() - started
+
+    def _end(self, plan: TrialPlan, ended: tuple[TrainingResult, float] | None, error: BaseException | None) -> None:
+        """Tells the oracle how a trial has ended.
+
+        Raises:
+          ConfigurationError: The result has no metric with the objective's name.
+          TrainingError: It failed, and no more may.
+        """
+        trial = self._oracle.get_trial(plan.oracle_id)
+        step, seconds, score, message = 0, 0.0, None, str(error or "")
+        if ended is not None:
+            result, seconds = ended
+            step, score = result.train_steps, self._score(result.metrics)
+            if not math.isfinite(score):
+                score, message = None, f"{self._search.objective} is {score}"
+        if score is None:
+            trial.status, trial.message = oracle_lib.TrialStatus.FAILED, message
+            announce(f"trial {plan.trial} failed: {_shorten(message)}")
+        else:
+            self._oracle.update_trial(plan.oracle_id, {self._search.objective: score}, step=step)
+            trial.status = oracle_lib.TrialStatus.COMPLETED
+            announce(f"trial {plan.trial}: {self._search.objective} {score:.6g}")
+        self._end_in_oracle(trial, plan, message)
+        self._trials[plan.trial] = trials.Trial(
+            trial=plan.trial,
+            status=trials.FAILED if score is None else trials.COMPLETED,
+            hparams=dict(plan.hparams),
+            score=score,
+            step=step,
+            epochs=plan.epochs,
+            continues=plan.continues,
+            seconds=round(seconds, 3),
+            message=message,
+        )
+        if score is None or not plan.epochs:  # Hyperband continues only trials that have succeeded
+            _remove(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
+
+    def _end_in_oracle(self, trial: oracle_lib.KerasTrial, plan: TrialPlan, message: str) -> None:
+        try:
+            self._oracle.end_trial(trial)
+        except RuntimeError as error:
+            if trial.status != oracle_lib.TrialStatus.FAILED:
+                raise
+            limit = self._search.max_consecutive_failed_trials
+            raise TrainingError(
+                f"tune.max_consecutive_failed_trials: {limit} trials have failed one after another, so the search ends; the "
+                f"last one, {_describe(plan)}: {message}"
+            ) from error
+
+    def _score(self, metrics: Mapping[str, float]) -> float:
+        """Returns the objective's value.
+
+        Raises:
+          ConfigurationError: There is no such metric.
+        """
+        if self._search.objective not in metrics:
+            raise ConfigurationError(
+                f"tune.objective: training reports no {self._search.objective!r}; it reports {', '.join(sorted(metrics))}"
+            )
+        return float(metrics[self._search.objective])
+
+    def _save(self) -> None:
+        """Saves the state of the search, so that the next attempt continues from it."""
+        document: dict[str, Any] = {
+            "oracle": oracle_lib.snapshot(self._oracle_folder),
+            "trials": trials.to_lines(self._trials.values()),
+        }
+        atomic_files.write(os.path.join(self._folder, SEARCH_FILE), json.dumps(document))
+
+
+def _number(oracle_id: str) -> str:
+    """Returns a trial's number without the zeros that KerasTuner puts before it."""
+    return oracle_id.lstrip("0") or oracle_id[:1]
+
+
+def _describe(plan: TrialPlan) -> str:
+    epochs = f", {plan.epochs} epoch{'s' if plan.epochs > 1 else ''}" if plan.epochs else ""
+    continues = f", continues trial {plan.continues}" if plan.continues else ""
+    return f"{plan.trial} ({trials.describe(plan.hparams)}{epochs}{continues})"
+
+
+def _shorten(message: str) -> str:
+    """Returns the first and the last line of a message, which names the error."""
+    first, *others = message.splitlines() or [""]
+    return f"{first}: {others[-1].strip()}" if others else first
+
+
+def _remove(folder: str) -> None:
+    try:
+        if fileio.exists(folder):
+            fileio.rmtree(folder)
+    except Exception as error:  # of whichever file system
+        logging.warning("%s could not be removed: %s", folder, error)

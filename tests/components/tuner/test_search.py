@@ -1,0 +1,97 @@
+"""Tests the description of a search: its JSON, its checks, the length of a trial."""
+
+import pytest
+
+from tfx_distribute.components.tuner import search as search_lib
+from tfx_distribute.components.tuner.search import Search, ValueRange
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
+
+HPARAMS = {"rate": 0.1, "units": 16, "wide": False, "kind": "relu"}
+RATE = {"rate": ValueRange(min=0.001, max=1, sampling="log")}
+
+
+def search(space=None, **changes) -> Search:
+    return Search(**{"objective": "val_loss", "space": space or RATE, "max_trials": 3, **changes})
+
+
+def test_types_of_values_survive_json():
+    space = {
+        "rate": ValueRange(values=(0.1, 1.0)),
+        "units": ValueRange(min=1, max=9, step=2),
+        "wide": ValueRange(values=(True, False)),
+        "kind": ValueRange(values=("relu", "1")),
+    }
+    read = search_lib.from_json(search_lib.to_json(search(space)))
+    assert read == search(space)
+    assert [type(value) for values in read.space.values() for value in values.values] == [float, float, bool, bool, str, str]
+
+
+@pytest.mark.parametrize(
+    ("objective", "goal"), [("val_loss", "min"), ("my_Loss", "min"), ("accuracy", "max"), ("val_auc", "max"), ("mse", "")]
+)
+def test_direction_follows_from_the_name_of_a_loss_or_an_accuracy(objective, goal):
+    assert search(objective=objective).goal == goal
+    assert search(objective=objective, direction="max").goal == "max"
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"rate": ValueRange(values=(1, 0.5))},
+        {"rate": ValueRange(min=0, max=1, step=0.5)},
+        {"units": ValueRange(min=1, max=64, step=2, sampling="log")},
+        {"wide": ValueRange(values=(True, False)), "kind": ValueRange(values=("relu", "elu"))},
+    ],
+)
+def test_good_spaces(space):
+    search_lib.check(search(space), HPARAMS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "val_mse"}, "tune.direction: is missing; 'val_mse' does not say whether more is better"),
+        ({"max_trials": 0}, "tune.max_trials: is missing; write how many trials random may make"),
+        ({"oracle": "hyperband"}, "tune.max_trials: hyperband decides on the number of trials"),
+        ({"oracle": "hyperband", "max_trials": 0, "train_steps": 9}, "tune.train_steps: hyperband counts in epochs"),
+        ({"epochs": 1, "train_steps": 9}, "tune.train_steps: the length is given twice"),
+        (
+            {"space": {"rat": ValueRange(values=(1,))}},
+            "tune.space.rat: trainer.hparams has no such hyperparameter; it has kind, rate, units, wide",
+        ),
+        ({"space": {"units": ValueRange(values=(1, 2.5))}}, "tune.space.units: 2.5 is not a whole number, as its default"),
+        ({"space": {"units": ValueRange(values=(1, True))}}, "tune.space.units: True is not a whole number"),
+        ({"space": {"units": ValueRange(min=1, max=2.5)}}, "tune.space.units: max: 2.5 is not a whole number"),
+        ({"space": {"units": ValueRange(values=(1, 1))}}, "tune.space.units: has a value twice"),
+        ({"space": {"kind": ValueRange(min=1, max=2)}}, "tune.space.kind: its default in trainer.hparams, 'relu', is not"),
+        ({"space": {"wide": ValueRange(values=(1, 0))}}, "tune.space.wide: 1 is not true or false"),
+        ({"space": {"rate": ValueRange(values=(1,), max=2)}}, "tune.space.rate: has values and a range"),
+        ({"space": {"rate": ValueRange(max=2)}}, "tune.space.rate: write values, or min and max"),
+        ({"space": {"rate": ValueRange(min=2, max=2)}}, "tune.space.rate: min is 2, and max is 2; write a larger max"),
+        ({"space": {"rate": ValueRange(min=0, max=2, sampling="log")}}, "sampling log needs more than 0"),
+        ({"space": {"rate": ValueRange(min=0, max=2, step=0)}}, "step is 0; write more than 0 with sampling linear"),
+        ({"space": {"units": ValueRange(min=1, max=2, step=1, sampling="log")}}, "write more than 1 with sampling log"),
+    ],
+)
+def test_mistakes(changes, message):
+    with pytest.raises(ConfigurationError) as error:
+        search_lib.check(search(**changes), HPARAMS)
+    assert message in str(error.value)
+
+
+def test_length_of_a_trial_replaces_that_of_the_trainer():
+    options = TrainingOptions(train_steps=100, steps_per_epoch=10)
+    assert search_lib.trial_options(search(), options) == options
+    by_epochs = search_lib.trial_options(search(epochs=2), options)
+    assert (by_epochs.epochs, by_epochs.train_steps, by_epochs.steps_per_epoch) == (2, 0, 0)
+    by_steps = search_lib.trial_options(search(train_steps=7), TrainingOptions(epochs=3))
+    assert (by_steps.epochs, by_steps.train_steps) == (0, 7)
+    with pytest.raises(ConfigurationError, match="tune.epochs: is missing; hyperband gives poor trials fewer epochs"):
+        search_lib.trial_options(search(oracle="hyperband", max_trials=0), options)
+
+
+def test_only_what_affects_the_trials_is_part_of_their_fingerprint():
+    more = search(max_trials=9, num_parallel_trials=2, max_consecutive_failed_trials=1)
+    assert more.decisive_settings() == search().decisive_settings()
+    assert search(seed=1).decisive_settings() != search().decisive_settings()

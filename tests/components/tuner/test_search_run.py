@@ -1,0 +1,217 @@
+"""Tests searches with KerasTuner's oracles on trainings that are formulas.
+
+tests/e2e/test_tuning.py has searches whose trials train.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tfx_distribute.components.tuner import trial_jobs
+from tfx_distribute.components.tuner.search import Search, ValueRange
+from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.training_job import (
+    Distribution,
+    Outputs,
+    TrainingJob,
+    TrainingOptions,
+    TrainingResult,
+    UserModule,
+)
+
+SPACE = {"rate": ValueRange(min=0.001, max=1.0, sampling="log"), "units": ValueRange(min=1, max=64)}
+JOB = TrainingJob(
+    module=UserModule("model.build_model"),
+    data=None,
+    distribution=Distribution("default"),
+    training_options=TrainingOptions(epochs=9),
+    outputs=Outputs("", "", ""),
+    hparams={"rate": 0.1, "units": 8, "kind": "relu", "wide": False},
+)
+
+
+def loss(job: TrainingJob) -> float:
+    """Is 0 for rate 0.1 and 32 units, and falls with each epoch."""
+    rate, units = job.hparams["rate"], job.hparams["units"]
+    return (math.log10(rate) + 1) ** 2 + ((units - 32) / 32) ** 2 + 1 / job.training_options.epochs
+
+
+class Trainings:
+    """Trains by a formula; notes what it was asked for."""
+
+    def __init__(self, formula=loss, end_after: int = 1000):
+        self.jobs: list[TrainingJob] = []
+        self.names: list[str] = []
+        self._formula = formula
+        self._end_after = end_after
+
+    def __call__(self, job: TrainingJob, trial: str) -> TrainingResult:
+        if len(self.jobs) == self._end_after:
+            raise KeyboardInterrupt
+        self.jobs.append(job)
+        self.names.append(trial)
+        Path(job.outputs.checkpoint_dir).mkdir(parents=True, exist_ok=True)
+        return TrainingResult(1, 32, 10 * job.training_options.epochs, 1.0, {"val_loss": self._formula(job), "loss": 1.0})
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Returns a function that makes an attempt of the search in `tmp_path`."""
+    attempts = iter(range(100))
+
+    def make(trainings, **changes) -> SearchRun:
+        search = Search(**{"objective": "val_loss", "space": SPACE, "max_trials": 5, **changes})
+        return SearchRun(search, JOB, str(tmp_path), str(tmp_path.parent / f"{tmp_path.name}-{next(attempts)}"), trainings)
+
+    return make
+
+
+def tried(trainings: Trainings) -> list[tuple[float, int]]:
+    return [(job.hparams["rate"], job.hparams["units"]) for job in trainings.jobs]
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_random_search(run, tmp_path, parallel):
+    trainings = Trainings()
+    search = run(trainings, num_parallel_trials=parallel)
+    search.run()
+    result = search.result()
+    assert len(set(tried(trainings))) == len(result.trials) == 5
+    assert all(0.001 <= rate <= 1 and 1 <= units <= 64 and type(units) is int for rate, units in tried(trainings))
+    assert [trial.score for trial in result.trials] == sorted(loss(job) for job in trainings.jobs)
+    best = json.loads(search.best_hyperparameters())
+    assert best["values"] == result.trials[0].hparams
+    assert [entry["config"]["name"] for entry in best["space"]] == ["rate", "units"]
+    assert all(job.hparams["kind"] == "relu" and not job.outputs.serving_model_dir for job in trainings.jobs)
+    assert not list(tmp_path.glob(f"*/{trial_jobs.STATE}")), "no later trial continues from them"
+
+
+def test_values_keep_the_types_of_the_defaults(run):
+    space = {
+        "rate": ValueRange(values=(1, 2)),
+        "wide": ValueRange(values=(False, True)),
+        "kind": ValueRange(values=("relu", "elu")),
+    }
+    trainings = Trainings(lambda job: 1.0)
+    run(trainings, space=space, max_trials=8).run()
+    assert len(trainings.jobs) == 8, "all there are"
+    types = {tuple(type(job.hparams[name]) for name in space) for job in trainings.jobs}
+    assert types == {(float, bool, str)}
+
+
+def test_search_ends_when_all_values_have_been_tried(run):
+    trainings = Trainings(lambda job: 1.0)
+    run(trainings, space={"wide": ValueRange(values=(False, True))}, max_trials=9).run()
+    assert len(trainings.jobs) == 2
+
+
+def test_bayesian_search_is_better_than_random(run, tmp_path):
+    random, bayesian = Trainings(), Trainings()
+    run(random, max_trials=16, seed=3).run()
+    (tmp_path / SEARCH_FILE).unlink()
+    run(bayesian, max_trials=16, seed=3, oracle="bayesian").run()
+    assert tried(bayesian)[:6] == tried(random)[:6], "it begins at random"
+    assert min(map(loss, bayesian.jobs[6:])) < min(map(loss, random.jobs[6:]))
+
+
+@pytest.mark.parametrize("oracle", ["random", "bayesian"])
+def test_next_attempt_repeats_no_trial(run, oracle):
+    whole, first, second = Trainings(), Trainings(end_after=7), Trainings()
+    with pytest.raises(KeyboardInterrupt):
+        run(first, max_trials=9, oracle=oracle).run()
+    search = run(second, max_trials=9, oracle=oracle)
+    search.run()
+    assert first.names + second.names == list("012345678")
+    assert len(search.result().trials) == 9
+    assert len(set(tried(first) + tried(second))) == 9
+    if oracle == "random":
+        (Path(first.jobs[0].outputs.model_run_dir).parents[1] / SEARCH_FILE).unlink()
+        run(whole, max_trials=9).run()
+        assert tried(whole) == tried(first) + tried(second), "as without the interrupt"
+
+
+def test_hyperband_continues_the_best_trials(run, tmp_path):
+    trainings = Trainings()
+    search = run(trainings, oracle="hyperband", max_trials=0)
+    search.run()
+    result = {trial.trial: trial for trial in search.result().trials}
+    jobs = dict(zip(trainings.names, trainings.jobs, strict=True))
+    assert {job.training_options.epochs for job in trainings.jobs} == {1, 3, 9}
+    continued = [trial for trial in result.values() if trial.continues]
+    assert continued
+    for trial in continued:
+        previous = result[trial.continues]
+        assert (trial.hparams, trial.epochs) == (previous.hparams, 3 * previous.epochs)
+        assert jobs[trial.trial].outputs.checkpoint_dir == jobs[trial.continues].outputs.checkpoint_dir
+        siblings = [other for other in result.values() if other.epochs == previous.epochs and not other.continues]
+        assert previous.continues or previous.score < sorted(other.score for other in siblings)[-1]
+    assert all(job.outputs.saves_end for job in trainings.jobs)
+    assert not any(name.startswith("tuner/") for job in trainings.jobs for name in job.hparams)
+    assert not any(name.startswith("tuner/") for name in json.loads(search.best_hyperparameters())["values"])
+    assert list(tmp_path.glob(f"trial-0/{trial_jobs.STATE}")), "a later attempt may continue from it"
+
+
+def test_hyperband_survives_interrupts(run):
+    whole = Trainings()
+    search = run(whole, oracle="hyperband", max_trials=0)
+    search.run()
+    (Path(whole.jobs[0].outputs.model_run_dir).parents[1] / SEARCH_FILE).unlink()
+    parts = [Trainings(end_after=11), Trainings(end_after=5), Trainings()]
+    for part in parts[:2]:
+        with pytest.raises(KeyboardInterrupt):
+            run(part, oracle="hyperband", max_trials=0).run()
+    last = run(parts[2], oracle="hyperband", max_trials=0)
+    last.run()
+    assert [pair for part in parts for pair in tried(part)] == tried(whole)
+    assert [trial.score for trial in last.result().trials] == [trial.score for trial in search.result().trials]
+
+
+def fails_above_8_units(job: TrainingJob) -> float:
+    if job.hparams["units"] > 8:
+        raise TrainingError("training process chief failed\n  more than 8 units\n  are too many")
+    return float("nan") if job.hparams["units"] == 4 else loss(job)
+
+
+def test_failed_trials_count_and_the_search_goes_on(run):
+    trainings = Trainings(fails_above_8_units)
+    space = {"units": ValueRange(values=(1, 2, 4, 16))}
+    search = run(trainings, space=space, max_trials=4)
+    search.run()
+    assert {trial.hparams["units"]: trial.message for trial in search.result().trials if trial.status == "FAILED"} == {
+        16: "training process chief failed\n  more than 8 units\n  are too many",
+        4: "val_loss is nan",
+    }
+    assert json.loads(search.best_hyperparameters())["values"] == {"units": 2}
+
+
+def test_too_many_failed_trials_end_the_search(run):
+    space = {"units": ValueRange(min=9, max=64)}
+    trainings, again = Trainings(fails_above_8_units), Trainings()
+    with pytest.raises(TrainingError) as error:
+        run(trainings, space=space, max_consecutive_failed_trials=2).run()
+    assert "tune.max_consecutive_failed_trials: 2 trials have failed one after another" in str(error.value)
+    assert "are too many" in str(error.value)
+    assert len(trainings.jobs) == 2
+    # When what made them fail has been remedied, the last one is tried again.
+    run(again, space=space, max_consecutive_failed_trials=2).run()
+    assert again.names == ["1", "2", "3", "4"]
+
+
+def test_search_without_success_fails(run):
+    with pytest.raises(TrainingError, match="tune: none of the 2 trials succeeded; the last one, 1: training process chief"):
+        run(Trainings(fails_above_8_units), space={"units": ValueRange(values=(16, 32))}).run()
+
+
+def test_unknown_objective_ends_the_search_at_once(run):
+    trainings = Trainings()
+    with pytest.raises(ConfigurationError, match="tune.objective: training reports no 'val_acc'; it reports loss, val_loss"):
+        run(trainings, objective="val_acc", direction="max").run()
+    assert len(trainings.jobs) == 1
+
+
+def test_errors_that_are_bugs_are_not_failed_trials(run):
+    with pytest.raises(ZeroDivisionError):
+        run(Trainings(lambda job: 1 / 0)).run()

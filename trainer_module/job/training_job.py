@@ -132,6 +132,8 @@ class TrainingJob:
       input_options: How examples are read.
       fault_tolerance: How training survives the loss of a process.
       run_fn: Arguments of a `run_fn`; None for `build_model`.
+      base_model: Path or address of the model whose weights training starts from; empty
+        for the weights that `build_model` initializes.
       version: Version of tfx-distribute that wrote the document.
     """
 
@@ -144,6 +146,7 @@ class TrainingJob:
     input_options: InputOptions = field(default_factory=InputOptions)
     fault_tolerance: FaultTolerance = field(default_factory=FaultTolerance)
     run_fn: RunFn | None = None
+    base_model: str = ""
     version: str = __version__
 
     def to_json(self) -> str:
@@ -172,6 +175,21 @@ class TrainingJob:
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """How much of a base model training started from.
+
+    Attributes:
+      base_model: Path or address of the base model.
+      weights_taken: Number of weights (kernels, biases, ...) that it gave the model.
+      weights_skipped: Number of the model's weights that it did not give.
+    """
+
+    base_model: str
+    weights_taken: int
+    weights_skipped: int
+
+
+@dataclass(frozen=True)
 class TrainingResult:
     """The result of a training, written by the chief.
 
@@ -182,6 +200,7 @@ class TrainingResult:
       train_steps: Number of training steps taken; 0 for a `run_fn`.
       seconds: Wall time of the training, without start-up and export.
       metrics: Last value of each training metric and each `val_` metric.
+      warm_start: How much of the base model was used; None without one.
     """
 
     # An infinite or NaN loss is a result too.
@@ -192,6 +211,7 @@ class TrainingResult:
     train_steps: int
     seconds: float
     metrics: Mapping[str, float]
+    warm_start: WarmStart | None = None
 
     def to_json(self) -> str:
         """Returns the document."""

@@ -23,6 +23,7 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder
+from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
@@ -99,6 +100,8 @@ def train(
         before_step = learning_rate.scale(model_adapter.optimizer, rate_factor, options.warmup_steps, in_step)
         gradients.set_global_clipnorm(model_adapter.optimizer, options.global_clipnorm)
         step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
+        reporter.enter("reading the base model")
+        base_model = warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, strategy)
         callbacks_lib.check_same_everywhere(user_callbacks, step_runner.agree)
         model_adapter.model.stop_training = False
         reporter.enter("on_train_begin")
@@ -164,6 +167,7 @@ def train(
         train_steps=counter.step,
         seconds=seconds,
         metrics=val_metrics | metrics,
+        warm_start=base_model,
     )
 
 

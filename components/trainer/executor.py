@@ -84,6 +84,12 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
     model.set_int_custom_property("keras_version", job.training_options.keras_version)
     model.set_string_custom_property("precision", job.training_options.precision)
     model.set_string_custom_property("learning_rate_scaling", job.training_options.learning_rate_scaling)
+    if result.warm_start:
+        model.set_string_custom_property("base_model", result.warm_start.base_model)
+        model.set_int_custom_property("base_model_weights_taken", result.warm_start.weights_taken)
+        model.set_int_custom_property("base_model_weights_skipped", result.warm_start.weights_skipped)
+    if job.training_options.freeze:
+        model.set_string_custom_property("freeze", job.training_options.freeze)
     for name, value in result.metrics.items():
         if math.isfinite(value):  # ML Metadata cannot store other values
             model.set_float_custom_property(f"training_{name}", value)

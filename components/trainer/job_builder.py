@@ -151,6 +151,7 @@ def build_job(
         ),
         input_options=input_options,
         fault_tolerance=fault_tolerance,
+        base_model=_uri(inputs, standard_component_specs.BASE_MODEL_KEY) or "",
         hparams={**json.loads(exec_properties.get("hparams") or "{}"), **(hyperparameters or {}).get("values", {})},
     )
     if kind == "build_model":

@@ -222,7 +222,7 @@ class TrainingOptions:
     freeze: str = parameter(
         "",
         "Layers that are not trained, such as `embedding; conv.*`: regular expressions for whole parts of the layers' "
-        "paths, such as `encoder/block1`. A layer that contains others is frozen with them. BatchNormalization that is frozen "
+        "paths, such as `encoder/block1`. A layer that contains others is frozen with them. A frozen BatchNormalization "
         "normalizes with its saved statistics. Empty freezes none.",
     )
     base_model_mismatch: str = parameter(

@@ -22,9 +22,8 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
 # Parts of a model, of a training's state or of our SavedModels that are not weights.
 _NOT_WEIGHTS = frozenset(
-    ("optimizer", "_optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss", "_compile_metrics")
-    + ("_compile_loss", "_loss_tracker", "keras_api", "transform_layer", "signatures", "save_counter")
-)
+    ["optimizer", "_optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss", "_compile_metrics"]
+).union(["_compile_loss", "_loss_tracker", "keras_api", "transform_layer", "signatures", "save_counter"])
 
 
 def write_paths(model: tf.keras.Model, folder: str) -> None:

@@ -39,7 +39,7 @@ class KerasFileSource:
         self._open_files = contextlib.ExitStack()
         try:
             self._file, config = self._open(path)
-            legacy = self._file["model_weights"] if "model_weights" in self._file else self._file
+            legacy = self._file.get("model_weights", self._file)
             self.weights = (
                 list(_list_by_names(legacy)) if "layer_names" in legacy.attrs else list(_list_by_classes(self._file, config))
             )

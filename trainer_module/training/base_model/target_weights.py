@@ -17,7 +17,7 @@ from tfx_distribute.trainer_module.training.base_model.names import Names
 from tfx_distribute.trainer_module.training.model_adapters import is_keras_3
 
 
-@dataclass
+@dataclass(eq=False)
 class TargetWeight:
     """One weight of the model, such as a kernel.
 

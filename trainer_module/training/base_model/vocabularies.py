@@ -69,8 +69,8 @@ class RowTransfers:
         for entries, rows, owner in ((old, len(value), "base model"), (new, target.shape[0], "model")):
             if rows < len(entries):
                 raise ConfigurationError(
-                    f"base_model_vocabularies: {target.path} has {rows} rows in the {owner}, but its vocabulary {name!r} has "
-                    f"{len(entries)} entries; name the vocabulary that the rows are of"
+                    f"base_model_vocabularies: {target.path} has {rows} rows in the {owner}, but its vocabulary {name!r} "
+                    f"has {len(entries)} entries; name the vocabulary that the rows are of"
                 )
         rows = target.read()
         old_row = {entry: row for row, entry in enumerate(old)}
@@ -107,7 +107,8 @@ def _read_both(name: str, base_model: Location, transform_output: Any) -> tuple[
     if not tf.io.gfile.exists(old_file):
         assets = tf.io.gfile.listdir(base_model.assets) if tf.io.gfile.isdir(base_model.assets) else []
         raise ConfigurationError(
-            f"base_model_vocabularies: {base_model.path} has no vocabulary {name!r}; it has {', '.join(sorted(assets)) or 'none'}"
+            f"base_model_vocabularies: {base_model.path} has no vocabulary {name!r}; it has "
+            f"{', '.join(sorted(assets)) or 'none'}"
         )
     return list(_read(old_file)), list(_read(new_file))
 

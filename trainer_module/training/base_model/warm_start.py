@@ -78,22 +78,16 @@ def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_out
         matches = _match(source, targets, model, options)
         rows = vocabularies.RowTransfers(options.base_model_vocabularies, found, transform_output)
         rows.check(targets)
-        fitting = [
-            (target, weight)
-            for target, weight in matches.pairs
-            if target.shape == weight.shape or rows.covers(target, weight)
-        ]
+        fitting = [pair for pair in matches.pairs if pair[0].shape == pair[1].shape or rows.covers(*pair)]
         if not fitting:
             raise ConfigurationError(
                 f"base_model: {found.path} has another architecture: none of its {len(source.weights)} weights "
-                f"({_some([weight.names.path for weight in source.weights])}) corresponds to one of the model's {len(targets)} "
-                f"({_some([target.path for target in targets])}); write another base model, or base_model_mapping"
+                f"({_some([weight.names.path for weight in source.weights])}) corresponds to one of the model's "
+                f"{len(targets)} ({_some([target.path for target in targets])}); write another base model, or "
+                "base_model_mapping"
             )
-        differing = matching.Matches(
-            tuple(pair for pair in matches.pairs if pair not in fitting),
-            matches.unmatched_targets,
-            matches.unmatched_sources,
-        )
+        others = tuple(pair for pair in matches.pairs if pair not in fitting)
+        differing = matching.Matches(others, matches.unmatched_targets, matches.unmatched_sources)
         differences = matching.describe_differences(differing)
         if differences and options.base_model_mismatch == "fail":
             raise ConfigurationError(_describe(found, differing, differences))

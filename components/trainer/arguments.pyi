@@ -128,8 +128,8 @@ class TrainerArguments(TypedDict, total=False):
     `skip` takes the others, and leaves these as `build_model` initialized them.
     Default: "fail"."""
     base_model_mapping: str | RuntimeParameter | None
-    """New names of layers of `trainer.base_model`, such as `old_head = head;
-    stage(\d) = block\1`: regular expressions for whole parts of the paths of its
+    """New names of layers of `trainer.base_model`, such as `old_head = head; encoder
+    = text_encoder`: regular expressions for whole parts of the paths of its
     weights, each with what to write there instead. The first one that matches a
     weight counts. Default: ""."""
     base_model_vocabularies: str | RuntimeParameter | None

@@ -223,6 +223,10 @@ def format_summary(result: "RunResult") -> Text:
         steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
         replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
         rows.append(("trained", f"{training['strategy']}, {replicas}{size}{steps}"))
+    if training.get("base_model"):
+        taken = training["base_model_weights_taken"]
+        total = taken + training["base_model_weights_skipped"]
+        rows.append(("started from", f"{training['base_model']}, {taken} of {total} weights"))
     values = [f"{metric_result.value:.6g}" for metric_result in result.metrics]
     column_width = max(map(len, values), default=0) + 2
     for metric_result, value in zip(result.metrics, values, strict=True):

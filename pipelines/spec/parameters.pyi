@@ -120,8 +120,8 @@ class Parameters(ParameterModel):
     correspond, or differ in shape: `fail` refuses the base model and lists them;
     `skip` takes the others, and leaves these as `build_model` initialized them."""
     base_model_mapping: str = ""
-    """New names of layers of `trainer.base_model`, such as `old_head = head;
-    stage(\d) = block\1`: regular expressions for whole parts of the paths of its
+    """New names of layers of `trainer.base_model`, such as `old_head = head; encoder
+    = text_encoder`: regular expressions for whole parts of the paths of its
     weights, each with what to write there instead. The first one that matches a
     weight counts."""
     base_model_vocabularies: str = ""

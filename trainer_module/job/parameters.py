@@ -234,7 +234,7 @@ class TrainingOptions:
     )
     base_model_mapping: str = parameter(
         "",
-        "New names of layers of `trainer.base_model`, such as `old_head = head; stage(\\d) = block\\1`: regular "
+        "New names of layers of `trainer.base_model`, such as `old_head = head; encoder = text_encoder`: regular "
         "expressions for whole parts of the paths of its weights, each with what to write there instead. The first one "
         "that matches a weight counts.",
     )

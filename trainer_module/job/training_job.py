@@ -179,12 +179,10 @@ class WarmStart:
     """How much of a base model training started from.
 
     Attributes:
-      base_model: Path or address of the base model.
       weights_taken: Number of weights (kernels, biases, ...) that it gave the model.
       weights_skipped: Number of the model's weights that it did not give.
     """
 
-    base_model: str
     weights_taken: int
     weights_skipped: int
 

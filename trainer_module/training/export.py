@@ -46,9 +46,9 @@ def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
     signatures = _signatures(model, features)
     if is_keras_3():
         tf.saved_model.save(model, folder, signatures=signatures)
-        checkpoints.write_paths(model, folder)
     else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again, for a warm start
         model.save(folder, save_format="tf", signatures=signatures)
+    checkpoints.write_paths(model, folder)
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:

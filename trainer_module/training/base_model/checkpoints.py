@@ -15,11 +15,13 @@ from tfx_distribute.trainer_module.training.base_model.names import Names
 from tfx_distribute.trainer_module.training.base_model.sources import SourceWeight
 
 # File next to a SavedModel's assets: key in the checkpoint -> path of the weight.
-# Checkpoints have the names of TensorFlow's variables only, from which Keras 3 leaves
-# out layers in layers.
+# Checkpoints have the names of TensorFlow's variables only. Keras 3 leaves out layers
+# in layers, and variables that are divided among parameter servers have none.
 PATHS_FILE = "assets.extra/weights.json"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
+# Names that TensorFlow gives every variable which is divided among parameter servers.
+_NAMELESS = ("", "ShardedVariable")
 # Parts of a model, of a training's state or of our SavedModels that are not weights.
 _NOT_WEIGHTS = frozenset(
     ["optimizer", "_optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss", "_compile_metrics"]
@@ -82,7 +84,7 @@ class CheckpointSource:
 
     def find_by_structure(self, model: Any) -> Mapping[int, str]:
         """See `Source`."""
-        return {id(variable): key for variable, key in self._walk(model)}
+        return {id(variable): key for trackable, key in self._walk(model) for variable in _variables_of(trackable)}
 
     def paths_of(self, model: Any) -> dict[str, str]:
         """Returns the path of each weight, for the file `PATHS_FILE`.
@@ -93,8 +95,11 @@ class CheckpointSource:
         Returns:
           Key in the checkpoint -> path.
         """
-        paths = {id(getattr(weight, "_value", weight)): names.path_of(weight) for weight in model.weights}
-        return {key: paths[id(variable)] for variable, key in self._walk(model) if id(variable) in paths}
+        paths = {
+            id(getattr(weight, "_value", weight)): names.split_part(names.path_of(weight))[0] for weight in model.weights
+        }
+        found = {key: id(_variables_of(trackable)[0]) for trackable, key in self._walk(model)}
+        return {key: paths[identity] for key, identity in found.items() if identity in paths}
 
     def close(self) -> None:
         """Does nothing: the reader has no files open."""
@@ -107,7 +112,9 @@ class CheckpointSource:
                 key, name = attribute.checkpoint_key, attribute.full_name
                 if attribute.name != _VALUE or key not in self._shapes or names.is_random_state(name):
                     continue
-                weight_names = Names(path=self._paths.get(key, name or key), variable=name or None)
+                named = None if name in _NAMELESS else name
+                path = self._paths.get(key) or named or key.removesuffix(f"/.ATTRIBUTES/{_VALUE}")
+                weight_names = Names(path=path, variable=named)
                 weights.append(SourceWeight(weight_names, key, tuple(self._shapes[key])))
             for name, child in self._children(node).items():
                 if child not in seen and name not in _NOT_WEIGHTS:
@@ -123,7 +130,7 @@ class CheckpointSource:
         """Walks through a model and the checkpoint's objects at the same time.
 
         Returns:
-          Pairs of a TensorFlow variable and a key.
+          Pairs of a variable of TensorFlow, which may be divided, and a key.
         """
         if not self._nodes:
             return []
@@ -145,6 +152,11 @@ class CheckpointSource:
 
     def _children(self, node: int) -> dict[str, int]:
         return {child.local_name: child.node_id for child in self._nodes[node].children}
+
+
+def _variables_of(value: Any) -> list[Any]:
+    """Returns the parts of a variable, or the variable if it has none."""
+    return list(value.variables) if type(value).__name__ == "ShardedVariable" else [value]
 
 
 def _children_of(value: Any) -> dict[str, Any]:

@@ -149,11 +149,9 @@ def _walk(layer: Any, named: str, plain: str, seen: set[int], keys: dict[int, tu
     if id(layer) in seen:
         return
     seen.add(id(layer))
-    number, divided = -1, ""
+    number = -1
     for variable in _own_variables(layer):
-        whole = getattr(getattr(variable, "_save_slice_info", None), "full_name", "")
-        number += not (whole and whole == divided)  # the parts of a divided variable are one
-        divided = whole
+        number += not names.split_part(names.path_of(variable))[1]  # the parts of a weight are one
         keys.setdefault(id(variable), (f"{named}{_VARIABLES}/{number}", f"{plain}{_VARIABLES}/{number}"))
     for attribute, child in _children(layer):
         if _is_layer(child):

@@ -87,6 +87,12 @@ def _match(
                 pairs = [(index, keys[structure[index]]) for index in target_indices if structure.get(index) in keys]
             found.update(pairs)
             taken.update(source for _, source in pairs)
+    # Weights without names, which only their positions identify.
+    position = {source.key: index for index, source in enumerate(sources) if source.names.variable is None}
+    for index, key in structure.items():
+        if index not in found and key in position and position[key] not in taken:
+            found[index] = position[key]
+            taken.add(position[key])
     return Matches(
         tuple((targets[target], sources[source]) for target, source in sorted(found.items())),
         tuple(target for index, target in enumerate(targets) if index not in found),

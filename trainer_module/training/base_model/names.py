@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import tensorflow as tf
+
 # Names of random generators' states, which belong to no layer that learns.
 _RANDOM_STATES = ("seed_generator_state", "StateVar")
 
@@ -51,6 +53,18 @@ def variable_name(variable: Any) -> str:
     inner = getattr(variable, "_value", None)  # Keras 3
     name = str((inner if isinstance(getattr(inner, "name", None), str) else variable).name)
     return name.partition(":")[0]
+
+
+def split_part(path: str) -> tuple[str, int]:
+    """Splits the path of a part of a weight into that of the weight, and a number.
+
+    TensorFlow divides weights among parameter servers, along their first dimension, and
+    names the parts.
+    """
+    match = re.fullmatch(r"(.*)/part_(\d+)", path)
+    if match and isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy):
+        return match[1], int(match[2])
+    return path, 0
 
 
 def is_random_state(name: str) -> bool:

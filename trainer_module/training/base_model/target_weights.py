@@ -5,7 +5,7 @@ over a mesh.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,14 @@ class TargetWeight:
       names: The weight's names.
       shape: Shape of the whole weight.
       dtype: NumPy's name of its type.
-      parts: Its variables: one, unless it is divided among parameter servers.
+      parts: Its variables: one, unless it is divided among parameter servers, along the
+        first dimension.
     """
 
     names: Names
     shape: tuple[int, ...]
     dtype: str
-    parts: list[Any] = field(default_factory=list)
+    parts: list[Any]
 
     @property
     def path(self) -> str:
@@ -48,24 +49,22 @@ class TargetWeight:
           strategy: The strategy.
         """
         value = np.asarray(value).astype(self.dtype)
+        start = 0
         for variable in self.parts:
             layout = getattr(variable, "layout", None)
             if layout is not None:
                 variable.assign(strategy.shard_value(value, layout))
+            elif len(self.parts) == 1:
+                variable.assign(value)
             else:
-                variable.assign(_slice_of(variable, value))
+                end = start + variable.shape[0]
+                variable.assign(value[start:end])
+                start = end
 
     def read(self) -> np.ndarray:
         """Returns the whole value."""
-        whole = np.empty(self.shape, self.dtype)
-        for variable in self.parts:
-            layout = getattr(variable, "layout", None)
-            if layout is not None:
-                replicated = dtensor.Layout.replicated(layout.mesh, layout.rank)
-                return np.asarray(dtensor.unpack(dtensor.relayout(variable.read_value(), replicated))[0].numpy())
-            value = tf.convert_to_tensor(variable.value if is_keras_3() else variable.read_value()).numpy()
-            _slice_of(variable, whole)[...] = value
-        return whole
+        values = [_read(variable) for variable in self.parts]
+        return values[0] if len(values) == 1 else np.concatenate(values)
 
 
 def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[TargetWeight]:
@@ -84,22 +83,22 @@ def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[Ta
     for variable in model.weights:
         if id(variable) in metrics:
             continue
-        whole = _slice_info(variable)
-        if whole and any(whole.var_offset):  # it follows the first part
+        path, part = names.split_part(names.path_of(variable))
+        if part:  # it follows the others
             weights[-1].parts.append(variable)
+            first = weights[-1].shape
+            weights[-1].shape = (first[0] + variable.shape[0], *first[1:])
             continue
-        path = whole.full_name if whole else names.path_of(variable)
         layer = layer_of.get(id(variable))
         named_key, file_key = file_keys.get(id(variable), (None, None))
         weight_names = Names(
             path=path,
             layer=f"{layer}:{path}" if layer else None,
-            variable=path if whole else names.variable_name(variable),
+            variable=names.split_part(names.variable_name(variable))[0],
             named_key=named_key,
             file_key=file_key,
         )
-        shape = tuple(whole.full_shape) if whole else tuple(variable.shape)
-        weights.append(TargetWeight(weight_names, shape, tf.as_dtype(variable.dtype).name, [variable]))
+        weights.append(TargetWeight(weight_names, tuple(variable.shape), tf.as_dtype(variable.dtype).name, [variable]))
     return weights
 
 
@@ -127,14 +126,9 @@ def _find_top_layers(model: tf.keras.Model) -> dict[int, str]:
     return {id(variable): layer.name for layer in reversed(layers) for variable in layer.weights}
 
 
-def _slice_info(variable: Any) -> Any:
-    """Returns TensorFlow's description of a part of a divided variable, or None."""
-    return getattr(variable, "_save_slice_info", None)
-
-
-def _slice_of(variable: Any, value: np.ndarray) -> np.ndarray:
-    """Returns a variable's part of the whole value."""
-    info = _slice_info(variable)
-    if info is None:
-        return value
-    return value[tuple(slice(start, start + size) for start, size in zip(info.var_offset, info.var_shape, strict=True))]
+def _read(variable: Any) -> np.ndarray:
+    layout = getattr(variable, "layout", None)
+    if layout is not None:
+        replicated = dtensor.Layout.replicated(layout.mesh, layout.rank)
+        return np.asarray(dtensor.unpack(dtensor.relayout(variable.read_value(), replicated))[0].numpy())
+    return np.asarray(tf.convert_to_tensor(variable.value if is_keras_3() else variable.read_value()).numpy())

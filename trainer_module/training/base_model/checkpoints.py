@@ -95,11 +95,14 @@ class CheckpointSource:
         Returns:
           Key in the checkpoint -> path.
         """
-        paths = {
-            id(getattr(weight, "_value", weight)): names.split_part(names.path_of(weight))[0] for weight in model.weights
-        }
-        found = {key: id(_variables_of(trackable)[0]) for trackable, key in self._walk(model)}
-        return {key: paths[identity] for key, identity in found.items() if identity in paths}
+        paths = {id(getattr(weight, "_value", weight)): names.path_of(weight) for weight in model.weights}
+        found: dict[str, str] = {}
+        for trackable, key in self._walk(model):
+            variables = _variables_of(trackable)
+            path = paths.get(id(variables[0]))
+            if path is not None:
+                found[key] = path.removesuffix("/part_0") if variables[0] is not trackable else path
+        return found
 
     def close(self) -> None:
         """Does nothing: the reader has no files open."""

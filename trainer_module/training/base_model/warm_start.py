@@ -95,7 +95,7 @@ def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_out
             value = source.read(weight)
             target.assign(rows.transfer(target, value) if rows.covers(target, weight) else value, strategy)
     for _, layer in target_weights.iterate_layers(model):
-        if hasattr(layer, "finalize_state"):  # Normalization, which computes with copies of its weights
+        if isinstance(layer, tf.keras.layers.Normalization):  # which computes with copies of its weights
             layer.finalize_state()
     _reset_averages(optimizer, model)
     result = WarmStart(len(fitting), len(targets) - len(fitting))

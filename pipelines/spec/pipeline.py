@@ -299,6 +299,9 @@ class PipelineSpec(SpecModel):
         return self
 
     @model_validator(mode="after")
+    def _base_model_fits(self) -> "PipelineSpec":
+        return self._check_base_model()
+
     def _check_base_model(self) -> "PipelineSpec":
         base_model, parameters = self.trainer.base_model, self.trainer.parameters
         if base_model == LATEST_BLESSED and not (self.evaluate and self.evaluate.has_thresholds):

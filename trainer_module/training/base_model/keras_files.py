@@ -64,7 +64,7 @@ class KerasFileSource:
         Returns:
           The file, and the configuration of the model, empty if it is not known.
         """
-        import h5py  # a package that Keras needs
+        h5py = importlib.import_module("h5py")  # a package that Keras needs
 
         if "://" in path:
             folder = self._open_files.enter_context(tempfile.TemporaryDirectory(prefix="tfx-distribute-"))

@@ -50,9 +50,9 @@ def path_of(variable: Any) -> str:
 
 def variable_name(variable: Any) -> str:
     """Returns the name of the TensorFlow variable behind a Keras variable."""
-    inner = getattr(variable, "_value", None)  # Keras 3
-    name = str((inner if isinstance(getattr(inner, "name", None), str) else variable).name)
-    return name.partition(":")[0]
+    inner: Any = getattr(variable, "_value", None)  # Keras 3
+    named = inner if isinstance(getattr(inner, "name", None), str) else variable
+    return str(named.name).partition(":")[0]
 
 
 def split_part(path: str) -> tuple[str, int]:
@@ -116,7 +116,8 @@ def renumber(paths: Iterable[str], bases: set[str], root: str) -> dict[str, str]
         new = list(parts)
         for depth, part in enumerate(parts[:-1]):
             if _base(part) in bases:
-                rank = sorted(numbers[(*parts[:depth], _base(part))]).index(_number(part))
+                group = (*parts[:depth], _base(part))
+                rank = sorted(numbers[group]).index(_number(part))
                 new[depth] = f"{_base(part)}_{rank}" if rank else _base(part)
         renumbered[path] = "/".join(new)
     return renumbered

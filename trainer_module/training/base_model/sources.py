@@ -25,13 +25,11 @@ class SourceWeight:
 
 
 class Source(Protocol):
-    """An open base model, whose values are read one by one.
+    """An open base model, whose values are read one by one."""
 
-    Attributes:
-      weights: Its weights.
-    """
-
-    weights: Sequence[SourceWeight]
+    @property
+    def weights(self) -> Sequence[SourceWeight]:
+        """Returns the weights."""
 
     def read(self, weight: SourceWeight) -> np.ndarray:
         """Reads the value of a weight."""

@@ -66,11 +66,11 @@ class RowTransfers:
         name = self._find(target)
         assert name is not None, "the caller asks covers()"
         old, new = self._entries[name]
-        for entries, rows, owner in ((old, len(value), "base model"), (new, target.shape[0], "model")):
-            if rows < len(entries):
+        for entries, num_rows, owner in ((old, len(value), "base model"), (new, target.shape[0], "model")):
+            if num_rows < len(entries):
                 raise ConfigurationError(
-                    f"base_model_vocabularies: {target.path} has {rows} rows in the {owner}, but its vocabulary {name!r} "
-                    f"has {len(entries)} entries; name the vocabulary that the rows are of"
+                    f"base_model_vocabularies: {target.path} has {num_rows} rows in the {owner}, but its vocabulary "
+                    f"{name!r} has {len(entries)} entries; name the vocabulary that the rows are of"
                 )
         rows = target.read()
         old_row = {entry: row for row, entry in enumerate(old)}

@@ -21,6 +21,7 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training import model_builder
+from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.checkpoint import save_and_discard
 from tfx_distribute.trainer_module.training.model_adapters import as_floats
 
@@ -144,6 +145,8 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     required = features.select(model_adapter.required_features(features))
     input_pipeline = InputPipeline(data, required, options, job.input_options, plan, readers=1, batches=1)
     model_adapter.prepare(input_pipeline.zeros())
+    # For what layers compute from weights once: checkpoints do not have it.
+    warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, tf.distribute.get_strategy())
     checkpoint = tf.train.Checkpoint(model=model_adapter.model)
     summary_writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")
     eval_step = tf.function(lambda batch: model_adapter.eval_step(*batch))

@@ -111,8 +111,9 @@ def _reset_averages(optimizer: Any, model: tf.keras.Model) -> None:
     Keras 2 starts them when the optimizer is built; Keras 3, with the first step.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if getattr(inner, "use_ema", False) and not is_keras_3():
-        for average, variable in zip(inner._model_variables_moving_average, model.trainable_variables, strict=True):
+    averages = getattr(inner, "_model_variables_moving_average", None)  # None before it is built
+    if averages and not is_keras_3():
+        for average, variable in zip(averages, model.trainable_variables, strict=True):
             average.assign(variable)
 
 

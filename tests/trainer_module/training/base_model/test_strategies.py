@@ -126,6 +126,38 @@ def test_a_saved_state_of_any_strategy_is_a_base_model(cluster, request, strateg
     assert_equal(values, expected)
 
 
+READS = """
+import os
+import numpy as np
+import tensorflow as tf
+from model import build_model
+from tfx_distribute.trainer_module.training.base_model import target_weights
+
+class Read(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        weights = target_weights.list_weights(self.model)
+        np.savez(os.path.join(os.path.dirname(__file__), "read.npz"), **{weight.path: weight.read() for weight in weights})
+
+def callbacks(context):
+    return [Read()] if context.is_chief else []
+"""
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "central_storage", "parameter_server", "model_parallel"])
+def test_weights_are_read_whole(cluster, strategy):
+    """As rows of a vocabulary are before some of them are replaced."""
+    (cluster.folder / "reads.py").write_text(READS)
+    module = UserModule("reads.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    cluster.train(SHAPES[strategy], TrainingOptions(16, train_steps=3), module=module)
+    assert_equal(dict(np.load(cluster.folder / "read.npz")), weights_of(cluster.model))
+
+
+def test_evaluator_of_its_own_evaluates_the_base_model(cluster, bases):
+    distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
+    result = cluster.train(distribution, TrainingOptions(16, train_steps=1), base_model=str(bases[2]), hparams=STILL)
+    assert result.metrics["val_accuracy"] > 0.8
+
+
 NEW_HEAD = """
 import tensorflow as tf
 

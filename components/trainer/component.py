@@ -116,8 +116,10 @@ class Trainer(base_component.BaseComponent):
             transformed examples.
           schema: Channel of `standard_artifacts.Schema`; `build_model` needs it if
             there is no transform graph.
-          base_model: Channel of `standard_artifacts.Model` for a `run_fn` to start
-            from.
+          base_model: Channel of `standard_artifacts.Model` to start from, such as that
+            of a Resolver of the latest blessed model, or of an Importer. Without a
+            model in it, training starts from scratch. A `run_fn` gets it in
+            `fn_args.base_model`.
           hyperparameters: Channel of `standard_artifacts.HyperParameters` from a Tuner.
             Its values replace those of the same names in `hparams`.
           module_file: Python file with `build_model` or, if it has none, `run_fn`.

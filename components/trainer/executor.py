@@ -56,17 +56,23 @@ class Executor(base_executor.BaseExecutor):
         serving_model_dir = path_utils.serving_model_dir(model.uri)
         if not fileio.exists(serving_model_dir):
             raise TrainingError(f"training ended without a model in {serving_model_dir}")
-        record(model, job, result)
+        record(model, job, result, _base_model_uri(input_dict))
         logging.info("Trained %s: %s", serving_model_dir, result)
 
 
-def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> None:
+def _base_model_uri(inputs: dict[str, list[types.Artifact]]) -> str:
+    base_model = inputs.get(standard_component_specs.BASE_MODEL_KEY)
+    return str(artifact_utils.get_single_uri(base_model)) if base_model else ""
+
+
+def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base_model: str = "") -> None:
     """Records how a model was trained in its custom properties, for ML Metadata.
 
     Args:
       model: The model's artifact, which is changed.
       job: The job.
       result: The result that the chief reported.
+      base_model: Path or address of the base model; empty if there is none.
     """
     model.set_string_custom_property("strategy", job.distribution.strategy)
     model.set_int_custom_property("num_workers", job.distribution.num_workers)
@@ -88,6 +94,12 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult) -> N
         model.set_int_custom_property("exported_epoch", result.best.epoch)
         model.set_int_custom_property("exported_step", result.best.step)
         model.set_float_custom_property(f"exported_{result.best.metric}", result.best.value)
+    if result.warm_start:
+        model.set_string_custom_property("base_model", base_model)
+        model.set_int_custom_property("base_model_weights_taken", result.warm_start.weights_taken)
+        model.set_int_custom_property("base_model_weights_skipped", result.warm_start.weights_skipped)
+    if job.training_options.freeze:
+        model.set_string_custom_property("freeze", job.training_options.freeze)
     for name, value in result.metrics.items():
         if math.isfinite(value):  # ML Metadata cannot store other values
             model.set_float_custom_property(f"training_{name}", value)

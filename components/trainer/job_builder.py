@@ -203,6 +203,7 @@ def describe_job(
         outputs=outputs,
         input_options=input_options,
         fault_tolerance=fault_tolerance,
+        base_model=_uri(inputs, standard_component_specs.BASE_MODEL_KEY) or "",
         hparams={**json.loads(exec_properties.get("hparams") or "{}"), **_tuned_values(hyperparameters)},
     )
     if kind == "build_model":

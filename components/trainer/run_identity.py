@@ -16,6 +16,7 @@ from tfx import types
 from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.training.base_model import location
 from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE
 from tfx_distribute.trainer_module.user_code import fingerprint
 
@@ -50,8 +51,11 @@ def fingerprint_inputs(
         that are read from copies.
 
     Returns:
-      Name of the part -> its fingerprint: `module`, `data`, `hparams`, `parameters` and
-      `environment`.
+      Name of the part -> its fingerprint: `module`, `data`, `hparams`, `parameters`,
+      `environment` and, if there is one, `base_model`.
+
+    Raises:
+      ConfigurationError: There is no such base model.
     """
     options = {name: value for name, value in asdict(job.training_options).items() if name not in RESULT_NEUTRAL}
     order = {"shuffle_buffer_size": job.input_options.shuffle_buffer_size, "cycle_length": job.input_options.cycle_length}
@@ -74,6 +78,7 @@ def fingerprint_inputs(
         "hparams": _fingerprint(dict(job.hparams)),
         "parameters": _fingerprint({**options, **order}),
         "environment": _fingerprint(fingerprint.environment()),
+        **({"base_model": location.fingerprint(job.base_model)} if job.base_model else {}),
     }
 
 

@@ -75,8 +75,10 @@ def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) 
                 # An earlier attempt of this step may have left a copy, which a training
                 # still reads.
                 elif not fileio.exists(staged_uri):
-                    io_utils.copy_dir(artifact.uri, f"{staged_uri}.partial")
+                    _copy(artifact.uri, f"{staged_uri}.partial")
                     fileio.rename(f"{staged_uri}.partial", staged_uri)
+                if kind == INPUTS and not fileio.isdir(artifact.uri):
+                    staged_uri = os.path.join(staged_uri, os.path.basename(artifact.uri))
                 addresses[staged_uri] = artifact.uri
                 artifact.uri = staged_uri
     yield Staged(staged_inputs, staged_outputs, addresses)
@@ -84,6 +86,21 @@ def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) 
         for artifact, staged_artifact in zip(artifacts, staged_outputs[name], strict=True):
             if staged_artifact.uri != artifact.uri:
                 io_utils.copy_dir(staged_artifact.uri, artifact.uri)
+
+
+def _copy(uri: str, folder: str) -> None:
+    """Copies an artifact to a new folder.
+
+    An imported base model may be a file, or the files of a checkpoint, whose names
+    begin alike.
+    """
+    if fileio.isdir(uri):
+        io_utils.copy_dir(uri, folder)
+        return
+    fileio.makedirs(folder)
+    for file in fileio.glob(f"{uri}*"):
+        if file == uri or file.removeprefix(uri).startswith("."):
+            fileio.copy(file, os.path.join(folder, os.path.basename(file)))
 
 
 def _is_remote(artifact: types.Artifact) -> bool:

@@ -75,6 +75,7 @@ class Tuner(base_component.BaseComponent):
         examples: types.BaseChannel,
         transform_graph: types.BaseChannel | None = None,
         schema: types.BaseChannel | None = None,
+        base_model: types.BaseChannel | None = None,
         module_file: Text | None = None,
         train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
         eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
@@ -98,6 +99,7 @@ class Tuner(base_component.BaseComponent):
             transformed examples.
           schema: Channel of `standard_artifacts.Schema`; needed if there is no
             transform graph.
+          base_model: Channel of `standard_artifacts.Model` that each trial starts from.
           module_file: Python file with `build_model`. Write either it or `build_model`.
           train_args: Splits to train on and number of training steps, as of the
             Trainer.
@@ -135,13 +137,14 @@ class Tuner(base_component.BaseComponent):
             "example_weight": labels.to_text(example_weight),
             "hparams": hparams if isinstance(hparams, data_types.RuntimeParameter) else json_utils.dumps(hparams or {}),
         }
-        trainer_component.check_properties(properties, "build_model", {})
+        trainer_component.check_properties(properties, "build_model", {"base_model": base_model})
         if not isinstance(hparams, data_types.RuntimeParameter):
             search_lib.check(search, hparams or {})
         spec = TunerSpec(
             examples=examples,
             transform_graph=transform_graph,
             schema=schema,
+            base_model=base_model,
             train_args=train_args or trainer_pb2.TrainArgs(),
             eval_args=eval_args or trainer_pb2.EvalArgs(),
             module_file=module_file,

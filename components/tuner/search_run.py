@@ -4,7 +4,6 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
@@ -130,7 +129,7 @@ class SearchRun:
         step, seconds, score, message = 0, 0.0, None, str(error or "")
         if ended is not None:
             result, seconds = ended
-            step, score = result.train_steps, self._score(result.metrics)
+            step, score = result.train_steps, self._score(result)
             if not math.isfinite(score):
                 score, message = None, f"{self._search.objective} is {score}"
         if score is None:
@@ -167,17 +166,18 @@ class SearchRun:
                 f"last one, {_describe(plan)}: {message}"
             ) from error
 
-    def _score(self, metrics: Mapping[str, float]) -> float:
-        """Returns the objective's value.
+    def _score(self, result: TrainingResult) -> float:
+        """Returns the objective's last value, or the best one if that is exported.
 
         Raises:
           ConfigurationError: There is no such metric.
         """
-        if self._search.objective not in metrics:
-            raise ConfigurationError(
-                f"tune.objective: training reports no {self._search.objective!r}; it reports {', '.join(sorted(metrics))}"
-            )
-        return float(metrics[self._search.objective])
+        if result.best and result.best.metric == self._search.objective:
+            return result.best.value
+        if self._search.objective not in result.metrics:
+            known = ", ".join(sorted(result.metrics))
+            raise ConfigurationError(f"tune.objective: training reports no {self._search.objective!r}; it reports {known}")
+        return float(result.metrics[self._search.objective])
 
     def _save(self) -> None:
         """Saves the state of the search, so that the next attempt continues from it."""

@@ -240,6 +240,10 @@ def format_summary(result: "RunResult") -> Text:
             if name.startswith("exported_") and name not in ("exported_epoch", "exported_step")
         ]
         rows.append(("exported", f"epoch {training['exported_epoch']}{''.join(values)}"))
+    if training.get("base_model"):
+        taken = training["base_model_weights_taken"]
+        total = taken + training["base_model_weights_skipped"]
+        rows.append(("started from", f"{training['base_model']}, {taken} of {total} weights"))
     values = [f"{metric_result.value:.6g}" for metric_result in result.metrics]
     column_width = max(map(len, values), default=0) + 2
     for metric_result, value in zip(result.metrics, values, strict=True):

@@ -20,7 +20,7 @@ from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGe
 from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.base import base_component, base_node
-from tfx.dsl.components.common import resolver
+from tfx.dsl.components.common import importer, resolver
 from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 from tfx.orchestration import data_types, metadata, pipeline
 from tfx.proto import example_gen_pb2, pusher_pb2
@@ -33,9 +33,10 @@ from tfx_distribute.components.example_gen import driver as example_gen_driver
 from tfx_distribute.pipelines.spec import beam
 from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
-from tfx_distribute.pipelines.spec.pipeline import Data, Evaluate, Metric, PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.training.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
 
 FINGERPRINT = "fingerprint"  # execution property of all components
@@ -135,12 +136,24 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         disable_statistics=spec.transform is None or spec.transform.disable_statistics,
     )
     nodes.append(sharder)
+    blessed_model = None  # resolves the latest one, for whoever needs it
+    if spec.trainer.base_model == LATEST_BLESSED or (spec.evaluate and _compares_with_baseline(spec.evaluate)):
+        blessed_model = _resolve_latest_blessed_model()
+        nodes.append(blessed_model)
+    base_model = None
+    if spec.trainer.base_model == LATEST_BLESSED and blessed_model:
+        base_model = blessed_model.outputs["model"]
+    elif spec.trainer.base_model:
+        imported = _import_base_model(spec.trainer.base_model)
+        nodes.append(imported)
+        base_model = imported.outputs["result"]
     training = {
         module.train: module.function_path(module.train),
         "module_fingerprint": module_fingerprint,
         "examples": sharder.outputs["sharded_examples"],
         "transform_graph": transform_graph,
         "schema": schema,
+        "base_model": base_model,
         "label": spec.trainer.label,
         "example_weight": spec.trainer.example_weight,
         "checkpoint_dir": paths.checkpoint_dir,
@@ -155,10 +168,18 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     nodes.append(trainer)
     blessing = None
     if spec.evaluate:
-        evaluation_nodes = _make_evaluation_nodes(spec, spec.evaluate, module, examples, trainer.outputs["model"])
-        nodes += evaluation_nodes
+        evaluator = Evaluator(
+            examples=examples,
+            model=trainer.outputs["model"],
+            baseline_model=blessed_model.outputs["model"]
+            if blessed_model and _compares_with_baseline(spec.evaluate)
+            else None,
+            eval_config=make_eval_config(spec, spec.evaluate, module),
+            example_splits=spec.evaluate.splits,
+        )
+        nodes.append(evaluator)
         if spec.evaluate.has_thresholds:
-            blessing = evaluation_nodes[-1].outputs["blessing"]
+            blessing = evaluator.outputs["blessing"]
     if spec.push:
         destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=paths.push_directory)
@@ -279,31 +300,33 @@ def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.Ba
     return component
 
 
-def _make_evaluation_nodes(
-    spec: PipelineSpec, evaluate: Evaluate, module: Module, examples: types.BaseChannel, model: types.BaseChannel
-) -> list[base_node.BaseNode]:
-    """Returns the Evaluator, after a resolver of the latest blessed model if needed.
+def _compares_with_baseline(evaluate: Evaluate) -> bool:
+    """Returns True if a threshold compares with the latest blessed model."""
+    return any(metric.change for metric in evaluate.metrics.values())
 
-    The resolver is needed if a threshold compares with that model.
+
+def _resolve_latest_blessed_model() -> resolver.Resolver:
+    return resolver.Resolver(
+        strategy_class=latest_blessed_model_strategy.LatestBlessedModelStrategy,
+        model=types.Channel(type=standard_artifacts.Model),
+        model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+    ).with_id("latest-blessed-model")
+
+
+def _import_base_model(path: str) -> importer.Importer:
+    """Makes the node that records a base model in ML Metadata.
+
+    The artifact has a fingerprint of the model's weights, so that the Trainer runs
+    again if they change in the same place. That of a model at an address is not known
+    here.
+
+    Raises:
+      ConfigurationError: There is no such model.
     """
-    nodes: list[base_node.BaseNode] = []
-    baseline = None
-    if any(metric.change for metric in evaluate.metrics.values()):
-        baseline_resolver = resolver.Resolver(
-            strategy_class=latest_blessed_model_strategy.LatestBlessedModelStrategy,
-            model=types.Channel(type=standard_artifacts.Model),
-            model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-        ).with_id("latest-blessed-model")
-        baseline = baseline_resolver.outputs["model"]
-        nodes.append(baseline_resolver)
-    evaluator = Evaluator(
-        examples=examples,
-        model=model,
-        baseline_model=baseline,
-        eval_config=make_eval_config(spec, evaluate, module),
-        example_splits=evaluate.splits,
+    properties = {} if "://" in path else {FINGERPRINT: location.fingerprint(path)}
+    return importer.Importer(source_uri=path, artifact_type=standard_artifacts.Model, custom_properties=properties).with_id(
+        "base-model"
     )
-    return [*nodes, evaluator]
 
 
 def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.EvalConfig:

@@ -12,7 +12,7 @@ from typing import IO, Any
 from tfx_distribute.components.example_gen import csv_rows
 from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
 from tfx_distribute.pipelines.spec.files import MIB, FileError, read_text
-from tfx_distribute.pipelines.spec.pipeline import Data, PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 from tfx_distribute.trainer_module.job.labels import names_in
 
@@ -49,6 +49,19 @@ def check_data(spec: PipelineSpec) -> None:
         raise ConfigurationError(
             f"data.{source}: {files[0]} lacks columns of the schema: {', '.join(missing)}; it has {', '.join(columns)}"
         )
+
+
+def check_base_model(spec: PipelineSpec) -> None:
+    """Checks that a local base model exists.
+
+    Raises:
+      ConfigurationError: It does not.
+    """
+    path = spec.trainer.base_model
+    if path in ("", LATEST_BLESSED) or "://" in path:
+        return
+    if not os.path.exists(path) and not os.path.exists(f"{path}.index"):  # or a checkpoint
+        raise ConfigurationError(f"trainer.base_model: {path} does not exist; write the path of a model, or latest_blessed")
 
 
 def _read_columns(source: str, files: list[Path]) -> list[str] | None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from tfx_distribute.pipelines.spec import files, yaml_text
 from tfx_distribute.pipelines.spec.base import Scalar
 from tfx_distribute.pipelines.spec.files import shorten
-from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, Parameters, PipelineSpec, Shards
+from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, Parameters, PipelineSpec, Shards, Trainer
 from tfx_distribute.pipelines.spec.yaml_text import Location
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -91,7 +91,7 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
     try:
         return spec.with_parameters(dict(parameters))
     except ValidationError as error:
-        allowed = (*Shards.PARAMETERS, *spec.trainer.hparams)
+        allowed = (*Shards.PARAMETERS, *Trainer.PARAMETERS, *spec.trainer.hparams)
         problems = []
         for location, message in explain(error, Parameters, dict(parameters), also_allowed=allowed):
             name = str(location[0]) if location else ""
@@ -101,6 +101,9 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
                 argument = "with " + " ".join(_format_argument(key, value) for key, value in parameters.items())
             problems.append(f"{argument}: {message}")
         raise ConfigurationError("\n".join(problems)) from error
+    except ValueError as error:  # parameters that do not go with other settings of the pipeline
+        given = " ".join(_format_argument(key, value) for key, value in parameters.items())
+        raise ConfigurationError(f"with {given}: {error}") from error
 
 
 def with_target(spec: PipelineSpec, name: str, settings: Mapping[str, str | None]) -> PipelineSpec:

@@ -53,6 +53,12 @@ def _input_path(value: str, info: ValidationInfo) -> str:
 
 InputPath = Annotated[str, AfterValidator(_input_path)]
 
+LATEST_BLESSED = "latest_blessed"  # value of `trainer.base_model`
+
+
+def _base_model(value: str, info: ValidationInfo) -> str:
+    return value if value in ("", LATEST_BLESSED) else _input_path(value, info)
+
 
 class Data(SpecModel):
     """Source of the examples.
@@ -132,6 +138,9 @@ class Shards(SpecModel):
 class Trainer(SpecModel):
     """Label, pipeline parameters and hyperparameters of the training."""
 
+    # Settings that `-p name=value` can replace for one run.
+    PARAMETERS: ClassVar[tuple[str, ...]] = ("base_model",)
+
     label: str | dict[str, str] | None = None
     """Name of the feature that the model predicts, after the transform; for several,
     name of an output of the model -> name of its label; `null` if the model computes
@@ -145,13 +154,19 @@ class Trainer(SpecModel):
     hparams: dict[str, ScalarValue] = Field(default_factory=dict)
     """Hyperparameters of the module, in `context.hparams`. `-p name=value` replaces a
     value for one run."""
+    base_model: Annotated[str, AfterValidator(_base_model)] = ""
+    """Model whose weights training starts from; a pipeline parameter. `latest_blessed`
+    is the last model of this pipeline that met its thresholds; the first run has none,
+    and starts from scratch. Else the path or address of a SavedModel, of a folder with
+    numbered ones, of a file of Keras, or of a checkpoint. Empty starts from scratch.
+    A `run_fn` gets it in `fn_args.base_model`."""
     custom_config: dict[str, Any] = Field(default_factory=dict)
     """Settings for a `run_fn`, in `fn_args.custom_config`."""
 
     @field_validator("hparams")
     @classmethod
     def _check_names(cls, hparams: dict[str, Scalar]) -> dict[str, Scalar]:
-        taken = sorted(set(hparams) & {*Parameters.model_fields, *Shards.PARAMETERS})
+        taken = sorted(set(hparams) & {*Parameters.model_fields, *Shards.PARAMETERS, *cls.PARAMETERS})
         if taken:
             raise ValueError(f"{taken[0]!r} is a pipeline parameter; write it under trainer.parameters")
         return hparams
@@ -304,6 +319,22 @@ class PipelineSpec(SpecModel):
         return self
 
     @model_validator(mode="after")
+    def _base_model_fits(self) -> "PipelineSpec":
+        return self._check_base_model()
+
+    def _check_base_model(self) -> "PipelineSpec":
+        base_model, parameters = self.trainer.base_model, self.trainer.parameters
+        if base_model == LATEST_BLESSED and not (self.evaluate and self.evaluate.has_thresholds):
+            raise ValueError(
+                "trainer: base_model is latest_blessed, but no model of this pipeline is ever blessed, because evaluate has "
+                "no thresholds; write one, or the path of a model"
+            )
+        for name in ("base_model_mapping", "base_model_vocabularies"):
+            if getattr(parameters, name) and not base_model:
+                raise ValueError(f"trainer: {name} has no effect without base_model; write one, or leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _can_be_evaluated(self) -> "PipelineSpec":
         if self.evaluate is None:
             return self
@@ -354,8 +385,13 @@ class PipelineSpec(SpecModel):
                 parameters.pop(other, None)
         shard_values = {name: values[name] for name in Shards.PARAMETERS if name in values}
         shards = Shards.model_validate({**self.shards.model_dump(), **shard_values})
-        elsewhere = {*self.trainer.hparams, *shard_values}
+        trainer_values = {name: values[name] for name in Trainer.PARAMETERS if name in values}
+        changed = Trainer.model_validate({**self.trainer.model_dump(include=set(Trainer.PARAMETERS)), **trainer_values})
+        trainer_values = {name: getattr(changed, name) for name in trainer_values}
+        elsewhere = {*self.trainer.hparams, *shard_values, *trainer_values}
         parameters.update({name: value for name, value in values.items() if name not in elsewhere})
         hparams = {name: values.get(name, value) for name, value in self.trainer.hparams.items()}
-        trainer = self.trainer.model_copy(update={"parameters": Parameters.model_validate(parameters), "hparams": hparams})
-        return self.model_copy(update={"trainer": trainer, "shards": shards})
+        trainer = self.trainer.model_copy(
+            update={"parameters": Parameters.model_validate(parameters), "hparams": hparams, **trainer_values}
+        )
+        return self.model_copy(update={"trainer": trainer, "shards": shards})._check_base_model()

@@ -13,7 +13,7 @@ from pathlib import Path
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.runners.local.settings import LocalSettings
 from tfx_distribute.pipelines.spec import files
-from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.user_code import fingerprint, function_settings
@@ -115,7 +115,8 @@ def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     """Returns the local files and folders of a pipeline's data and results."""
     source = None if spec.data.example_gen else spec.data.source[1]
     local = spec.targets.find(LocalSettings)
-    paths = (source, spec.data.schema_file, spec.push and spec.push.directory, local and local.root)
+    base_model = None if spec.trainer.base_model == LATEST_BLESSED else spec.trainer.base_model
+    paths = (source, spec.data.schema_file, base_model, spec.push and spec.push.directory, local and local.root)
     # Not Path.expanduser(), which fails without such a home folder: the code that uses
     # the path reports that.
     return tuple(Path(os.path.expanduser(path)) for path in paths if path and "://" not in path)

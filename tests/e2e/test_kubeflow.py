@@ -90,3 +90,18 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     blessed = first.outputs["Trainer"]["model"]["uri"]
     assert second.parameters["latest-blessed-model"] == {"uri": blessed}
     assert second.outputs["Evaluator"]["blessing"]["metadata"]["baseline_model"] == blessed
+
+
+def test_digits_go_on_from_the_latest_blessed_model(installation, command):
+    """Recorded by its address, not by the path of its copy in the step."""
+    trainer = yaml.safe_load((EXAMPLES / "digits" / "pipeline.yaml").read_text())["trainer"]
+    package = installation.package(command, "digits", trainer=trainer | {"base_model": "latest_blessed"})
+    first = installation.pipelines.run(package, {}, ROOT)
+    assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-blessed-model"}
+    assert "base_model" not in first.outputs["Trainer"]["model"]["metadata"]
+
+    second = installation.pipelines.run(package, {}, ROOT)
+    assert "Sharder" in second.cached
+    metadata = second.outputs["Trainer"]["model"]["metadata"]
+    assert metadata["base_model"] == first.outputs["Trainer"]["model"]["uri"]
+    assert (metadata["base_model_weights_taken"], metadata["base_model_weights_skipped"]) == (6, 0)

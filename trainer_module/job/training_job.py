@@ -135,6 +135,8 @@ class TrainingJob:
       input_options: How examples are read.
       fault_tolerance: How training survives the loss of a process.
       run_fn: Arguments of a `run_fn`; None for `build_model`.
+      base_model: Path or address of the model whose weights training starts from; empty
+        for the weights that `build_model` initializes.
       version: Version of tfx-distribute that wrote the document.
     """
 
@@ -147,6 +149,7 @@ class TrainingJob:
     input_options: InputOptions = field(default_factory=InputOptions)
     fault_tolerance: FaultTolerance = field(default_factory=FaultTolerance)
     run_fn: RunFn | None = None
+    base_model: str = ""
     version: str = __version__
 
     def to_json(self) -> str:
@@ -192,6 +195,19 @@ class BestEvaluation:
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """How much of a base model training started from.
+
+    Attributes:
+      weights_taken: Number of weights (kernels, biases, ...) that it gave the model.
+      weights_skipped: Number of the model's weights that it did not give.
+    """
+
+    weights_taken: int
+    weights_skipped: int
+
+
+@dataclass(frozen=True)
 class TrainingResult:
     """The result of a training, written by the chief.
 
@@ -203,6 +219,7 @@ class TrainingResult:
       seconds: Wall time of the training, without start-up and export.
       metrics: Last value of each training metric and each `val_` metric.
       best: The evaluation whose weights are exported; None for the last weights.
+      warm_start: How much of the base model was used; None without one.
     """
 
     # An infinite or NaN loss is a result too.
@@ -214,6 +231,7 @@ class TrainingResult:
     seconds: float
     metrics: Mapping[str, float]
     best: BestEvaluation | None = None
+    warm_start: WarmStart | None = None
 
     def to_json(self) -> str:
         """Returns the document."""

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
+from tfx_distribute.trainer_module.training.base_model import checkpoints
 from tfx_distribute.trainer_module.training.model_adapters import input_names, is_keras_3
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)
@@ -47,6 +48,7 @@ def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
         tf.saved_model.save(model, folder, signatures=signatures)
     else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again, for a warm start
         model.save(folder, save_format="tf", signatures=signatures)
+    checkpoints.write_paths(model, folder)
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:

@@ -22,6 +22,7 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder
+from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
@@ -100,6 +101,8 @@ def train(
         gradients.set_global_clipnorm(model_adapter.optimizer, options.global_clipnorm)
         step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
         best_model = _make_best_model(job, plan, model_adapter, input_pipeline, is_chief)
+        reporter.enter("reading the base model")
+        base_model = warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, strategy)
         callbacks_lib.check_same_everywhere(user_callbacks, step_runner.agree)
         model_adapter.model.stop_training = False
         reporter.enter("on_train_begin")
@@ -181,6 +184,7 @@ def train(
         seconds=seconds,
         metrics=val_metrics | metrics,
         best=best,
+        warm_start=base_model,
     )
 
 

@@ -7,6 +7,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
 from tfx_distribute.trainer_module.training import model_adapters
+from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.user_code import module_loader
 
 
@@ -26,7 +27,7 @@ def make_context(job: TrainingJob, features: Features, plan: Plan, is_chief: boo
 
 
 def build(job: TrainingJob, context: module_loader.ModelContext) -> model_adapters.ModelAdapter:
-    """Sets the precision and the seed, and calls the module's `build_model`.
+    """Sets precision and seed, calls the module's `build_model`, and freezes layers.
 
     Call this in the strategy's scope.
 
@@ -36,8 +37,8 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> model_adapte
 
     Raises:
       ConfigurationError: The module has no such function, the function returned
-        neither a compiled model nor a task, or it scales the loss and the strategy
-        cannot.
+        neither a compiled model nor a task, it scales the loss and the strategy
+        cannot, or `freeze` names a layer that the model does not have.
     """
     if job.training_options.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.training_options.precision)
@@ -53,4 +54,6 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> model_adapte
             f"module: {job.module.function} makes a LossScaleOptimizer, which strategy {strategy_info.name!r} cannot use: "
             f"{strategy_info.not_float16}; leave it out there, or use another strategy"
         ) from error
-    return model_adapters.make(returned, job.module.function)
+    model_adapter = model_adapters.make(returned, job.module.function)
+    warm_start.freeze(model_adapter.model, job.training_options.freeze)
+    return model_adapter

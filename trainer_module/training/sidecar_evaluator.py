@@ -22,6 +22,7 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training import model_builder
+from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel
 from tfx_distribute.trainer_module.training.checkpoint import save_and_discard
 from tfx_distribute.trainer_module.training.model_adapters import as_floats
@@ -146,6 +147,8 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     required = features.select(model_adapter.required_features(features))
     input_pipeline = InputPipeline(data, required, options, job.input_options, plan, readers=1, batches=1)
     model_adapter.prepare(input_pipeline.zeros())
+    # For what layers compute from weights once: checkpoints do not have it.
+    warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, tf.distribute.get_strategy())
     checkpoint = tf.train.Checkpoint(model=model_adapter.model)
     best_model = BestModel(job, plan, model_adapter.model, is_chief=True) if options.export_best else None
     summary_writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")

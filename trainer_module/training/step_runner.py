@@ -64,7 +64,8 @@ class StepRunner:
         model_adapter.prepare(input_pipeline.zeros())
         self._variables = model_adapter.model.trainable_variables
         if not self._variables:
-            raise ConfigurationError("module: the model has no trainable variables")
+            setting = "freeze" if options.freeze else "module"
+            raise ConfigurationError(f"{setting}: the model has no trainable variables")
         # Indices of the variables that the loss depends on; known once a step is
         # traced.
         self._with_gradient: list[int] = []

@@ -40,7 +40,6 @@ def find_ignored(
     if function == "build_model":
         reasons = {
             "custom_config": "is for a run_fn; write hparams, for context.hparams of build_model",
-            "base_model": "is for a run_fn, which finds it in fn_args.base_model; leave it out",
             "statistics": "are for a run_fn, which finds them in fn_args.num_examples; leave them out",
         }
         return {name: reason for name, reason in reasons.items() if name in arguments}

@@ -7,13 +7,16 @@ from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.runners.kubeflow import trainer_settings
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
-from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 
 # Folders that the launcher of a step mounts for itself. Source:
 # backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
 RESERVED_FOLDERS = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
+
+# Schemes of addresses that Kubeflow's importer takes.
+IMPORTED_SCHEMES = ("gs://", "s3://", "minio://", "oci://")
 
 # What a namespace may write in the bucket of an installation for several users. Source:
 # manifests/kustomize/base/installs/multi-user/pipelines-profile-controller/sync.py,
@@ -38,6 +41,12 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
     for setting, path in ((f"data.{name}", source), ("data.schema_file", spec.data.schema_file)):
         if setting != "data.example_gen":
             _check_reachable(setting, path, settings)
+    base_model = spec.trainer.base_model
+    if base_model not in ("", LATEST_BLESSED) and not base_model.startswith(IMPORTED_SCHEMES):
+        raise ConfigurationError(
+            f"trainer.base_model: Kubeflow Pipelines cannot import {base_model}; write an address such as "
+            "gs://bucket/folder, or latest_blessed"
+        )
     if spec.push:
         if spec.push.directory is None and not settings.pipeline_root.startswith("gs://"):
             raise ConfigurationError(

@@ -50,8 +50,9 @@ class RunResult:
 
     Attributes:
       training: How the model was trained: strategy, num_workers, num_replicas,
-        global_batch_size, train_steps, precision, and `training_<metric>` values; with
-        `export_best`, exported_epoch, exported_step and `exported_<metric>`.
+        global_batch_size, train_steps, precision, base_model and how many weights it
+        gave, and `training_<metric>` values; with `export_best`, exported_epoch,
+        exported_step and `exported_<metric>`.
       model: Folder of the trained SavedModel.
       metrics: Metrics that Evaluator computed.
       blessed: True if all thresholds are met; None if there are no thresholds.
@@ -146,6 +147,9 @@ _TRAINING_PROPERTIES = (
     "global_batch_size",
     "train_steps",
     "precision",
+    "base_model",
+    "base_model_weights_taken",
+    "base_model_weights_skipped",
 )
 
 

@@ -36,6 +36,7 @@ class LocalTarget(Target["LocalSettings"]):
 
         beam.check_local(self.spec.beam)
         data_checks.check_data(self.spec)
+        data_checks.check_base_model(self.spec)
         strategy_table.check_all_reduce(self.spec.trainer.parameters.distribution, "this machine")
         self.paths = paths.run_paths(self.spec, self.options.get("root"))
         return paths.local_settings(self.spec)

@@ -4,7 +4,7 @@ from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.runners.vertex import trainer_settings
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
-from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_info, strategy_table
 
@@ -31,6 +31,7 @@ def validate(spec: PipelineSpec) -> VertexSettings:
         )
     name, source = spec.data.source
     addresses = {f"data.{name}": source if name != "example_gen" else None, "data.schema_file": spec.data.schema_file}
+    addresses["trainer.base_model"] = None if spec.trainer.base_model in ("", LATEST_BLESSED) else spec.trainer.base_model
     addresses["push.directory"] = spec.push.directory if spec.push else None
     for setting, path in addresses.items():
         if path is not None and not path.startswith("gs://"):

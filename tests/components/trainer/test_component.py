@@ -110,7 +110,7 @@ def test_contradictory_arguments_are_refused(arguments, message):
         ({"run_fn": "m.run_fn", "num_evaluators": 1}, "num_evaluators: "),
         ({"run_fn": "m.run_fn", "strategy": "model_parallel"}, "strategy: a run_fn cannot train under 'model_parallel'"),
         ({"build_model": "m.build_model", "custom_config": {"units": 3}}, "custom_config: is for a run_fn; write hparams"),
-        ({"build_model": "m.build_model", "base_model": channel(standard_artifacts.Model)}, "base_model: is for a run_fn"),
+        ({"run_fn": "m.run_fn", "freeze": "dense"}, "freeze: a run_fn decides on it by itself"),
         (
             {"build_model": "m.build_model", "statistics": channel(standard_artifacts.ExampleStatistics)},
             "statistics: are for a run_fn",

@@ -13,6 +13,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     TrainingResult,
     UserModule,
+    WarmStart,
 )
 
 JOB = TrainingJob(
@@ -48,6 +49,16 @@ def test_how_a_model_was_trained_is_recorded_with_it():
         "learning_rate_scaling": "none",
         "training_loss": 0.5,
     }
+
+
+def test_base_model_is_recorded_with_the_model():
+    model = standard_artifacts.Model()
+    job = replace(JOB, base_model="/staged/base", training_options=replace(JOB.training_options, freeze="dense"))
+    record(model, job, replace(RESULT, warm_start=WarmStart(weights_taken=4, weights_skipped=2)), "gs://models/1")
+    assert model.get_string_custom_property("base_model") == "gs://models/1", "not the copy of it"
+    assert model.get_int_custom_property("base_model_weights_taken") == 4
+    assert model.get_int_custom_property("base_model_weights_skipped") == 2
+    assert model.get_string_custom_property("freeze") == "dense"
 
 
 def test_settings_that_a_run_fn_ignores_are_not_recorded():

@@ -7,6 +7,7 @@ from math import inf, nan
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import proto_utils
@@ -197,10 +198,22 @@ def test_settings_that_the_function_would_ignore_are_refused(inputs, outputs, pr
         build_job(inputs, outputs, properties, "/work")
 
 
-def test_base_model_of_a_build_model_is_refused(inputs, outputs):
-    inputs = {**inputs, "base_model": [standard_artifacts.Model()]}
-    with pytest.raises(ConfigurationError, match="^base_model: is for a run_fn"):
-        build_job(inputs, outputs, PROPERTIES, "/work")
+def test_base_model_reaches_the_job_and_its_state(inputs, outputs, tmp_path):
+    """Another base model in the same place is another training."""
+    base = artifact(standard_artifacts.Model, tmp_path / "base")
+    missing = build_job(inputs, outputs, PROPERTIES, "/work")
+    assert build_job({**inputs, "base_model": []}, outputs, PROPERTIES, "/work") == missing, "no model is blessed yet"
+    folders = {missing.outputs.checkpoint_dir}
+    for value in (1.0, 2.0):
+        tf.train.Checkpoint(v=tf.Variable(value)).write(f"{tmp_path}/base/weights")
+        base.uri = f"{tmp_path}/base/weights"
+        job = build_job({**inputs, "base_model": [base]}, outputs, PROPERTIES, "/work")
+        assert job.base_model == base.uri
+        folders.add(job.outputs.checkpoint_dir)
+    assert len(folders) == 3
+    base.uri = f"{tmp_path}/nothing"
+    with pytest.raises(ConfigurationError, match="^base_model: there is no .*/nothing"):
+        build_job({**inputs, "base_model": [base]}, outputs, PROPERTIES, "/work")
 
 
 RUN_FN = """

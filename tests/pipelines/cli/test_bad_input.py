@@ -105,6 +105,9 @@ def test_good_project_is_valid(project):
         ),
         ("pipeline.yaml", PIPELINE.replace("csv: data", "csv: nodata"), "nodata does not exist"),
         ("pipeline.yaml", PIPELINE + "transform: {}\n", "model.py has no function 'preprocessing_fn'"),
+        ("pipeline.yaml", PIPELINE + "  base_model: nothere\n", "nothere does not exist; write the path of a model"),
+        ("pipeline.yaml", PIPELINE + "  base_model: latest_blessed\n", "no model of this pipeline is ever blessed"),
+        ("pipeline.yaml", PIPELINE + "  base_model: 3\n", "trainer.base_model: 3 is not allowed: input should be a valid"),
     ],
 )
 def test_mistakes_in_files(project, file, text, message):
@@ -124,6 +127,14 @@ def test_mistakes_in_files(project, file, text, message):
             "strategy: model_parallel, layout_rules: kernel",
             "layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
         ),
+        ("freeze: 'dense('", "freeze: 'dense(' is not a valid regular expression: missing )"),
+        ("base_model_mapping: head", "base_model_mapping: 'head' is not a valid rule; write e.g. old_head = head"),
+        (
+            "base_model_mapping: 'a = \\1'",
+            "base_model_mapping: '\\\\1' is not a valid replacement: invalid group reference 1",
+        ),
+        ("base_model_mapping: a = b", "base_model_mapping has no effect without base_model"),
+        ("base_model_mismatch: warn", "base_model_mismatch: 'warn' is not known; choose one of fail, skip"),
         ("strategy: central_storage, keras_version: 3", "keras_version: strategy 'central_storage' cannot train Keras 3"),
     ],
 )
@@ -262,6 +273,10 @@ def test_missing_column_of_a_curated_schema(project):
 def test_mistakes_in_parameters(project):
     code, output = validate(project, "-p", "num_workers=0")
     assert (code, "-p num_workers=0: num_workers: 0 is not allowed" in output) == (2, True)
+    code, output = validate(project, "-p", "base_model=latest_blessed")
+    assert (code, "with -p base_model=latest_blessed: trainer: base_model is latest_blessed" in output) == (2, True)
+    code, output = validate(project, "-p", "base_model=nothere")
+    assert (code, "nothere does not exist" in output) == (2, True)
     code, output = validate(project, "-p", "strategy=horovod")
     assert code == 2
     assert "no strategy 'horovod'; choose one of default, one_device, mirrored, multi_worker_mirrored" in output

@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import tensorflow as tf
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.components.example_gen.custom_executors import avro_executor
 from tfx.dsl.components.base import executor_spec
@@ -188,6 +189,38 @@ def test_metric_that_does_not_exist(spec):
 def test_metrics_without_thresholds_refuse_no_model(spec):
     pipeline = build(spec.model_copy(update={"evaluate": Evaluate(metrics={"AUC": Metric()}), "push": Push()}))
     assert "model_blessing" not in node(pipeline, "Pusher").inputs
+
+
+def test_latest_blessed_model_is_resolved_once_before_the_trainer(spec):
+    evaluate = Evaluate(metrics={"AUC": Metric(change=Change(absolute=-0.1))})
+    trainer = spec.trainer.model_copy(update={"base_model": "latest_blessed"})
+    pipeline = build(spec.model_copy(update={"trainer": trainer, "evaluate": evaluate}))
+    assert ids(pipeline).count("latest-blessed-model") == 1
+    assert ids(pipeline).index("latest-blessed-model") < ids(pipeline).index("Trainer")
+    resolved = node(pipeline, "latest-blessed-model").outputs["model"]
+    assert node(pipeline, "Trainer").inputs["base_model"] is node(pipeline, "Evaluator").inputs["baseline_model"] is resolved
+    bounded = Evaluate(metrics={"AUC": Metric(lower_bound=0.5)})
+    pipeline = build(spec.model_copy(update={"trainer": trainer, "evaluate": bounded}))
+    assert node(pipeline, "Trainer").inputs["base_model"].type_name == "Model"
+    assert "baseline_model" not in node(pipeline, "Evaluator").inputs
+
+
+def test_base_model_at_a_path_is_imported_with_its_fingerprint(spec, tmp_path):
+    def imported(path):
+        changed = spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"base_model": path})})
+        pipeline = build(changed)
+        assert node(pipeline, "Trainer").inputs["base_model"] is node(pipeline, "base-model").outputs["result"]
+        return node(pipeline, "base-model")
+
+    fingerprints = set()
+    for value in (1.0, 2.0):
+        tf.train.Checkpoint(v=tf.Variable(value)).write(f"{tmp_path}/weights")
+        (artifact,) = imported(f"{tmp_path}/weights").outputs["result"].get()
+        fingerprints.add(artifact.get_string_custom_property("fingerprint"))
+    assert len(fingerprints) == 2
+    assert imported("gs://bucket/model").exec_properties["artifact_uri"] == "gs://bucket/model"
+    with pytest.raises(ConfigurationError, match="base_model: there is no"):
+        imported(f"{tmp_path}/nothing")
 
 
 def test_first_model_passes_where_only_change_is_limited(spec):

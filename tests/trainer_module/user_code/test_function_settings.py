@@ -28,5 +28,5 @@ def test_arguments_of_the_other_function_are_named():
     arguments = ("hparams", "custom_config", "base_model")
     nothing = (TrainingOptions(), InputOptions(), FaultTolerance())
     assert set(find_ignored("run_fn", *nothing, arguments)) == {"hparams"}
-    assert set(find_ignored("build_model", *nothing, arguments)) == {"custom_config", "base_model"}
+    assert set(find_ignored("build_model", *nothing, arguments)) == {"custom_config"}
     assert not find_ignored("run_fn", *nothing, ())

@@ -90,7 +90,13 @@ def digits(tmp_path_factory):
     return compiled(project(tmp_path_factory.mktemp("digits"), "digits"), "strategy=multi_worker_mirrored", "num_workers=4")
 
 
-@pytest.fixture(params=["taxi", "digits"])
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """With a base model at an address."""
+    return compiled(project(tmp_path_factory.mktemp("tuned"), "digits"), "base_model=gs://bucket/model")
+
+
+@pytest.fixture(params=["taxi", "digits", "tuned"])
 def package(request):
     return request.getfixturevalue(request.param)
 
@@ -346,6 +352,21 @@ def test_a_step_that_only_waits_is_small(digits):
     worker = launcher["worker"]["spec"]
     assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
     assert worker["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-l4"
+
+
+def test_base_model_is_imported_or_looked_up(tuned, digits, tmp_path):
+    def reads(package):
+        artifact = package.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["artifacts"].get("base_model", {})
+        return artifact.get("taskOutputArtifact")
+
+    assert reads(tuned) == {"producerTask": "base-model", "outputArtifactKey": "result"}
+    importer = executors(tuned.pipeline)["base-model_executor"]["importer"]
+    assert importer["artifactUri"] == {"constant": "gs://bucket/model"}
+    assert reads(digits) is None
+    latest = compiled(project(tmp_path, "digits"), "base_model=latest_blessed")
+    assert reads(latest) == {"producerTask": "latest-blessed-model-import", "outputArtifactKey": "model"}
+    with pytest.raises(ConfigurationError, match="trainer.base_model: Kubeflow Pipelines cannot import /shared/model"):
+        compiled(project(tmp_path, "digits"), "base_model=/shared/model")
 
 
 @pytest.mark.parametrize("name", ["taxi", "digits"])

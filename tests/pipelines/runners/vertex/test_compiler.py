@@ -76,7 +76,13 @@ def digits(tmp_path_factory):
     return compiled(project(tmp_path_factory.mktemp("digits"), "digits"), "strategy=multi_worker_mirrored", "num_workers=4")
 
 
-@pytest.fixture(params=["taxi", "digits"])
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """With a base model at an address."""
+    return compiled(project(tmp_path_factory.mktemp("tuned"), "digits"), "base_model=gs://bucket/model")
+
+
+@pytest.fixture(params=["taxi", "digits", "tuned"])
 def package(request):
     return request.getfixturevalue(request.param)
 
@@ -125,6 +131,20 @@ def test_each_pipeline_parameter_has_its_value(taxi, taxi_file):
     values = {name: next(iter(value.values())) for name, value in taxi.job["runtimeConfig"]["parameters"].items()}
     assert values == tfx_pipeline.get_parameter_values(spec)
     assert set(values) == set(declared)
+
+
+def test_base_model_is_imported_or_resolved(tuned, tmp_path):
+    def reads(package):
+        tasks = package.job["pipelineSpec"]["root"]["dag"]["tasks"]
+        return tasks["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
+
+    assert reads(tuned) == {"producerTask": "base-model", "outputArtifactKey": "result"}
+    importer = tuned.job["pipelineSpec"]["deploymentSpec"]["executors"]["base-model_executor"]["importer"]
+    assert importer["artifactUri"] == {"constantValue": {"stringValue": "gs://bucket/model"}}
+    latest = compiled(project(tmp_path, "digits"), "base_model=latest_blessed")
+    assert reads(latest) == {"producerTask": "latest-blessed-model-model-resolver", "outputArtifactKey": "model"}
+    with pytest.raises(ConfigurationError, match=r"trainer.base_model: /model cannot be reached by a step"):
+        compiled(project(tmp_path, "digits"), "base_model=/model")
 
 
 def test_machines_of_steps(taxi, digits):

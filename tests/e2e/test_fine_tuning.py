@@ -1,0 +1,147 @@
+"""Starts trainings from models of earlier runs, as a user does it."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+
+from tfx_distribute.trainer_module.training.base_model import location
+from tfx_distribute.trainer_module.training.base_model.checkpoints import CheckpointSource
+
+pytestmark = pytest.mark.e2e
+
+QUICK = ("-p", "train_steps=1", "-p", "learning_rate=1e-9")
+
+
+def is_cached(output: str, node: str) -> bool:
+    return re.search(rf"✓ {node} +(\S+)", output)[1] == "cached"
+
+
+def accuracy(output: str) -> float:
+    return float(re.search(r"SparseCategoricalAccuracy +([\d.]+)", output)[1])
+
+
+def models_in_metadata(root: Path) -> dict[str, metadata_store_pb2.Artifact]:
+    """Returns the last Model artifact of each address in ML Metadata."""
+    config = metadata_store_pb2.ConnectionConfig()
+    config.sqlite.filename_uri = str(root / "metadata.sqlite")
+    store = metadata_store.MetadataStore(config)
+    return {artifact.uri: artifact for artifact in sorted(store.get_artifacts_by_type("Model"), key=lambda model: model.id)}
+
+
+def test_digits_go_on_from_the_latest_blessed_model_and_from_a_path(command, request, tmp_path):
+    pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
+    first = command("run", pipeline, "-p", "base_model=latest_blessed", "-p", "epochs=10")
+    assert first.code == 0, first.output
+    assert "started from" not in first.output, "there is no blessed model yet"
+
+    # A training that changes nothing has the accuracy of the first.
+    second = command("run", pipeline, "-p", "base_model=latest_blessed", *QUICK)
+    assert second.code == 0, second.output
+    assert is_cached(second.output, "Sharder")
+    assert not is_cached(second.output, "Trainer")
+    assert accuracy(second.output) == accuracy(first.output) >= 0.95
+    base, taken = re.search(r"started from +(\S+), (\d+ of \d+) weights", second.output).groups()
+    assert taken == "6 of 6"
+    models = models_in_metadata(tmp_path / "runs" / "digits")
+    (tuned,) = [model for model in models.values() if model.custom_properties["base_model"].string_value]
+    assert tuned.custom_properties["base_model"].string_value == base
+    assert base in models
+
+    # A path: imported into ML Metadata. The cache knows its content.
+    copy = tmp_path / "copy"
+    shutil.copytree(base, copy)
+    arguments = ("run", pipeline, "-p", f"base_model={copy}", "-p", "freeze=dense", *QUICK)
+    third = command(*arguments)
+    assert third.code == 0, third.output
+    assert accuracy(third.output) == accuracy(first.output)
+    imported = models_in_metadata(tmp_path / "runs" / "digits")[str(copy)]
+    assert imported.custom_properties["fingerprint"].string_value == location.fingerprint(str(copy))
+    assert is_cached(command(*arguments).output, "Trainer")
+    shutil.rmtree(copy)
+    shutil.copytree(tuned.uri, copy)
+    changed = command(*arguments)
+    assert changed.code == 0, changed.output
+    assert not is_cached(changed.output, "Trainer")
+    assert is_cached(changed.output, "Sharder")
+
+    refused = command("run", pipeline, "-p", f"base_model={copy}", "-p", "hidden_units=32")
+    assert refused.code == 1
+    assert "dense/kernel: [64, 128] in the base model, [64, 32] in the model" in refused.output
+    assert "Traceback" not in refused.output
+
+
+PIPELINE = """\
+name: words
+module: model.py
+data: {csv: data, splits: {train: 4, eval: 1}}
+transform: {}
+trainer:
+  label: y
+  parameters: {epochs: 3, per_replica_batch_size: 16}
+  hparams: {learning_rate: 0.05}
+evaluate:
+  metrics: {ExampleCount: {lower_bound: 0}}
+push: {}
+"""
+MODULE = """\
+import tensorflow as tf
+import tensorflow_transform as tft
+
+
+def preprocessing_fn(inputs):
+    word = tft.compute_and_apply_vocabulary(inputs["word"], vocab_filename="words", num_oov_buckets=1)
+    return {"word": word, "y": inputs["y"]}
+
+
+def build_model(context):
+    size = context.transform_output.vocabulary_size_by_name("words") + 1
+    word = tf.keras.Input((1,), name="word", dtype=tf.int64)
+    rows = tf.keras.layers.Embedding(size, 4, name="words")(word)
+    model = tf.keras.Model({"word": word}, tf.keras.layers.Dense(1, name="head")(tf.keras.layers.Flatten()(rows)))
+    model.compile(tf.keras.optimizers.SGD(context.hparams["learning_rate"]), "mse")
+    return model
+"""
+
+
+def read(model: Path) -> tuple[list[str], np.ndarray]:
+    """Returns the words of a model and the rows of its embedding."""
+    found = location.find(str(model))
+    source = CheckpointSource(found.checkpoint, found.path)
+    (weight,) = [weight for weight in source.weights if weight.names.path == "words/embeddings"]
+    return (Path(found.assets) / "words").read_text().split(), source.read(weight)
+
+
+def test_rows_of_a_vocabulary_that_has_grown_are_kept(command, tmp_path):
+    """The new words are the most frequent ones, so that all others move."""
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    (tmp_path / "model.py").write_text(MODULE)
+    (tmp_path / "data").mkdir()
+    rows = [f"{word},{number % 5}\n" for word, count in (("a", 90), ("b", 60), ("c", 30)) for number in range(count)]
+    (tmp_path / "data" / "words.csv").write_text("word,y\n" + "".join(rows))
+    first = command("run", tmp_path / "pipeline.yaml")
+    assert first.code == 0, first.output
+    old = Path(re.search(r"^model +(/.*)$", first.output, re.M)[1])
+
+    rows += [f"{word},{number % 5}\n" for word, count in (("d", 120), ("c", 50)) for number in range(count)]
+    (tmp_path / "data" / "words.csv").write_text("word,y\n" + "".join(rows))
+    still = ("-p", "base_model=latest_blessed", "-p", "learning_rate=0.0")
+    refused = command("run", tmp_path / "pipeline.yaml", *still)
+    assert refused.code == 1
+    assert "words/embeddings: [4, 4] in the base model, [5, 4] in the model" in refused.output
+    second = command("run", tmp_path / "pipeline.yaml", *still, "-p", "base_model_vocabularies=words = words")
+    assert second.code == 0, second.output
+    assert "3 of 3 weights" in second.output
+    new = Path(re.search(r"^model +(/.*)$", second.output, re.M)[1])
+
+    (old_words, old_rows), (new_words, new_rows) = read(old), read(new)
+    assert {*new_words} == {*old_words, "d"}
+    assert new_words[:3] != old_words, "the rows have moved"
+    for word in old_words:
+        np.testing.assert_array_equal(new_rows[new_words.index(word)], old_rows[old_words.index(word)], err_msg=word)
+    np.testing.assert_array_equal(new_rows[4], old_rows[3], err_msg="other words")
+    assert not any(np.array_equal(new_rows[new_words.index("d")], row) for row in old_rows)

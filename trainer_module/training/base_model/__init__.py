@@ -1,0 +1,1 @@
+"""Starts training from the weights of another model."""

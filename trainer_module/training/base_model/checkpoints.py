@@ -1,0 +1,176 @@
+"""Reads the weights of TensorFlow checkpoints, alone and in SavedModels."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.training.base_model import names
+from tfx_distribute.trainer_module.training.base_model.names import Names
+from tfx_distribute.trainer_module.training.base_model.sources import SourceWeight
+
+# File next to a SavedModel's assets: key in the checkpoint -> path of the weight.
+# Checkpoints have the names of TensorFlow's variables only. Keras 3 leaves out layers
+# in layers, and variables that are divided among parameter servers have none.
+PATHS_FILE = "assets.extra/weights.json"
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
+# Names that TensorFlow gives every variable which is divided among parameter servers.
+_NAMELESS = ("", "ShardedVariable")
+# Parts of a model, of a training's state or of our SavedModels that are not weights.
+_NOT_WEIGHTS = frozenset(
+    ["optimizer", "_optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss", "_compile_metrics"]
+).union(["_compile_loss", "_loss_tracker", "keras_api", "transform_layer", "signatures", "save_counter"])
+
+
+def write_paths(model: tf.keras.Model, folder: str) -> None:
+    """Writes the paths of a SavedModel's weights next to it, for later warm starts.
+
+    Args:
+      model: The model that was saved.
+      folder: Folder of the SavedModel.
+    """
+    paths = CheckpointSource(f"{folder}/variables/variables").paths_of(model)
+    tf.io.gfile.makedirs(f"{folder}/{PATHS_FILE.rpartition('/')[0]}")
+    atomic_files.write(f"{folder}/{PATHS_FILE}", json.dumps(paths, indent=1))
+
+
+class CheckpointSource:
+    """The weights of a checkpoint.
+
+    Args:
+      prefix: Path of the checkpoint without the suffixes of its files.
+      saved_model: Folder of the SavedModel that it is part of; None if there is none.
+
+    Attributes:
+      weights: Its weights.
+
+    Raises:
+      ConfigurationError: The checkpoint cannot be read, or holds no model.
+    """
+
+    def __init__(self, prefix: str, saved_model: str | None = None):
+        try:
+            self._reader = tf.train.load_checkpoint(prefix)
+            self._shapes = self._reader.get_variable_to_shape_map()
+        except (tf.errors.OpError, ValueError) as error:
+            raise ConfigurationError(
+                f"base_model: {prefix} cannot be read ({str(error).strip().splitlines()[0]}); write another model"
+            ) from error
+        self._nodes: Any = []
+        self._root = 0
+        if _GRAPH in self._shapes:
+            graph = trackable_object_graph_pb2.TrackableObjectGraph()
+            graph.ParseFromString(self._reader.get_tensor(_GRAPH))
+            self._nodes = graph.nodes
+            children = self._children(0)
+            # The root of a training's state, and not of a model.
+            if "model" in children and children.keys() <= {"model", "task", *_NOT_WEIGHTS}:
+                self._root = children["model"]
+        text = atomic_files.read(f"{saved_model}/{PATHS_FILE}") if saved_model else None
+        self._paths: dict[str, str] = json.loads(text) if text else {}
+        self.weights = self._list_weights() if self._nodes else self._list_named()
+        if not self.weights:
+            raise ConfigurationError(f"base_model: {prefix} has no weights; write another model")
+
+    def read(self, weight: SourceWeight) -> np.ndarray:
+        """Reads the value of a weight."""
+        return np.asarray(self._reader.get_tensor(weight.key))
+
+    def find_by_structure(self, model: Any) -> Mapping[int, str]:
+        """See `Source`."""
+        return {id(variable): key for trackable, key in self._walk(model) for variable in _variables_of(trackable)}
+
+    def paths_of(self, model: Any) -> dict[str, str]:
+        """Returns the path of each weight, for the file `PATHS_FILE`.
+
+        Args:
+          model: The model that the checkpoint is of.
+
+        Returns:
+          Key in the checkpoint -> path.
+        """
+        paths = {id(getattr(weight, "_value", weight)): names.path_of(weight) for weight in model.weights}
+        found: dict[str, str] = {}
+        for trackable, key in self._walk(model):
+            variables = _variables_of(trackable)
+            path = paths.get(id(variables[0]))
+            if path is not None:
+                found[key] = path.removesuffix("/part_0") if variables[0] is not trackable else path
+        return found
+
+    def close(self) -> None:
+        """Does nothing: the reader has no files open."""
+
+    def _list_weights(self) -> list[SourceWeight]:
+        weights, seen, pending = [], {self._root}, [self._root]
+        while pending:
+            node = pending.pop(0)
+            for attribute in self._nodes[node].attributes:
+                key, name = attribute.checkpoint_key, attribute.full_name
+                if attribute.name != _VALUE or key not in self._shapes or names.is_random_state(name):
+                    continue
+                named = None if name in _NAMELESS else name
+                path = self._paths.get(key) or named or key.removesuffix(f"/.ATTRIBUTES/{_VALUE}")
+                weight_names = Names(path=path, variable=named)
+                weights.append(SourceWeight(weight_names, key, tuple(self._shapes[key])))
+            for name, child in self._children(node).items():
+                if child not in seen and name not in _NOT_WEIGHTS:
+                    seen.add(child)
+                    pending.append(child)
+        return weights
+
+    def _list_named(self) -> list[SourceWeight]:
+        """Lists the variables of a checkpoint of TensorFlow 1, whose keys are names."""
+        return [SourceWeight(Names(path=key, variable=key), key, tuple(shape)) for key, shape in self._shapes.items()]
+
+    def _walk(self, model: Any) -> list[tuple[Any, str]]:
+        """Walks through a model and the checkpoint's objects at the same time.
+
+        Returns:
+          Pairs of a variable of TensorFlow, which may be divided, and a key.
+        """
+        if not self._nodes:
+            return []
+        pairs = []
+        # Keeps the objects: some are made on the way, and their ids could come again.
+        seen, pending = {id(model): model}, [(model, self._root)]
+        while pending:
+            trackable, node = pending.pop(0)
+            keys = [value.checkpoint_key for value in self._nodes[node].attributes if value.name == _VALUE]
+            if keys:
+                pairs.append((trackable, keys[0]))
+            nodes = self._children(node)
+            for name, child in _children_of(trackable).items():
+                child = getattr(child, "_value", child)  # of a Keras 3 variable
+                if id(child) not in seen and name in nodes and name not in _NOT_WEIGHTS:
+                    seen[id(child)] = child
+                    pending.append((child, nodes[name]))
+        return pairs
+
+    def _children(self, node: int) -> dict[str, int]:
+        return {child.local_name: child.node_id for child in self._nodes[node].children}
+
+
+def _variables_of(value: Any) -> list[Any]:
+    """Returns the parts of a variable, or the variable if it has none."""
+    return list(value.variables) if type(value).__name__ == "ShardedVariable" else [value]
+
+
+def _children_of(value: Any) -> dict[str, Any]:
+    """Returns the parts of an object of a model, named as in a checkpoint."""
+    if isinstance(value, dict):
+        return {str(key): item for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return {str(number): item for number, item in enumerate(value)}
+    if not hasattr(value, "_trackable_children"):
+        return {}
+    children = dict(tf.train.TrackableView.children(value))
+    for name in getattr(value, "_tracked", ()):  # lists and dictionaries of a Keras 3 layer, only in SavedModels
+        children[name] = getattr(value, name)
+    return children

@@ -18,14 +18,19 @@ def augment(features, label, seed):
     return {"image": tf.image.stateless_random_crop(padded, [SIZE, SIZE, 1], seed)}, label
 
 
-def build_model(context):
-    """Returns a small convolutional network. It does not depend on the strategy."""
+def make_network(filters):
+    """Returns the input and the features of a small convolutional network."""
     image = tf.keras.Input((SIZE, SIZE, 1), name="image")
-    x = tf.keras.layers.Conv2D(context.hparams["filters"], 3, padding="same", use_bias=False, name="conv_1")(image)
+    x = tf.keras.layers.Conv2D(filters, 3, padding="same", use_bias=False, name="conv_1")(image)
     x = tf.keras.layers.BatchNormalization(momentum=0.9, name="norm_1")(x)
     x = tf.keras.layers.MaxPool2D()(tf.keras.layers.Activation("relu")(x))
-    x = tf.keras.layers.Conv2D(2 * context.hparams["filters"], 3, padding="same", activation="relu", name="conv_2")(x)
-    x = tf.keras.layers.Flatten()(x)
+    x = tf.keras.layers.Conv2D(2 * filters, 3, padding="same", activation="relu", name="conv_2")(x)
+    return image, tf.keras.layers.Flatten()(x)
+
+
+def build_model(context):
+    """Returns a network for digits. It does not depend on the strategy."""
+    image, x = make_network(context.hparams["filters"])
     probabilities = tf.keras.layers.Dense(10, activation="softmax", dtype="float32", name="digits")(x)
     model = tf.keras.Model({"image": image}, probabilities)
     model.compile(

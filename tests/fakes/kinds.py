@@ -491,6 +491,24 @@ def own_variable(context):
     return _compiled(tf.keras.Model(inputs, _Counter()(output)))
 
 
+class _Lists(tf.keras.Model):
+    """Has layers that it finds only through a list and a dictionary."""
+
+    def __init__(self):
+        super().__init__(name="lists")
+        self.hidden = [tf.keras.layers.Dense(6, activation="tanh"), tf.keras.layers.BatchNormalization(synchronized=True)]
+        self.heads = {"y": tf.keras.layers.Dense(1)}
+
+    def call(self, features, training=False):
+        dense, norm = self.hidden
+        return self.heads["y"](norm(dense(features["x"]), training=training))
+
+
+def layers_in_lists(context):
+    """Keeps its layers in a list and a dictionary (a subclass)."""
+    return _compiled(_Lists())
+
+
 def one_hot_label(context):
     """Uses a one-hot label and `categorical_crossentropy`."""
     inputs, output = _network(head=3)

@@ -19,6 +19,7 @@ from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.training.checkpoint import describe_settings, save_and_discard
+from tfx_distribute.trainer_module.training.model_adapters import model_state
 
 BEST_FILE = "best.json"
 _PREFIX = "best-"
@@ -169,9 +170,11 @@ def _checkpoint_without_optimizer(model: tf.keras.Model) -> tf.train.Checkpoint:
 
     An evaluator has no use for the optimizer, which may be twice as large as the model.
     """
+    state = model_state(model)
     optimizer = getattr(model, "optimizer", None)
-    children = tf.train.TrackableView(model).children(model)
-    return tf.train.Checkpoint(**{name: child for name, child in children.items() if child is not optimizer})
+    children = tf.train.TrackableView(model).children(state.pop("model"))
+    state |= {f"model_{name}": child for name, child in children.items() if child is not optimizer}
+    return tf.train.Checkpoint(**state)
 
 
 def _first_line(error: Exception) -> str:

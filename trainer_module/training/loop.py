@@ -81,11 +81,6 @@ def train(
         steps=plan.steps_per_epoch,
         verbose=0,
     )
-    sidecar_writer = (
-        SidecarCheckpointWriter(model_adapter.model, run_dir, is_chief, plan.num_replicas)
-        if job.distribution.num_evaluators
-        else None
-    )
     start = time.monotonic()
     with (
         strategy.scope(),
@@ -100,6 +95,11 @@ def train(
         before_step = learning_rate.scale(model_adapter.optimizer, rate_factor, options.warmup_steps, in_step)
         gradients.set_global_clipnorm(model_adapter.optimizer, options.global_clipnorm)
         step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
+        sidecar_writer = (
+            SidecarCheckpointWriter(model_adapter.model, run_dir, is_chief, plan.num_replicas)
+            if job.distribution.num_evaluators
+            else None
+        )
         best_model = _make_best_model(job, plan, model_adapter, input_pipeline, is_chief)
         reporter.enter("reading the base model")
         base_model = warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, strategy)

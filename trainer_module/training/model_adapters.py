@@ -177,7 +177,7 @@ class CompiledModel(ModelAdapter):
     @override
     def state(self) -> dict[str, Any]:
         metrics = _metric_state([*self._means.values(), *self.model.metrics])
-        return {"model": self.model, "optimizer": self.optimizer, "metrics": metrics}
+        return {**model_state(self.model), "optimizer": self.optimizer, "metrics": metrics}
 
     def _trace(self, step: Callable[..., Any], batch: Any) -> None:
         """Traces the user's own step, to record its logs and create its variables."""
@@ -365,7 +365,7 @@ class TaskAdapter(ModelAdapter):
     def state(self) -> dict[str, Any]:
         task_state = {"task": self._task} if isinstance(self._task, tf.Module) else {}
         metrics = _metric_state(self._all_metrics())
-        return {"model": self.model, "optimizer": self.optimizer, "metrics": metrics, **task_state}
+        return {**model_state(self.model), "optimizer": self.optimizer, "metrics": metrics, **task_state}
 
     def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
         return [self._loss, *getattr(self._task, "metrics", ())]
@@ -428,6 +428,15 @@ def _named_inputs(model: tf.keras.Model) -> set[str]:
     if is_keras_3():
         return {tensor.name for tensor in getattr(model, "inputs", None) or ()}
     return set(getattr(model, "input_names", None) or ())
+
+
+def model_state(model: tf.keras.Model) -> dict[str, Any]:
+    """Returns a built model for `tf.train.Checkpoint(**state)`.
+
+    TensorFlow does not see layers in lists and dictionaries of a Keras 3 model, so the
+    state of one has its weights as well.
+    """
+    return {"model": model, **({"weights": [weight.value for weight in model.weights]} if is_keras_3() else {})}
 
 
 def as_floats(metrics: dict[str, Any]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from tfx_distribute.trainer_module.training import model_builder
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel
 from tfx_distribute.trainer_module.training.checkpoint import save_and_discard
-from tfx_distribute.trainer_module.training.model_adapters import as_floats
+from tfx_distribute.trainer_module.training.model_adapters import as_floats, model_state
 
 POLL_SECONDS = 0.5
 # An evaluator that is slower than training skips to the latest checkpoint.
@@ -47,7 +47,7 @@ class SidecarCheckpointWriter:
     calls. Only the chief's files are read.
 
     Args:
-      model: The model that is trained.
+      model: The model that is trained, built.
       model_run_dir: Folder of the ModelRun.
       is_chief: True in the chief.
       num_replicas: Replicas that train in step. The evaluator cannot count the devices
@@ -56,7 +56,7 @@ class SidecarCheckpointWriter:
 
     def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool, num_replicas: int):
         self._is_chief = is_chief
-        self._checkpoint = tf.train.Checkpoint(model=model)
+        self._checkpoint = tf.train.Checkpoint(**model_state(model))
         self._folder = _exchange_folder(model_run_dir)
         if is_chief:
             for earlier_folder in tf.io.gfile.glob(f"{model_run_dir}/evaluator/*"):
@@ -149,7 +149,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     model_adapter.prepare(input_pipeline.zeros())
     # For what layers compute from weights once: checkpoints do not have it.
     warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, tf.distribute.get_strategy())
-    checkpoint = tf.train.Checkpoint(model=model_adapter.model)
+    checkpoint = tf.train.Checkpoint(**model_state(model_adapter.model))
     best_model = BestModel(job, plan, model_adapter.model, is_chief=True) if options.export_best else None
     summary_writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")
     eval_step = tf.function(lambda batch: model_adapter.eval_step(*batch))

@@ -35,6 +35,8 @@ def write_paths(model: tf.keras.Model, folder: str) -> None:
       model: The model that was saved.
       folder: Folder of the SavedModel.
     """
+    if not model.weights:
+        return
     paths = CheckpointSource(f"{folder}/variables/variables").paths_of(model)
     tf.io.gfile.makedirs(f"{folder}/{PATHS_FILE.rpartition('/')[0]}")
     atomic_files.write(f"{folder}/{PATHS_FILE}", json.dumps(paths, indent=1))
@@ -70,7 +72,7 @@ class CheckpointSource:
             self._nodes = graph.nodes
             children = self._children(0)
             # The root of a training's state, and not of a model.
-            if "model" in children and children.keys() <= {"model", "task", *_NOT_WEIGHTS}:
+            if "model" in children and children.keys() <= {"model", "task", "weights", *_NOT_WEIGHTS}:
                 self._root = children["model"]
         text = atomic_files.read(f"{saved_model}/{PATHS_FILE}") if saved_model else None
         self._paths: dict[str, str] = json.loads(text) if text else {}

@@ -32,6 +32,17 @@ def test_images(command, request, tmp_path):
     digits = load_digits()
     png = tf.io.encode_png(np.uint8(digits.images[7])[:, :, np.newaxis] * 15).numpy()
     assert np.argmax(ask(model, image=png)["outputs"]) == digits.target[7]
+    pipeline = request.config.rootpath / "examples" / "images" / "fine_tune.yaml"
+    finished = command("run", pipeline, "-p", "base_model=runs/images/serving")
+    assert finished.code == 0, finished.output
+    assert "runs/images/serving, 7 of 9 weights" in finished.output
+
+
+def test_search_on_taxi(command, request):
+    finished = command("run", request.config.rootpath / "examples" / "taxi" / "tune.yaml")
+    assert finished.code == 0, finished.output
+    assert "4 epochs, continues trial" in finished.output
+    assert finished.output.count("628  ") >= 3, "the best of the trials train to the end"
 
 
 def test_text(command, request, tmp_path):

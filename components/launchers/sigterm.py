@@ -1,9 +1,14 @@
 """Turns SIGTERM into an exception, so that a launcher ends what it has started."""
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
+
+_RESEND_SECONDS = 0.1
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -20,8 +25,17 @@ def terminable() -> Iterator[None]:
     def terminate(*_: object) -> None:
         raise TerminatedError
 
-    previous_handler = signal.signal(signal.SIGTERM, terminate)
+    def resend(unraisable: Any) -> None:
+        # Python ignores exceptions in destructors, and in callbacks of C code.
+        if isinstance(unraisable.exc_value, TerminatedError):
+            threading.Timer(_RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        else:
+            previous_hook(unraisable)
+
+    previous_handler, previous_hook = signal.signal(signal.SIGTERM, terminate), sys.unraisablehook
+    sys.unraisablehook = resend
     try:
         yield
     finally:
+        sys.unraisablehook = previous_hook
         signal.signal(signal.SIGTERM, previous_handler)

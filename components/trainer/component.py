@@ -47,6 +47,8 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
                 "launcher",
             )
         },
+        # 1 with a base_model, which a Resolver may not find in the first run.
+        "has_base_model": component_spec.ExecutionParameter(type=int, optional=True),
         **signature.execution_parameters(GROUPS),
     }
 
@@ -170,6 +172,7 @@ class Trainer(base_component.BaseComponent):
             "example_weight": labels.to_text(example_weight),
             "custom_config": _as_json(custom_config),
             "hparams": _as_json(hparams or {}),
+            "has_base_model": 1 if base_model else None,
         }
         inputs = {
             standard_component_specs.BASE_MODEL_KEY: base_model,

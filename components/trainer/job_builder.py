@@ -192,6 +192,9 @@ def describe_job(
     strategy_table.check(distribution, training_options, input_options, fault_tolerance)
     if exec_properties.get("strategy") == strategy_info.AUTO:
         logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
+    if exec_properties.get("has_base_model") and not inputs.get(standard_component_specs.BASE_MODEL_KEY):
+        logging.warning("base_model: there is none yet, so training starts from scratch%s", _not_frozen(training_options))
+        training_options = replace(training_options, freeze="")
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, parameters, exec_properties, inputs)
     hyperparameters = _read_hyperparameters(inputs)
@@ -316,6 +319,10 @@ def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
         return None
     with fileio.open(file, "r") as stream:
         return dict(json.load(stream))
+
+
+def _not_frozen(options: TrainingOptions) -> str:
+    return f" and freezes nothing (freeze={options.freeze!r})" if options.freeze else ""
 
 
 def _tuned_values(hyperparameters: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def _copy(uri: str, folder: str) -> None:
     fileio.makedirs(folder)
     for file in fileio.glob(f"{uri}*"):
         if file == uri or file.removeprefix(uri).startswith("."):
-            fileio.copy(file, os.path.join(folder, os.path.basename(file)))
+            fileio.copy(file, os.path.join(folder, os.path.basename(file)), overwrite=True)
 
 
 def _is_remote(artifact: types.Artifact) -> bool:

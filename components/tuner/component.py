@@ -136,6 +136,7 @@ class Tuner(base_component.BaseComponent):
             "label": labels.to_text(label),
             "example_weight": labels.to_text(example_weight),
             "hparams": hparams if isinstance(hparams, data_types.RuntimeParameter) else json_utils.dumps(hparams or {}),
+            "has_base_model": 1 if base_model else None,
         }
         trainer_component.check_properties(properties, "build_model", {"base_model": base_model})
         if not isinstance(hparams, data_types.RuntimeParameter):

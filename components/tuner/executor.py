@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import tempfile
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 from tfx import types
 from tfx.dsl.components.base import base_executor
@@ -72,13 +74,16 @@ class Executor(base_executor.BaseExecutor):
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)
             folder = run_identity.ensure_checkpoint_dir(root, identity)
             advice = "it searches on the same module and data; wait until it ends, stop it, or write another checkpoint_dir"
-            with locks.exclusive(folder, "the state of the search", advice):
-                run = SearchRun(search, job, folder, os.path.join(place.folder, "oracle"), place.launch)
+            with (
+                locks.exclusive(folder, "the state of the search", advice),
+                tempfile.TemporaryDirectory(prefix="oracle-") as oracle_folder,
+            ):
+                run = SearchRun(search, job, folder, oracle_folder, place.launch)
                 run.run()
                 result = run.result()
                 write(best, table, run.best_hyperparameters(), result)
                 _copy_logs(folder, table.uri, result)
-                fileio.rmtree(folder)
+                _remove_state(folder)
         logging.info("Trials:\n%s", trials.format_table(result))
 
 
@@ -96,6 +101,13 @@ def write(best: types.Artifact, table: types.Artifact, hyperparameters: str, res
     io_utils.write_string_file(os.path.join(table.uri, trials.TABLE_FILE), trials.to_lines(result.trials))
     table.set_string_custom_property("objective", result.objective)
     table.set_string_custom_property("goal", result.goal)
+
+
+def _remove_state(folder: str) -> None:
+    try:
+        fileio.rmtree(folder)
+    except (OSError, tf.errors.OpError) as error:  # a shared file system may still hold files of trials
+        logging.warning("The state of the finished search could not be removed: %s", error)
 
 
 def _copy_logs(folder: str, uri: str, result: trials.SearchResult) -> None:

@@ -13,6 +13,7 @@ from absl import logging
 
 from tfx_distribute.components.launchers import settings as settings_lib
 from tfx_distribute.components.launchers.local import launcher as local_launcher
+from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, remote_training
 from tfx_distribute.components.trainer.staging import Artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError, explaining_shortage
@@ -73,7 +74,11 @@ def opened(
             "tune.num_parallel_trials: 1"
         )
     # Only its owner can read the folder, as the job documents in it require.
-    with explaining_shortage(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder:
+    with (
+        terminable(),
+        explaining_shortage(),
+        tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder,
+    ):
         yield Place(inputs, {}, folder, _local_launch(folder, alone=num_parallel_trials == 1))
 
 

@@ -3,6 +3,7 @@
 It is an execution property of the Tuner. Imports neither TFX nor TensorFlow.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -136,6 +137,14 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
         options = replace(options, epochs=search.epochs, train_steps=0, steps_per_epoch=0)
     elif search.train_steps:
         options = replace(options, epochs=0, train_steps=search.train_steps)
+    shortest = options.epochs or math.ceil(options.train_steps / (options.steps_per_epoch or options.train_steps or 1))
+    if search.oracle == "hyperband" and options.epochs:  # the first round of its largest bracket
+        shortest = math.ceil(options.epochs / search.factor ** int(math.log(options.epochs, search.factor)))
+    if search.objective.startswith("val_") and shortest < options.validation_freq:
+        raise ConfigurationError(
+            f"tune.objective: {search.objective!r} is a metric of evaluations, and with validation_freq="
+            f"{options.validation_freq} a trial of {shortest} epochs has none; write validation_freq={shortest}"
+        )
     if search.oracle == "hyperband" and not options.epochs:
         raise ConfigurationError(
             "tune.epochs: is missing; hyperband gives poor trials fewer epochs than others; write the epochs of the longest"

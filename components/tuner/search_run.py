@@ -35,7 +35,7 @@ class SearchRun:
       search: The search.
       shared_job: The job that all trials share.
       folder: Folder of the search's state, the same for each attempt.
-      oracle_folder: A new folder for the oracle's own files.
+      oracle_folder: A new folder of this machine for the oracle's own files.
       launch: Trains the job of a trial.
 
     Raises:
@@ -151,6 +151,11 @@ class SearchRun:
             seconds=round(seconds, 3),
             message=message,
         )
+        if message.startswith("base_model: "):  # of another architecture: each such trial would fail
+            raise ConfigurationError(
+                f"{message}; or leave hyperparameters that change the architecture out of tune.space "
+                f"(here {_describe(plan)})"
+            )
         if score is None or not plan.epochs:  # Hyperband continues only trials that have succeeded
             _remove(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
 

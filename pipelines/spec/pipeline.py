@@ -390,8 +390,15 @@ class PipelineSpec(SpecModel):
         trainer_values = {name: getattr(changed, name) for name in trainer_values}
         elsewhere = {*self.trainer.hparams, *shard_values, *trainer_values}
         parameters.update({name: value for name, value in values.items() if name not in elsewhere})
-        hparams = {name: values.get(name, value) for name, value in self.trainer.hparams.items()}
+        hparams = {name: _like(value, values.get(name, value)) for name, value in self.trainer.hparams.items()}
         trainer = self.trainer.model_copy(
             update={"parameters": Parameters.model_validate(parameters), "hparams": hparams, **trainer_values}
         )
+        if self.tune:
+            search_lib.check(self.tune.search, hparams)
         return self.model_copy(update={"trainer": trainer, "shards": shards})._check_base_model()
+
+
+def _like(default: Scalar, value: Scalar) -> Scalar:
+    """Returns a hyperparameter's new value, as a float if its default is one."""
+    return float(value) if type(default) is float and type(value) is int else value

@@ -117,6 +117,13 @@ def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, 
     assert repr(arrived) == repr(expected)
 
 
+def test_freezes_nothing_without_a_base_model_yet(inputs, outputs):
+    """As in the first run with the latest blessed model."""
+    properties = {**PROPERTIES, "has_base_model": 1, "freeze": "dense"}
+    assert build_job(inputs, outputs, properties, "/work").training_options.freeze == ""
+    assert build_job(inputs, outputs, {**properties, "has_base_model": None}, "/work").training_options.freeze == "dense"
+
+
 def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
     best = artifact(standard_artifacts.HyperParameters, tmp_path / "best")
     (tmp_path / "best" / "best_hyperparameters.txt").write_text(json.dumps({"space": [], "values": {"units": 9}}))

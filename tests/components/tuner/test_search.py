@@ -91,6 +91,20 @@ def test_length_of_a_trial_replaces_that_of_the_trainer():
         search_lib.trial_options(search(oracle="hyperband", max_trials=0), options)
 
 
+@pytest.mark.parametrize(
+    ("changes", "options", "shortest"),
+    [
+        ({}, TrainingOptions(epochs=2, validation_freq=3), 2),
+        ({}, TrainingOptions(train_steps=20, steps_per_epoch=10, validation_freq=3), 2),
+        ({"oracle": "hyperband", "max_trials": 0}, TrainingOptions(epochs=18, validation_freq=3), 2),
+    ],
+)
+def test_the_shortest_trial_is_evaluated(changes, options, shortest):
+    with pytest.raises(ConfigurationError, match=f"a trial of {shortest} epochs has none; write validation_freq={shortest}"):
+        search_lib.trial_options(search(objective="val_loss", **changes), options)
+    assert search_lib.trial_options(search(objective="loss", **changes), options) == options
+
+
 def test_only_what_affects_the_trials_is_part_of_their_fingerprint():
     more = search(max_trials=9, num_parallel_trials=2, max_consecutive_failed_trials=1)
     assert more.decisive_settings() == search().decisive_settings()

@@ -215,3 +215,13 @@ def test_unknown_objective_ends_the_search_at_once(run):
 def test_errors_that_are_bugs_are_not_failed_trials(run):
     with pytest.raises(ZeroDivisionError):
         run(Trainings(lambda job: 1 / 0)).run()
+
+
+def test_a_base_model_that_does_not_fit_ends_the_search_at_once(run):
+    def differs(job: TrainingJob) -> float:
+        raise TrainingError("base_model: /models/1 differs from the model: kernel: [8], [9]")
+
+    trainings = Trainings(differs)
+    with pytest.raises(ConfigurationError, match="out of tune.space"):
+        run(trainings).run()
+    assert len(trainings.jobs) == 1

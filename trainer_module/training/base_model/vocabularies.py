@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layer_patterns
+from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.training.base_model.location import SAVED_MODEL, Location
 from tfx_distribute.trainer_module.training.base_model.sources import SourceWeight
 from tfx_distribute.trainer_module.training.base_model.target_weights import TargetWeight
@@ -75,6 +76,12 @@ class RowTransfers:
         rows = target.read()
         old_row = {entry: row for row, entry in enumerate(old)}
         known = [(row, old_row[entry]) for row, entry in enumerate(new) if entry in old_row]
+        if old and new and not known:
+            raise ConfigurationError(
+                f"base_model_vocabularies: no entry of the vocabulary {name!r} is in that of the base model; leave the rule "
+                "out to train these rows from scratch with base_model_mismatch=skip"
+            )
+        LOGGER.info("base_model_vocabularies: %s: %d of %d entries of %r are known", target.path, len(known), len(new), name)
         num_others = min(len(value) - len(old), len(rows) - len(new))
         known += [(len(new) + number, len(old) + number) for number in range(num_others)]
         if known:

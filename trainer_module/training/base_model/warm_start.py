@@ -147,7 +147,7 @@ def _describe(found: Location, differing: matching.Matches, differences: Sequenc
     embeddings = [
         target.path
         for target, weight in differing.pairs
-        if len(target.shape) == 2 and target.shape[1:] == weight.shape[1:] and target.shape[0] != weight.shape[0]
+        if target.path.endswith("embeddings") and target.shape[1:] == weight.shape[1:] and target.shape[0] != weight.shape[0]
     ]
     if embeddings:
         layer = embeddings[0].rpartition("/")[0] or embeddings[0]

@@ -5,6 +5,7 @@ JPEG files: for training, for evaluation, and in the exported model.
 `augment(features, label, seed)` varies the examples to train on.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,10 +33,13 @@ class ExampleFunctions:
     Attributes:
       decode: Turns stored features into those of the model; None to leave them.
       augment: Varies an example to train on; None to leave it.
+      resources: Lookup tables and the like of the module, which a SavedModel with
+        `decode` has to hold.
     """
 
     decode: Callable[..., Any] | None = None
     augment: Callable[..., Any] | None = None
+    resources: tuple[Any, ...] = ()
 
     def __bool__(self) -> bool:
         """Returns True if there is a function."""
@@ -58,7 +62,7 @@ class ExampleFunctions:
             raise ConfigurationError(
                 f"module: decode_features returns a {type(decoded).__name__}; return a dictionary of features by name"
             )
-        return decoded
+        return {name: values for name, values in decoded.items() if values is not None}
 
     def split_batch(
         self,
@@ -111,10 +115,23 @@ def load(module: UserModule) -> ExampleFunctions:
             raise ConfigurationError(
                 f"module: {name} takes other arguments; write def {name}({', '.join(_ARGUMENTS[name])})"
             ) from error
-    # As functions of their own, so that AutoGraph converts them inside code that it
-    # leaves alone.
-    decode, augment = (function and tf.function(function) for function in functions.values())
-    return ExampleFunctions(decode, augment)
+    decode, augment = (function and _make_graph_function(function) for function in functions.values())
+    resources = tuple(module_loader.find_all(module, tf.__internal__.tracking.Trackable)) if decode else ()
+    return ExampleFunctions(decode, augment, resources)
+
+
+def _make_graph_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of its own, which AutoGraph converts in any context.
+
+    It gets copies of dictionaries, which it may change.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        copies = [dict(argument) if isinstance(argument, dict) else argument for argument in arguments]
+        return function(*copies)
+
+    return tf.function(call)
 
 
 @tf.autograph.experimental.do_not_convert  # the module's functions convert themselves

@@ -117,9 +117,13 @@ class Features:
         try:
             decoded = self._decoded_spec(spec)
         except KeyError as error:
+            # AutoGraph adds its own text before the name.
+            target = next((name for name in self._targets() if str(error).rstrip().endswith(repr(name))), None)
+            if target is None or target in spec:
+                raise
             raise ConfigurationError(
-                f"module: decode_features reads {error}, a label or weight, which requests to the exported model do not "
-                f"have; write if {error} in features:"
+                f"module: decode_features reads {target!r}, a label or weight, which requests to the exported model do not "
+                f"have; write if {target!r} in features:"
             ) from error
         if missing := sorted(inputs - set(decoded)):
             raise ConfigurationError(
@@ -210,11 +214,14 @@ def _look_up(names: FeatureNames, example: Mapping[str, Any]) -> Any:
 
 
 def _feature_of(values: Any) -> Any:
-    """Returns the `tf.io` feature of a batch's values."""
+    """Returns the `tf.io` feature of a batch's values, or the type of ragged ones.
+
+    A `tf.io.RaggedFeature` has neither all types nor inner dimensions.
+    """
     if isinstance(values, tf.SparseTensor):
         return tf.io.VarLenFeature(values.dtype)
     if isinstance(values, tf.RaggedTensor):
-        return tf.io.RaggedFeature(values.dtype)
+        return tf.type_spec_from_value(values)
     return tf.io.FixedLenFeature(values.shape[1:].as_list(), values.dtype)
 
 

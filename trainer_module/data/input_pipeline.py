@@ -209,7 +209,10 @@ class InputPipeline:
 
         def make_zeros(spec: tf.TypeSpec) -> Any:
             if isinstance(spec, tf.RaggedTensorSpec):
-                return tf.RaggedTensor.from_row_lengths(tf.zeros([0], spec.dtype), tf.zeros([batch], spec.row_splits_dtype))
+                values = tf.zeros([0, *spec.shape[spec.ragged_rank + 1 :]], spec.dtype)
+                rows = [batch, *[0] * (spec.ragged_rank - 1)]
+                lengths = [tf.zeros([count], spec.row_splits_dtype) for count in rows]
+                return tf.RaggedTensor.from_nested_row_lengths(values, lengths)
             dense = tf.zeros([batch, *(size or 0 for size in spec.shape[1:])], spec.dtype)
             return tf.sparse.from_dense(dense) if isinstance(spec, tf.SparseTensorSpec) else dense
 

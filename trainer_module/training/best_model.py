@@ -7,6 +7,7 @@ intact. A retry repeats the evaluations since the last save, and a value that is
 equal replaces nothing: the same one wins as without a restart.
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -87,17 +88,18 @@ class BestModel:
         else:
             save_and_discard(lambda folder: self._checkpoint.write(f"{folder}/best"))
 
-    def restore(self) -> BestEvaluation:
+    def restore(self) -> BestEvaluation | None:
         """Restores the weights of the best evaluation, and returns its value.
 
+        Returns:
+          None if no evaluation had a finite value; the weights are left as they are.
+
         Raises:
-          TrainingError: There is none, or its weights cannot be read.
+          TrainingError: The weights cannot be read.
         """
         best = self._read()
         if best is None:
-            raise TrainingError(
-                f"export_best: no evaluation had a finite {self._metric}, so there is no best model to export"
-            )
+            return None
         path = f"{self._folder}/{_PREFIX}{best.step}"
         try:
             status = self._checkpoint.read(path)
@@ -121,13 +123,16 @@ class BestModel:
             self._checkpoint.write(f"{self._folder}/{name}")
             document = {"best": asdict(best), "made_with": self._made_with}
             atomic_files.write(f"{self._folder}/{BEST_FILE}", json.dumps(document, indent=1))
-            for file in tf.io.gfile.glob(f"{self._folder}/{_PREFIX}*"):
-                if not file.rpartition("/")[2].startswith(f"{name}."):
-                    tf.io.gfile.remove(file)
         except (tf.errors.OpError, OSError) as error:
             raise TrainingError(
                 f"export_best: the best weights so far cannot be saved in {self._folder}: {_first_line(error)}"
             ) from error
+
+        with contextlib.suppress(tf.errors.OpError, OSError):
+            for file in tf.io.gfile.glob(f"{self._folder}/{_PREFIX}*"):
+                if not file.rpartition("/")[2].startswith(f"{name}."):
+                    # TensorFlow leaves a folder behind if it dies while it writes.
+                    (tf.io.gfile.rmtree if tf.io.gfile.isdir(file) else tf.io.gfile.remove)(file)
 
     def _read(self) -> BestEvaluation | None:
         text = atomic_files.read(f"{self._folder}/{BEST_FILE}")
@@ -136,13 +141,16 @@ class BestModel:
         return BestEvaluation(**document["best"]) if document.get("made_with") == self._made_with else None
 
 
-def check_metric(job: TrainingJob, plan: Plan, names: Collection[str], has_evaluation: bool) -> None:
+def check_metric(
+    job: TrainingJob, plan: Plan, names: Collection[str], evaluated_names: Collection[str], has_evaluation: bool
+) -> None:
     """Checks that the metric that decides on the best model will have values.
 
     Args:
       job: The training job.
       plan: The job's training steps.
-      names: Names of the metrics of training; an evaluation has the same ones.
+      names: Names of the metrics of training.
+      evaluated_names: Names of the metrics of an evaluation, without `val_`.
       has_evaluation: True if there are examples to evaluate on.
 
     Raises:
@@ -159,9 +167,9 @@ def check_metric(job: TrainingJob, plan: Plan, names: Collection[str], has_evalu
             f"export_best: nothing is evaluated in {plan.epochs} epochs with validation_freq={options.validation_freq}; "
             f"write validation_freq={plan.epochs} or less"
         )
-    known = [*(f"val_{name}" for name in names if has_evaluation), *names]
-    # A metric with several values has numbered names.
-    if not any(metric == name or metric.startswith(f"{name}_") for name in known):
+    known = [*(f"val_{name}" for name in evaluated_names if has_evaluation), *names]
+    several, _, number = metric.rpartition("_")  # a metric with several values has numbered names
+    if metric not in known and not (several in known and number.isdigit()):
         raise ConfigurationError(f"export_best: the model has no metric {metric!r}; write one of {', '.join(known)}")
 
 

@@ -114,6 +114,7 @@ class Checkpoints:
         # Of all saves: it keeps the copies that it writes in the background.
         self._writer: tf.train.Checkpoint | None = None
         self._complete_states: list[str] = []  # names of those that are kept, the newest one last
+        self._unfit_states: list[str] = []  # of another training; kept until the first state is complete
         self.remark = ""
 
     def find(self) -> Position:
@@ -134,13 +135,13 @@ class Checkpoints:
         if text is None:
             return Position()
         document = json.loads(text)
-        self._complete_states = [document["checkpoint"]]
+        self._unfit_states = [document["checkpoint"]]
         if document["made_with"] != self._made_with:
             then, now = document["made_with"], self._made_with
             changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
             self.remark = f"starts afresh: the saved state was made with {'; '.join(changed)}"
             return Position()
-        self._complete_states = document.get("kept", self._complete_states)
+        self._complete_states, self._unfit_states = document.get("kept", self._unfit_states), []
         self._document = document
         return Position(**document["position"])
 
@@ -301,7 +302,7 @@ class Checkpoints:
         stream = io.BytesIO()
         np.savez(stream, **arrays)
         kept = self._fault_tolerance.keep_checkpoints
-        states = [*self._complete_states, name][-max(kept, 1) :]
+        states = [*(state for state in self._complete_states if state != name), name][-max(kept, 1) :]
         document = {
             "checkpoint": name,
             "kept": states,
@@ -341,12 +342,12 @@ class Checkpoints:
         with tf.io.gfile.GFile(f"{self._folder}/{states[-1]}.npz", "wb") as file:
             file.write(arrays)
         atomic_files.write(f"{self._folder}/{STATE_FILE}", document)
-        self._complete_states = states
+        self._complete_states, self._unfit_states = states, []
         self._remove_other_states()
 
     def _remove_other_states(self) -> None:
         """Removes the files of all states but those to keep, if it can."""
-        kept = tuple(f"{state}." for state in self._complete_states)
+        kept = tuple(f"{state}." for state in (*self._complete_states, *self._unfit_states))
         with contextlib.suppress(tf.errors.OpError, OSError):
             for name in tf.io.gfile.listdir(self._folder):
                 if name.startswith(PREFIX) and not name.startswith(kept):

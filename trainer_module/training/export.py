@@ -1,6 +1,7 @@
 """Exports the trained model as one SavedModel, which appears once it is complete."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -44,11 +45,32 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
 
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
     signatures = _signatures(model, features)
+    model.decode_resources = features.functions.resources
     if is_keras_3():
-        tf.saved_model.save(model, folder, signatures=signatures)
+        with _without_own_signature(model):
+            tf.saved_model.save(model, folder, signatures=signatures)
     else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again, for a warm start
         model.save(folder, save_format="tf", signatures=signatures)
     checkpoints.write_paths(model, folder)
+
+
+@contextlib.contextmanager
+def _without_own_signature(model: tf.keras.Model) -> Iterator[None]:
+    """Removes the signature that Keras 3 adds, within the block.
+
+    Nobody asks for it, and Keras cannot trace it for ragged inputs.
+    """
+    name = "_default_save_signature"
+    owner = next((cls for cls in type(model).__mro__ if name in vars(cls)), None)
+    if owner is None:
+        yield
+        return
+    signature = vars(owner)[name]
+    setattr(owner, name, None)
+    try:
+        yield
+    finally:
+        setattr(owner, name, signature)
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:

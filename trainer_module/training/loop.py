@@ -159,6 +159,9 @@ def train(
                 break
         if sidecar_writer and not is_evaluated:
             sidecar_writer.save(epoch)  # the evaluator's last metrics are those of the result
+        if job.fault_tolerance.keep_checkpoints:
+            reporter.enter("saving the training states to keep")
+            checkpoints.keep(f"{run_dir}/checkpoints", counter.step)
         gradients.finalize(model_adapter.optimizer, model_adapter.model.trainable_variables)
         profiler.stop()
         seconds = time.monotonic() - start
@@ -169,14 +172,13 @@ def train(
         counter.report(metrics)
         reporter.enter("on_train_end")
         callbacks.on_train_end(metrics)
-        if job.fault_tolerance.keep_checkpoints:
-            reporter.enter("saving the training states to keep")
-            checkpoints.keep(f"{run_dir}/checkpoints", counter.step)
         best = None
         if best_model:
             reporter.enter("restoring the best weights")
             step_runner.agree(0)  # the chief has waited for the evaluator
             best = best_model.restore()
+            if best is None:
+                counter.report(metrics, f"export_best: no {options.export_best} was finite, the last weights are exported")
     return model_adapter.model, TrainingResult(
         num_replicas=plan.num_replicas,
         global_batch_size=plan.global_batch_size,
@@ -225,7 +227,8 @@ def _make_best_model(
 ) -> BestModel | None:
     if not job.training_options.export_best:
         return None
-    check_metric(job, plan, list(model_adapter.metrics(evaluated=True)), input_pipeline.has_evaluation)
+    names, evaluated_names = (list(model_adapter.metrics(evaluated)) for evaluated in (False, True))
+    check_metric(job, plan, names, evaluated_names, input_pipeline.has_evaluation)
     return BestModel(job, plan, model_adapter.model, is_chief)
 
 

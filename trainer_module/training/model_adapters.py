@@ -234,6 +234,11 @@ class CompiledModel(ModelAdapter):
                 "label: is missing, and the model is compiled with a loss of it; name the feature that the model predicts, "
                 "or compile the model without a loss and use add_loss, a compute_loss of its own or a task"
             )
+        if label is None and self._has_compiled_metrics():
+            raise ConfigurationError(
+                "label: is missing, and the model is compiled with metrics of it; name the feature that the model predicts, "
+                "or use add_metric, metrics of a task or of its own steps"
+            )
         if not isinstance(label, dict):
             return
         predict = tf.function(lambda inputs: self.model(inputs, training=False)).get_concrete_function(features)
@@ -250,13 +255,21 @@ class CompiledModel(ModelAdapter):
                 f"label: the model has no output {unknown[0]!r}; it has {', '.join(outputs)}; write one of them before the "
                 "name of the label"
             )
-        with_loss = loss if isinstance(loss, dict) else outputs if loss else ()
+        if is_keras_3() and len(outputs) == 1 and not isinstance(prediction, dict):
+            raise ConfigurationError(
+                f"label: the model has one output, for which Keras 3 takes no dictionary; write label: {label[outputs[0]]}"
+            )
+        losses = loss if isinstance(loss, dict) else dict(zip(outputs, loss, strict=False)) if isinstance(loss, list) else {}
+        with_loss = [name for name in losses if losses[name] is not None] if losses else outputs if loss else ()
         missing = [name for name in with_loss if name not in label]
         if missing:
             raise ConfigurationError(
                 f"label: there is none for the output {missing[0]!r}, which the model is compiled with a loss for; write "
                 f"{missing[0]}: and the name of its label"
             )
+
+    def _has_compiled_metrics(self) -> bool:
+        return bool(self.model.compiled_metrics._user_metrics or self.model.compiled_metrics._user_weighted_metrics)
 
     def _loss_metric(self) -> tf.keras.metrics.Metric | None:
         """Returns Keras's own metric of the loss, if it has one.
@@ -303,15 +316,25 @@ class CompiledKeras3Model(CompiledModel):
             self.optimizer.build(self.model.trainable_variables)
 
     @override
+    def _has_compiled_metrics(self) -> bool:
+        metrics = self.model._compile_metrics
+        return metrics is not None and bool(metrics._user_metrics or metrics._user_weighted_metrics)
+
+    @override
     def _loss_metric(self) -> tf.keras.metrics.Metric | None:
-        return self.model._loss_tracker
+        tracker = self.model._loss_tracker
+        # A model with `metrics` of its own may leave it out.
+        return tracker if any(metric is tracker for metric in self.model.metrics) else None
 
     @override
     def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor:
         loss = self.model._compute_loss(x, y, prediction, sample_weight, training=training)
         # Keras 2 updates the metric called "loss", weighted by the number of examples,
         # in `compute_loss`.
-        self.model._loss_tracker.update_state(normalisation.replica_mean(loss), sample_weight=_batch_size(x, y))
+        mean, size = normalisation.replica_mean(loss), _batch_size(x, y)
+        self.model._loss_tracker.update_state(mean, sample_weight=size)
+        if self._loss_metric() is None:
+            self._means["loss"].update_state(mean, sample_weight=size)
         return loss
 
     @override

@@ -173,7 +173,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
             batch_size = plan.global_batch_size // options.gradient_accumulation_steps
             for batch in input_pipeline.evaluation_part(0, 1, batch_size):
                 eval_step(batch)
-        metrics = as_floats(model_adapter.metrics())
+        metrics = as_floats(model_adapter.metrics(evaluated=True))
         with summary_writer.as_default(step=epoch):
             for name, value in metrics.items():
                 tf.summary.scalar(f"epoch_{name}", value)

@@ -92,6 +92,11 @@ def load_optional(module: UserModule, name: str) -> Callable[..., Any] | None:
     return function if callable(function) else None
 
 
+def find_all(module: UserModule, kind: type) -> list[Any]:
+    """Returns the objects of a class among the globals of a module that is imported."""
+    return [value for value in vars(sys.modules[module.function.rpartition(".")[0]]).values() if isinstance(value, kind)]
+
+
 def locate(name: str) -> Path | None:
     """Returns the file of an installed module; None if there is none.
 

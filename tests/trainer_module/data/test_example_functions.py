@@ -123,6 +123,50 @@ def test_loads_functions_that_the_module_has(tmp_path):
     assert functions.decode_batch({"x": tf.constant([0.5, 2.0])})["x"].numpy().tolist() == [0.5, 1.0]
 
 
+def write_module(folder, text: str) -> UserModule:
+    name = f"functions_{folder.name}".replace("-", "_")
+    (folder / f"{name}.py").write_text("import tensorflow as tf\n\ndef build_model(context): pass\n\n" + text)
+    return UserModule(f"{name}.build_model", (str(folder),))
+
+
+TABLE = """
+NUMBERS = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a", "b"], [1.0, 2.0]), -1.0)
+
+def decode_features(features):
+    features["number"] = NUMBERS.lookup(features.pop("text"))
+    features["mask"] = features.get("mask")
+    return features
+"""
+
+
+def test_exports_lookup_tables(data, tmp_path):
+    """The function changes the dictionary that it gets, and finds no label."""
+    features = Features(data, example_functions.load(write_module(tmp_path, TABLE))).select({"number"})
+    number = tf.keras.Input((), name="number")
+    model = tf.keras.Model({"number": number}, tf.keras.layers.Rescaling(2.0)(number))
+    export.export(model, features, str(tmp_path / "model"))
+    feature = {
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        for name, value in {"image": b"", "text": b"b"}.items()
+    }
+    request = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+    serve = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
+    assert serve(tf.constant([request]))["outputs"].numpy().tolist() == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "message"),
+    [
+        ("mask", ConfigurationError, "decode_features reads 'mask', a label or weight"),
+        ("imgae", KeyError, "imgae"),
+    ],
+)
+def test_names_the_label_that_a_loaded_function_reads(data, tmp_path, key, error, message):
+    text = f"def decode_features(features):\n    return {{'image': features['image'], 'mask': features['{key}']}}\n"
+    with pytest.raises(error, match=message):
+        Features(data, example_functions.load(write_module(tmp_path, text))).select({"image"})
+
+
 def test_names_a_function_with_other_arguments(tmp_path):
     (tmp_path / "with_augment.py").write_text("def build_model(context): pass\n\ndef augment(features, label): pass\n")
     with pytest.raises(ConfigurationError, match=r"write def augment\(features, label, seed\)"):

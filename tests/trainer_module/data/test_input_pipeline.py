@@ -117,6 +117,19 @@ def test_augmentation_is_the_same_after_a_restart(numbers):
         assert resumed == labels[9:]
 
 
+def test_zeros_of_ragged_features_have_their_rank(numbers):
+    def decode(features):
+        vectors = tf.zeros([features["number"][0], 4])
+        return {**features, "vectors": vectors, "nested": tf.RaggedTensor.from_row_lengths(tf.range(3), [1, 2])}
+
+    fed = replace(feed(data := numbers(6), TrainingOptions(3, epochs=1)), features=Features(data, ExampleFunctions(decode)))
+    zeros, _ = fed.zeros()
+    (real, _), _ = next(iter(fed.train(reader(0, 1))))
+    for name in ("vectors", "nested"):
+        assert zeros[name].shape.as_list() == [3, *real[name].shape.as_list()[1:]]
+        assert zeros[name].ragged_rank == real[name].ragged_rank
+
+
 def test_evaluation_is_not_augmented(numbers):
     data = numbers(5)
     functions = ExampleFunctions(augment=lambda features, label, seed: (features, label + 1))

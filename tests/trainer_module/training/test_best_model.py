@@ -191,11 +191,18 @@ def test_a_training_with_other_settings_starts_over(job):
     assert best.restore().value == 2.0
 
 
-def test_no_finite_value_is_named(job):
+def test_what_a_kill_has_left_is_removed(job, tmp_path):
+    (tmp_path / "best-10_temp").mkdir()
+    (tmp_path / "best-10_temp" / "part").write_text("")
+    offer(*make(job), [2.0])
+    offer(*make(job), [3.0, 1.0])
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"best", "best-20"}
+
+
+def test_without_a_finite_value_nothing_is_best(job):
     model, best = make(job)
     offer(model, best, [float("nan")])
-    with pytest.raises(TrainingError, match="no evaluation had a finite val_loss"):
-        best.restore()
+    assert best.restore() is None
 
 
 def test_weights_that_cannot_be_saved_are_named(job, tmp_path):
@@ -208,6 +215,7 @@ def test_weights_that_cannot_be_saved_are_named(job, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "names", "has_evaluation", "message"),
     [
+        ({"export_best": "val_loss_total"}, ["loss"], True, "write one of val_loss, loss"),
         ({}, ["loss"], False, "there is no split 'eval'"),
         ({"validation_freq": 5}, ["loss"], True, "write validation_freq=4 or less"),
         (
@@ -221,9 +229,9 @@ def test_weights_that_cannot_be_saved_are_named(job, tmp_path):
 def test_names_a_metric_that_will_have_no_value(job, changes, names, has_evaluation, message):
     job = replace(job, training_options=replace(job.training_options, **changes))
     with pytest.raises(ConfigurationError, match=message):
-        best_model_lib.check_metric(job, plan(job), names, has_evaluation)
+        best_model_lib.check_metric(job, plan(job), names, names, has_evaluation)
 
 
 def test_a_metric_of_several_values_has_numbered_names(job):
     options = replace(job.training_options, export_best="val_recall_2", export_mode="max")
-    best_model_lib.check_metric(replace(job, training_options=options), plan(job), ["loss", "recall"], True)
+    best_model_lib.check_metric(replace(job, training_options=options), plan(job), ["loss"], ["loss", "recall"], True)

@@ -141,3 +141,40 @@ def test_export_answers_raw_examples_as_the_model_does(
         features = signatures["transform_features"](examples=tf.constant(serialized(**request, label=ANGLES[:, :1])))
         assert set(features) == {"angles", "scaled", "label"}
         np.testing.assert_allclose(features["scaled"].numpy(), DISTANCES / 100_000, rtol=1e-6)
+
+
+RAGGED = """
+import tensorflow as tf
+
+def decode_features(features):
+    return {**features, "angles": features["angles"][: tf.cast(features["angles"][0] > 0.2, tf.int32) + 1]}
+
+class Sum(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.layer = tf.keras.layers.Dense(1, kernel_initializer="ones")
+
+    def call(self, features):
+        return self.layer(tf.ensure_shape(tf.reduce_sum(features["angles"], 1)[:, tf.newaxis], [None, 1]))
+
+def build_model(context):
+    model = Sum()
+    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
+    return model
+"""
+
+
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_exports_ragged_features(cluster, request, tmp_path, raw, keras_version):
+    (tmp_path / "ragged.py").write_text(RAGGED)
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    cluster.train(
+        Distribution("one_device", devices="CPU:0"),
+        TrainingOptions(3, train_steps=1, keras_version=keras_version),
+        module=UserModule("ragged.build_model", (str(tmp_path),)),
+        data=raw,
+    )
+    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
+    served = serve(examples=tf.constant(serialized(angles=ANGLES)))["outputs"]
+    np.testing.assert_allclose(served.numpy().ravel(), [0.1, -0.3, 0.5 + 0.6], rtol=1e-6)

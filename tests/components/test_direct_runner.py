@@ -40,6 +40,7 @@ def test_two_processes_of_which_nothing_listens_on_a_port(tmp_path, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(Path(running.__file__).parent))  # for the workers
     runner, out = os.getpid(), tmp_path / "out"
     out.mkdir()
+    before = set(listening([runner, *children(runner)]))  # servers of other tests in this process
 
     def look(element: int) -> tuple[int, int]:
         folder = next(iter([*temporary.glob("beam-*/socket"), *Path("/tmp").glob("beam-*/socket")])).parent  # noqa: S108
@@ -58,7 +59,7 @@ def test_two_processes_of_which_nothing_listens_on_a_port(tmp_path, monkeypatch)
     seen = [eval((out / str(element)).read_text()) for element in range(40)]  # noqa: S307
     assert runner not in {pid for pid, _, _ in seen}
     assert {mode for _, mode, _ in seen} == {0o700}
-    assert all(ports == [] for _, _, ports in seen)
+    assert all(set(ports) <= before for _, _, ports in seen)
     assert [(out / f"sum-{rest}").read_text() for rest in (0, 1)] == ["380 [2]", "400 [2]"]
     assert not list(temporary.glob("beam-*/socket")), "the folder goes with the pipeline"
 

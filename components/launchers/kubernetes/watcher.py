@@ -120,9 +120,10 @@ class Watcher:
         with self._log as log:
             while True:
                 job = self._jobs.get()
+                seen = time.monotonic()
                 state = self._kind.read_state(job)
                 self._log_state(state)
-                self._observe_start(state.start)
+                self._observe_start(state.start, seen)
                 if state.phase == "succeeded":
                     log.finish()
                     return
@@ -141,7 +142,7 @@ class Watcher:
                 if self._missing.observe(job, state, pods):
                     log.finish()
                     return
-                self._check_limits(state)
+                self._check_limits(state, seen)
                 time.sleep(POLL_SECONDS)
 
     def _replace(self) -> None:
@@ -189,8 +190,13 @@ class Watcher:
         self._start = Start()
         self._replace()
 
-    def _check_limits(self, state: JobState) -> None:
+    def _check_limits(self, state: JobState, seen: float) -> None:
         """Gives up a training that takes too long, or cannot succeed.
+
+        Args:
+          state: State of the job.
+          seen: When it was read. The job may have ended since, while the cluster did
+            not answer the requests after that.
 
         Raises:
           TrainingError: It does; the controller may not see that, or only later.
@@ -205,10 +211,10 @@ class Watcher:
             raise TrainingError(f"{self._why(state)}\n{self._restarts_used_up()}")
         limit = self._limits.deadline_seconds
         # Waiting in a queue does not count.
-        if limit and self._start.time and time.monotonic() - self._start_seen > limit:
+        if limit and self._start.time and seen - self._start_seen > limit:
             raise TrainingError(f"{self._jobs} takes longer than active_deadline_seconds")
 
-    def _observe_start(self, start: Start) -> None:
+    def _observe_start(self, start: Start, seen: float) -> None:
         """Notes when the job was started, also after a suspension."""
         if start == self._start:
             return
@@ -219,7 +225,7 @@ class Watcher:
                 self._ignored |= uids
             self._pods.clear()
             self._failed_pods.clear()
-        self._start, self._start_seen = start, time.monotonic()
+        self._start, self._start_seen = start, seen
 
     def _observe(self, pod: client.V1Pod) -> None:
         """Notes the state of a pod. A failed pod is soon deleted, with its log."""

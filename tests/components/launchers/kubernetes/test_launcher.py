@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -21,6 +22,7 @@ from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
 from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
 from tfx_distribute.components.launchers.kubernetes import missing_pods, permissions, pod_log, pod_starts, refusals, watcher
+from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, Owner, Training
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
@@ -96,6 +98,21 @@ def wait_until_seen(api):
 
     before = count_requests()
     wait_until(lambda: count_requests() >= before + 2)  # it asks for the pods between two of them
+
+
+def cut_before(request, api, seconds, monkeypatch):
+    """Makes the cluster unreachable before the launcher's next request of a kind."""
+    send = getattr(JobClient, request)
+    is_cut = threading.Event()
+
+    def cut_and_send(jobs):
+        if not is_cut.is_set():
+            api.unreachable(seconds)
+            is_cut.set()
+        return send(jobs)
+
+    monkeypatch.setattr(JobClient, request, cut_and_send)
+    assert is_cut.wait(20)
 
 
 def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="chief"):
@@ -395,12 +412,13 @@ def test_time_counts_from_when_the_operator_starts_a_job(api):
     assert str(launch.wait()) == f"TFJob {NAME} takes longer than active_deadline_seconds"
 
 
-def test_time_of_a_job_does_not_count_for_its_replacement(api):
+@pytest.mark.parametrize("request_", ["get", "list_pods"])
+def test_time_of_a_job_does_not_count_for_its_replacement(api, request_, monkeypatch):
     launch = start(api, deadline_seconds=4)
     first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
     api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
     wait_until_seen(api)
-    api.unreachable(4.5)  # so that the launcher sees the end first, after the deadline
+    cut_before(request_, api, 4.5, monkeypatch)  # so that the launcher sees the end first, after the deadline
     api.set_pod(NAMESPACE, pod(exit_code=143))
     api.set_status(NAMESPACE, NAME, status(condition("Failed")) | {"startTime": "2026-01-01T00:00:00Z"})
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)

@@ -32,6 +32,8 @@ import traceback
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import kind_exceptions
+
 # Strategy -> parameters of its distribution, on one machine without GPUs.
 STRATEGIES = {
     "default": {},
@@ -171,20 +173,16 @@ def as_fit_takes(batch):
 
 def has_fixed_batches(kind: str, strategy_name: str) -> bool:
     """Returns True if all batches of a cell have the same size, under `fit` too."""
-    import kinds
-
     from tfx_distribute.trainer_module.job.strategy_info import strategy_named
 
     info = strategy_named(strategy_name)
-    drops_remainder = kinds.OPTIONS.get(kind, {}).get("drop_remainder", False)
+    drops_remainder = kind_exceptions.OPTIONS.get(kind, {}).get("drop_remainder", False)
     return bool(info.fixed_batches) or (drops_remainder and not info.parameter_servers)
 
 
 def reference_name(kind: str, drop_remainder: bool) -> str:
     """Returns the name of the file with the result of `fit` that a kind needs."""
-    import kinds
-
-    return f"fit-{kinds.REFERENCES.get(kind, kind)}{'-fixed' * drop_remainder}"
+    return f"fit-{kind_exceptions.REFERENCES.get(kind, kind)}{'-fixed' * drop_remainder}"
 
 
 class Cells:
@@ -207,11 +205,11 @@ class Cells:
 
         for function in ("decode_features", "augment"):
             setattr(sys.modules["kinds"], function, kinds.FUNCTIONS.get(kind, {}).get(function))
-        data = dict(kinds.DATA.get(kind, {}))
+        data = dict(kind_exceptions.DATA.get(kind, {}))
         if "schema" in data:
             data["schema"] = str(Path(self.data.schema).parent / data["schema"])
         folder = self.folder / name
-        options = {**kinds.OPTIONS.get(kind, {}), **changes}
+        options = {**kind_exceptions.OPTIONS.get(kind, {}), **changes}
         batch //= options.get("gradient_accumulation_steps", 1)
         distribution = self.distribution
         if options.get("precision") == "mixed_float16":
@@ -314,9 +312,7 @@ class Cells:
 
     def compare(self, kind: str) -> Outcome:
         """Trains one cell with the loop and compares it with what is expected."""
-        import kinds
-
-        if kind in kinds.NOISY:
+        if kind in kind_exceptions.NOISY:
             expected = self.loop(kind, f"{kind}-whole", batches=True)
         else:
             reference = self.folder.parent / reference_name(kind, has_fixed_batches(kind, self.distribution.strategy))
@@ -332,7 +328,6 @@ class Cells:
 
 def differences(expected: Training, interrupted: Training, resumed: Training, kind: str, strategy_info) -> Outcome:
     """Compares the weights, logs and traced calls of a cell's trainings."""
-    import kinds
     import numpy as np
 
     weights = resumed.weights
@@ -342,13 +337,13 @@ def differences(expected: Training, interrupted: Training, resumed: Training, ki
         return Outcome(error="some weights are not finite")
     largest_weight = max(float(np.max(np.abs(w))) for w in expected.weights)
     weight_difference = max(float(np.max(np.abs(a - b))) for a, b in zip(expected.weights, weights, strict=True))
-    ignored_logs = kinds.IGNORED_LOGS.get(kind, ())
+    ignored_logs = kind_exceptions.IGNORED_LOGS.get(kind, ())
     log_difference = max(compare_logs(expected.logs, actual.logs, ignored_logs) for actual in (interrupted, resumed))
-    extra_logs = kinds.EXTRA_LOGS.get(kind, frozenset())
+    extra_logs = kind_exceptions.EXTRA_LOGS.get(kind, frozenset())
     expected_calls, resumed_calls = expected.calls, resumed.calls
     if strategy_info.parameter_servers:
         expected_calls = without_test_batches(expected_calls)
-    if "gradient_accumulation_steps" in kinds.OPTIONS.get(kind, ()):  # evaluation batches are smaller, too
+    if "gradient_accumulation_steps" in kind_exceptions.OPTIONS.get(kind, ()):  # evaluation batches are smaller, too
         expected_calls, resumed_calls = without_test_batches(expected_calls), without_test_batches(resumed_calls)
     trace = compare_calls(calls_until_interruption(expected_calls), interrupted.calls, extra_logs) or compare_calls(
         calls_after_resuming(expected_calls), resumed_calls, extra_logs
@@ -383,7 +378,7 @@ def verdict(kind: str, outcome: Outcome) -> str:
     """Returns the outcome of a cell in words, without numbers; `same` if as `fit`."""
     import oracle_table
 
-    weights_within, logs_within = oracle_table.constant("TOLERANCES").get(kind, (WEIGHTS_WITHIN, LOGS_WITHIN))
+    weights_within, logs_within = kind_exceptions.TOLERANCES.get(kind, (WEIGHTS_WITHIN, LOGS_WITHIN))
     if outcome.refused:
         return f"refused: {outcome.refused}"
     if outcome.not_compared:
@@ -557,12 +552,12 @@ def main() -> None:
         cells[strategy] = names.split(",") if names else kinds.KINDS
     references = {
         reference_name(kind, has_fixed_batches(kind, strategy)): (
-            kinds.REFERENCES.get(kind, kind),
+            kind_exceptions.REFERENCES.get(kind, kind),
             has_fixed_batches(kind, strategy),
         )
         for strategy, names in cells.items()
         for kind in names
-        if kind not in kinds.NOISY
+        if kind not in kind_exceptions.NOISY
     }
     results = {}
     with tempfile.TemporaryDirectory(prefix="oracle-") as name:

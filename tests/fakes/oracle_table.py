@@ -6,13 +6,12 @@ writes the document; `oracle.py --update` writes the verdicts first.
 """
 
 import ast
-import functools
 import json
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+import kind_exceptions
 from oracle import BATCH, EPOCHS, LOGS_WITHIN, SAVED_EVERY, STRATEGIES, WEIGHTS_WITHIN
 from oracle_examples import EXAMPLES
 
@@ -44,27 +43,13 @@ LINES = [line.tfx for line in lines.LINES]
 Verdicts = dict[str, dict[str, dict[str, str]]]  # Keras version -> kind -> strategy -> verdict
 
 
-@functools.cache
-def _kinds_module() -> ast.Module:
-    return ast.parse((Path(__file__).parent / "kinds.py").read_text())
-
-
 def descriptions() -> dict[str, str]:
     """Returns the first line of the docstring of each kind of model, by name."""
-    functions = [node for node in _kinds_module().body if isinstance(node, ast.FunctionDef)]
+    module = ast.parse((Path(__file__).parent / "kinds.py").read_text())  # importing it takes seconds
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
     return {
         node.name: (ast.get_docstring(node) or "").partition("\n")[0] for node in functions if not node.name.startswith("_")
     }
-
-
-def constant(name: str) -> Any:
-    """Returns the value of a constant of `kinds`."""
-    (value,) = (
-        node.value
-        for node in _kinds_module().body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
-    )
-    return ast.literal_eval(value)
 
 
 def strategies(keras_version: int) -> list[str]:
@@ -116,7 +101,7 @@ def document(verdicts: dict[str, Verdicts]) -> str:
                 marks[f"Keras {version}"] = _unless_same(by_line, " ", " and ")
         return _unless_same(marks, ": ", ", ")
 
-    notes = constant("NOTES")
+    notes = kind_exceptions.NOTES
     header = [f"`{name}` (Keras {', '.join(str(v) for v in (2, 3) if name in strategies(v))})" for name in STRATEGIES]
     rows = [["The model", *header], ["---"] * (len(header) + 1)]
     for kind, description in descriptions().items():

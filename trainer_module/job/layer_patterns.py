@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import pattern_rules
 from tfx_distribute.trainer_module.job.parameters import TrainingOptions
 
 Pattern = re.Pattern[str]
@@ -38,33 +39,6 @@ def parse_patterns(setting: str, text: str) -> tuple[Pattern, ...]:
     return tuple(_compile(setting, part.strip()) for part in text.split(";") if part.strip())
 
 
-def parse_rules(setting: str, text: str, example: str) -> tuple[tuple[Pattern, str], ...]:
-    """Parses rules that are separated by semicolons.
-
-    ```python
-    parse_rules("base_model_mapping", "old_head = head", "old_head = head")
-    ```
-
-    Args:
-      setting: Name of the parameter, for messages.
-      text: `PATTERN = VALUE; PATTERN = VALUE`.
-      example: A valid rule, for messages.
-
-    Returns:
-      Patterns, each with its value.
-
-    Raises:
-      ConfigurationError: The text is not valid.
-    """
-    rules = []
-    for rule in filter(str.strip, text.split(";")):
-        pattern, _, value = (part.strip() for part in rule.rpartition("="))
-        if not pattern or not value:
-            raise ConfigurationError(f"{setting}: {rule.strip()!r} is not a valid rule; write e.g. {example}")
-        rules.append((_compile(setting, pattern), value))
-    return tuple(rules)
-
-
 def parse_mapping(text: str) -> tuple[tuple[Pattern, str], ...]:
     """Parses `base_model_mapping`.
 
@@ -74,7 +48,7 @@ def parse_mapping(text: str) -> tuple[tuple[Pattern, str], ...]:
     Raises:
       ConfigurationError: The text is not valid.
     """
-    rules = parse_rules("base_model_mapping", text, "old_head = head")
+    rules = _parse_rules("base_model_mapping", text, "PATH = PATH", "old_head = head")
     for pattern, replacement in rules:
         try:
             pattern.sub(replacement, "")
@@ -92,7 +66,7 @@ def parse_vocabularies(text: str) -> tuple[tuple[Pattern, str], ...]:
     Raises:
       ConfigurationError: The text is not valid.
     """
-    return parse_rules("base_model_vocabularies", text, "embedding = words")
+    return _parse_rules("base_model_vocabularies", text, "PATTERN = VOCABULARY", "embedding = words")
 
 
 def check(options: TrainingOptions) -> None:
@@ -119,9 +93,11 @@ def rename(rules: Sequence[tuple[Pattern, str]], path: str) -> str:
     return path
 
 
+def _parse_rules(setting: str, text: str, form: str, example: str) -> tuple[tuple[Pattern, str], ...]:
+    rules = pattern_rules.parse(setting, text, form, example)
+    return tuple((_compile(setting, pattern), value) for pattern, value in rules)
+
+
 def _compile(setting: str, pattern: str) -> Pattern:
-    try:
-        re.compile(pattern)  # alone: its error has a position
-        return re.compile(rf"(?:^|(?<=/))(?:{pattern})(?=/|$)")
-    except re.error as error:
-        raise ConfigurationError(f"{setting}: {pattern!r} is not a valid regular expression: {error}") from error
+    pattern_rules.check_pattern(setting, pattern)  # alone: its error has a position
+    return re.compile(rf"(?:^|(?<=/))(?:{pattern})(?=/|$)")

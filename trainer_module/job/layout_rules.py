@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import pattern_rules
 
 BATCH, MODEL = "batch", "model"
 UNSHARDED = "unsharded"  # as in tf.experimental.dtensor.UNSHARDED
@@ -65,28 +66,8 @@ def parse_rules(text: str) -> Rules:
     Raises:
       ConfigurationError: The text is not valid.
     """
-    rules = []
-    for rule in filter(str.strip, text.split(";")):
-        pattern, equals, dimensions = rule.rpartition("=")
-        names = tuple(name.strip() for name in dimensions.split(","))
-        if not equals or not pattern.strip():
-            raise ConfigurationError(
-                f"layout_rules: {rule.strip()!r} is not a valid rule; write PATTERN = DIMENSION, ..., such as "
-                "kernel = unsharded, model"
-            )
-        unknown = [name for name in names if name not in (BATCH, MODEL, UNSHARDED)]
-        if unknown:
-            raise ConfigurationError(
-                f"layout_rules: the mesh has no dimension {unknown[0]!r}; choose one of {BATCH}, {MODEL}, {UNSHARDED}"
-            )
-        try:
-            re.compile(pattern.strip())
-        except re.error as error:
-            raise ConfigurationError(
-                f"layout_rules: {pattern.strip()!r} is not a valid regular expression: {error}"
-            ) from error
-        rules.append((pattern.strip(), names))
-    return tuple(rules)
+    rules = pattern_rules.parse("layout_rules", text, "PATTERN = DIMENSION, ...", "kernel = unsharded, model")
+    return tuple((pattern, _parse_dimensions(dimensions)) for pattern, dimensions in rules)
 
 
 def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
@@ -138,3 +119,13 @@ def check_rules(rules: Rules, names: Sequence[str]) -> None:
                 f"layout_rules: {pattern!r} matches no variable, or only ones that an earlier rule matches; the model has "
                 f"{', '.join(names)}"
             )
+
+
+def _parse_dimensions(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in (BATCH, MODEL, UNSHARDED)]
+    if unknown:
+        raise ConfigurationError(
+            f"layout_rules: the mesh has no dimension {unknown[0]!r}; choose one of {BATCH}, {MODEL}, {UNSHARDED}"
+        )
+    return names

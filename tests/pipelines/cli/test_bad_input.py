@@ -128,7 +128,10 @@ def test_mistakes_in_files(project, file, text, message):
             "layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
         ),
         ("freeze: 'dense('", "freeze: 'dense(' is not a valid regular expression: missing )"),
-        ("base_model_mapping: head", "base_model_mapping: 'head' is not a valid rule; write e.g. old_head = head"),
+        (
+            "base_model_mapping: head",
+            "base_model_mapping: 'head' is not a valid rule; write PATH = PATH, such as old_head = head",
+        ),
         (
             "base_model_mapping: 'a = \\1'",
             "base_model_mapping: '\\\\1' is not a valid replacement: invalid group reference 1",

@@ -35,6 +35,11 @@ class DataError(TfxDistributeError, RuntimeError):
     """Examples cannot be read. The message names the file and, if known, the record."""
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message, without what TensorFlow adds."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def as_shortage_error(error: BaseException) -> TrainingError | None:
     """Returns a `TrainingError` for a full disk or too many open files.
 

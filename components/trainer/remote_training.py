@@ -59,17 +59,17 @@ def train(
       TrainingError: Training failed.
     """
     model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
-    with workplace(inputs, outputs, exec_properties, settings, model_dir) as place:
-        staged = place.staged
+    with training_folder(inputs, outputs, exec_properties, settings, model_dir) as training:
+        staged = training.staged
         job = job_builder.build_job(
-            staged.inputs, staged.outputs, exec_properties, parameters, place.folder, staged.addresses
+            staged.inputs, staged.outputs, exec_properties, parameters, training.folder, staged.addresses
         )
         with saved_state.owned(job.outputs):
-            return job, launch(job, place, place.name, place.folder)
+            return job, launch(job, training, training.name, training.folder)
 
 
 @dataclass(frozen=True)
-class Workplace:
+class TrainingFolder:
     """A folder that the processes of remote trainings can reach.
 
     Attributes:
@@ -88,13 +88,13 @@ class Workplace:
 
 
 @contextlib.contextmanager
-def workplace(
+def training_folder(
     inputs: staging.Artifacts,
     outputs: staging.Artifacts,
     exec_properties: Mapping[str, Any],
     settings: Settings,
     output_dir: str,
-) -> Iterator[Workplace]:
+) -> Iterator[TrainingFolder]:
     """Keeps a folder for trainings on other machines within the block.
 
     Args:
@@ -125,17 +125,17 @@ def workplace(
         _renewing_lease(lease_file),
         staging.staged(inputs, outputs, folder, is_shared=shared_root is not None) as staged,
     ):
-        yield Workplace(name, folder, lease_file, staged, settings)
+        yield TrainingFolder(name, folder, lease_file, staged, settings)
 
 
-def launch(job: TrainingJob, place: Workplace, name: str, folder: str) -> TrainingResult:
+def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -> TrainingResult:
     """Trains on other machines, unless an earlier attempt has left the result.
 
     Args:
       job: The job.
-      place: Its workplace.
+      training: The folder that its processes can reach.
       name: Name of the training.
-      folder: Folder for the job document, in that of the workplace.
+      folder: Folder for the job document, in that one.
 
     Returns:
       The chief's result.
@@ -149,8 +149,8 @@ def launch(job: TrainingJob, place: Workplace, name: str, folder: str) -> Traini
     if "://" not in address:
         os.chmod(address, 0o600)
     is_done = fileio.exists(job.outputs.result_file)
-    environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: place.lease_file}
-    _launch(place.settings, name, address, environment, job, rerun=not is_done)
+    environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: training.lease_file}
+    _launch(training.settings, name, address, environment, job, rerun=not is_done)
     result = atomic_files.read(job.outputs.result_file)
     if result is None:
         raise TrainingError(f"training {name} succeeded, but its chief did not write {job.outputs.result_file}")

@@ -35,7 +35,16 @@ def owned(outputs: Outputs) -> Iterator[None]:
     with locks.exclusive(folder, "the saved training state", advice):
         yield
         if fileio.exists(outputs.serving_model_dir):
-            try:
-                fileio.rmtree(folder)
-            except (OSError, tf.errors.OpError) as error:
-                logging.warning("The state of the finished training could not be removed: %s", error)
+            remove(folder)
+
+
+def remove(folder: str) -> None:
+    """Removes a folder that has served its purpose; only warns if it cannot be removed.
+
+    Processes that are being stopped may still hold files open on a shared file system.
+    """
+    try:
+        if fileio.exists(folder):
+            fileio.rmtree(folder)
+    except (OSError, tf.errors.OpError) as error:
+        logging.warning("%s is not needed any more and could not be removed: %s", folder, error)

@@ -6,7 +6,6 @@ import os
 import tempfile
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 from tfx import types
 from tfx.dsl.components.base import base_executor
@@ -15,9 +14,10 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
 from tfx_distribute.components.launchers import locks
-from tfx_distribute.components.trainer import job_builder, run_identity
-from tfx_distribute.components.tuner import places, trial_jobs, trials
+from tfx_distribute.components.trainer import job_builder, run_identity, saved_state
 from tfx_distribute.components.tuner import search as search_lib
+from tfx_distribute.components.tuner import trial_jobs, trials
+from tfx_distribute.components.tuner.trial_launcher import trial_launcher
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
 
@@ -59,16 +59,18 @@ class Executor(base_executor.BaseExecutor):
         parameters = parameters._replace(training_options=search_lib.trial_options(search, parameters.training_options))
         best = artifact_utils.get_single_instance(output_dict[standard_component_specs.BEST_HYPERPARAMETERS_KEY])
         table = artifact_utils.get_single_instance(output_dict[standard_component_specs.TUNER_RESULTS_KEY])
-        with places.opened(
+        with trial_launcher(
             input_dict, exec_properties, parameters.distribution, best.uri, search.num_parallel_trials
-        ) as place:
-            job = job_builder.describe_job(place.inputs, Outputs("", "", ""), exec_properties, parameters, place.folder)
+        ) as launcher:
+            job = job_builder.describe_job(
+                launcher.inputs, Outputs("", "", ""), exec_properties, parameters, launcher.folder
+            )
             if job.data is None:
                 raise ConfigurationError(
                     "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner"
                 )
             identity = {
-                **job_builder.identify(job, job.data, place.inputs, exec_properties, place.addresses),
+                **job_builder.identify(job, job.data, launcher.inputs, exec_properties, launcher.addresses),
                 "search": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
             }
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)
@@ -78,12 +80,12 @@ class Executor(base_executor.BaseExecutor):
                 locks.exclusive(folder, "the state of the search", advice),
                 tempfile.TemporaryDirectory(prefix="oracle-") as oracle_folder,
             ):
-                run = SearchRun(search, job, folder, oracle_folder, place.launch)
+                run = SearchRun(search, job, folder, oracle_folder, launcher.launch)
                 run.run()
                 result = run.result()
                 write(best, table, run.best_hyperparameters(), result)
                 _copy_logs(folder, table.uri, result)
-                _remove_state(folder)
+                saved_state.remove(folder)
         logging.info("Trials:\n%s", trials.format_table(result))
 
 
@@ -101,13 +103,6 @@ def write(best: types.Artifact, table: types.Artifact, hyperparameters: str, res
     io_utils.write_string_file(os.path.join(table.uri, trials.TABLE_FILE), trials.to_lines(result.trials))
     table.set_string_custom_property("objective", result.objective)
     table.set_string_custom_property("goal", result.goal)
-
-
-def _remove_state(folder: str) -> None:
-    try:
-        fileio.rmtree(folder)
-    except (OSError, tf.errors.OpError) as error:  # a shared file system may still hold files of trials
-        logging.warning("The state of the finished search could not be removed: %s", error)
 
 
 def _copy_logs(folder: str, uri: str, result: trials.SearchResult) -> None:

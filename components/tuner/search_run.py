@@ -6,14 +6,12 @@ import os
 import time
 from typing import Any
 
-from absl import logging
-from tfx.dsl.io import fileio
-
+from tfx_distribute.components.trainer import saved_state
 from tfx_distribute.components.tuner import oracle as oracle_lib
 from tfx_distribute.components.tuner import trial_jobs, trials
-from tfx_distribute.components.tuner.places import Launch, announce
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.trial_jobs import TrialPlan
+from tfx_distribute.components.tuner.trial_launcher import Launch, announce
 from tfx_distribute.components.tuner.workers import Workers
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
@@ -26,7 +24,7 @@ class SearchRun:
     """One search, which continues where an earlier attempt of the same search ended.
 
     ```python
-    run = SearchRun(search, job, "/states/4d2f", "/tmp/oracle", place.launch)
+    run = SearchRun(search, job, "/states/4d2f", "/tmp/oracle", launcher.launch)
     run.run()
     run.best_hyperparameters()  # KerasTuner's document
     ```
@@ -157,7 +155,7 @@ class SearchRun:
                 f"(here {_describe(plan)})"
             )
         if score is None or not plan.epochs:  # Hyperband continues only trials that have succeeded
-            _remove(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
+            saved_state.remove(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
 
     def _end_in_oracle(self, trial: oracle_lib.KerasTrial, plan: TrialPlan, message: str) -> None:
         try:
@@ -208,11 +206,3 @@ def _shorten(message: str) -> str:
     """Returns the first and the last line of a message, which names the error."""
     first, *others = message.splitlines() or [""]
     return f"{first}: {others[-1].strip()}" if others else first
-
-
-def _remove(folder: str) -> None:
-    try:
-        if fileio.exists(folder):
-            fileio.rmtree(folder)
-    except Exception as error:  # of whichever file system
-        logging.warning("%s could not be removed: %s", folder, error)

@@ -26,8 +26,8 @@ Launch = Callable[[TrainingJob, str], TrainingResult]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the trials of a search train.
+class TrialLauncher:
+    """Trains the trials of a search, on this machine or on others.
 
     Attributes:
       inputs: Input artifacts, as the training processes find them.
@@ -43,14 +43,14 @@ class Place:
 
 
 @contextlib.contextmanager
-def opened(
+def trial_launcher(
     inputs: Artifacts,
     exec_properties: Mapping[str, Any],
     distribution: Distribution,
     output_dir: str,
     num_parallel_trials: int,
-) -> Iterator[Place]:
-    """Prepares a place for trials within the block.
+) -> Iterator[TrialLauncher]:
+    """Keeps what launching trials needs within the block.
 
     Args:
       inputs: Input artifacts of the execution.
@@ -60,13 +60,13 @@ def opened(
       num_parallel_trials: Trials that train at the same time.
 
     Raises:
-      ConfigurationError: Trials cannot train there.
+      ConfigurationError: Trials cannot be trained as configured.
     """
     launcher = exec_properties.get("launcher")
     settings = settings_lib.from_json(launcher) if launcher else None
     if settings and settings_lib.runs_remotely(settings, distribution):
-        with remote_training.workplace(inputs, {}, exec_properties, settings, output_dir) as place:
-            yield Place(place.staged.inputs, place.staged.addresses, place.folder, _remote_launch(place))
+        with remote_training.training_folder(inputs, {}, exec_properties, settings, output_dir) as training:
+            yield TrialLauncher(training.staged.inputs, training.staged.addresses, training.folder, _remote_launch(training))
         return
     if local_launcher.current_settings().base_port and num_parallel_trials > 1:
         raise ConfigurationError(
@@ -79,25 +79,25 @@ def opened(
         explaining_shortage(),
         tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder,
     ):
-        yield Place(inputs, {}, folder, _local_launch(folder, alone=num_parallel_trials == 1))
+        yield TrialLauncher(inputs, {}, folder, _local_launch(folder, alone=num_parallel_trials == 1))
 
 
 def announce(message: str) -> None:
-    """Shows a message about the search to who watches the run, and logs it."""
+    """Shows a message about the search in the terminal, and logs it."""
     logging.info(message)
     local_launcher.current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
-def _remote_launch(place: remote_training.Workplace) -> Launch:
+def _remote_launch(training: remote_training.TrainingFolder) -> Launch:
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
-        # The values are in the name: a search that starts afresh may give its trials
+        # The values are in the name: a search that starts again may give its trials
         # others, and must not take over the results of earlier ones.
         tried = json.dumps([job.hparams, job.training_options.epochs], sort_keys=True)
-        folder = os.path.join(place.folder, f"trial-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
+        folder = os.path.join(training.folder, f"trial-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
         result_file = os.path.join(folder, job_builder.RESULT_FILE)
-        name = remote_training.job_name(place.settings.name, folder)
+        name = remote_training.job_name(training.settings.name, folder)
         remote_training.make_folder(folder)
-        return remote_training.launch(_with_result_file(job, result_file), place, name, folder)
+        return remote_training.launch(_with_result_file(job, result_file), training, name, folder)
 
     return launch
 

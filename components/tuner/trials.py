@@ -25,7 +25,7 @@ class Trial:
       score: Its objective at the end; None if it failed.
       step: Training steps that it took in total; 0 if it failed.
       epochs: Epochs that it was given; 0 if all trials have the same length.
-      continues: Number of the trial that it continued; empty if it started afresh.
+      continues: Number of the trial that it continued; empty if it continued none.
       seconds: Wall time, with the start of its processes.
       message: Why it failed; empty if it did not.
     """
@@ -70,7 +70,7 @@ def to_records(trials: Iterable[Trial]) -> str:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
       objective: The metric that trials were compared by.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError
+from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
@@ -69,7 +69,7 @@ def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
     own_names = {task} if task != CHIEF_TASK or CHIEF in cluster_spec().jobs else {task, ClusterTask(WORKER, 0)}
     named = {ClusterTask(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)}
     peers = " and ".join(map(str, sorted(named - own_names))) or "another process of the cluster"
-    return PeerLostError(f"{task} has lost {peers}: {text.strip().splitlines()[0]}")
+    return PeerLostError(f"{task} has lost {peers}: {first_line(error)}")
 
 
 class ChiefMonitor:

@@ -7,7 +7,6 @@ intact. A retry repeats the evaluations since the last save, and a value that is
 equal replaces nothing: the same one wins as without a restart.
 """
 
-import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -15,11 +14,11 @@ from dataclasses import asdict
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
-from tfx_distribute.trainer_module.training.checkpoint import describe_settings, save_and_discard
+from tfx_distribute.trainer_module.training.checkpoint import describe_settings, remove_others, save_and_discard
 from tfx_distribute.trainer_module.training.model_adapters import model_state
 
 BEST_FILE = "best.json"
@@ -108,7 +107,7 @@ class BestModel:
             else:
                 status.assert_existing_objects_matched()
         except (tf.errors.OpError, ValueError, AssertionError) as error:
-            raise TrainingError(f"export_best: the weights {path} cannot be restored: {_first_line(error)}") from error
+            raise TrainingError(f"export_best: the weights {path} cannot be restored: {first_line(error)}") from error
         return best
 
     def _is_better(self, value: float) -> bool:
@@ -125,14 +124,9 @@ class BestModel:
             atomic_files.write(f"{self._folder}/{BEST_FILE}", json.dumps(document, indent=1))
         except (tf.errors.OpError, OSError) as error:
             raise TrainingError(
-                f"export_best: the best weights so far cannot be saved in {self._folder}: {_first_line(error)}"
+                f"export_best: the best weights so far cannot be saved in {self._folder}: {first_line(error)}"
             ) from error
-
-        with contextlib.suppress(tf.errors.OpError, OSError):
-            for file in tf.io.gfile.glob(f"{self._folder}/{_PREFIX}*"):
-                if not file.rpartition("/")[2].startswith(f"{name}."):
-                    # TensorFlow leaves a folder behind if it dies while it writes.
-                    (tf.io.gfile.rmtree if tf.io.gfile.isdir(file) else tf.io.gfile.remove)(file)
+        remove_others(self._folder, _PREFIX, (name,))
 
     def _read(self) -> BestEvaluation | None:
         text = atomic_files.read(f"{self._folder}/{BEST_FILE}")
@@ -183,7 +177,3 @@ def _checkpoint_without_optimizer(model: tf.keras.Model) -> tf.train.Checkpoint:
     children = tf.train.TrackableView(model).children(state.pop("model"))
     state |= {f"model_{name}": child for name, child in children.items() if child is not optimizer}
     return tf.train.Checkpoint(**state)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

@@ -9,24 +9,24 @@ Where one process has all variables, training only waits until they are copied t
 memory of the host; TensorFlow's asynchronous checkpoints then write the copies.
 """
 
-import collections
 import contextlib
 import copy
 import functools
 import io
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.errors import TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.training import callback_state
 from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter
 
 STATE_FILE = "state.json"
@@ -38,7 +38,6 @@ FIRST_SAVE_SECONDS = 5.0
 # A save may take at most this share of the interval before the next one; if it takes
 # longer, the interval grows.
 MAX_SAVING_SHARE = 0.1
-_PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class Checkpoints:
     ):
         self._folder = folder
         self._model_adapter = model_adapter
-        self._callbacks = _key_callbacks(callbacks)
+        self._callbacks = callback_state.by_key(callbacks)
         self._initial_values: dict[str, dict[str, Any]] = {}
         self._document: dict[str, Any] = {}  # of the state that was found
         self._restored_values: dict[str, dict[str, Any]] = {}
@@ -128,7 +127,7 @@ class Checkpoints:
         """
         self._saved_at = time.monotonic()
         self._initial_values = {
-            key: copy.deepcopy(dict(_plain_attributes(callback))) for key, callback in self._callbacks.items()
+            key: copy.deepcopy(dict(callback_state.plain_attributes(callback))) for key, callback in self._callbacks.items()
         }
         self._document = {}
         text = atomic_files.read(f"{self._folder}/{STATE_FILE}") if self._folder else None
@@ -139,7 +138,7 @@ class Checkpoints:
         if document["made_with"] != self._made_with:
             then, now = document["made_with"], self._made_with
             changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
-            self.remark = f"starts afresh: the saved state was made with {'; '.join(changed)}"
+            self.remark = f"starts from scratch: the saved state was made with {'; '.join(changed)}"
             return Position()
         self._complete_states, self._unfit_states = document.get("kept", self._unfit_states), []
         self._document = document
@@ -165,10 +164,12 @@ class Checkpoints:
                 arrays = dict(np.load(io.BytesIO(file.read()), allow_pickle=False))
         except (tf.errors.OpError, ValueError, AssertionError, IndexError, OSError) as error:
             raise TrainingError(
-                f"the saved state {path} cannot be restored ({str(error).strip().splitlines()[0]}); remove the folder "
-                f"{self._folder} to start afresh"
+                f"the saved state {path} cannot be restored ({first_line(error)}); remove the folder "
+                f"{self._folder} to start from scratch"
             ) from error
-        self._restored_values = {key: _join_arrays(plain, arrays) for key, plain in self._document["callbacks"].items()}
+        self._restored_values = {
+            key: callback_state.join_arrays(plain, arrays) for key, plain in self._document["callbacks"].items()
+        }
         for key, values in self._restored_values.items():
             for name, value in values.items() if key in self._callbacks else ():
                 setattr(self._callbacks[key], name, value)
@@ -271,7 +272,7 @@ class Checkpoints:
             tf.compat.v1.train.update_checkpoint_state(folder, name, [*earlier, name])
         except (tf.errors.OpError, OSError) as error:
             raise TrainingError(
-                f"keep_checkpoints: the training states cannot be written to {folder}: {str(error).strip().splitlines()[0]}"
+                f"keep_checkpoints: the training states cannot be written to {folder}: {first_line(error)}"
             ) from error
 
     def _find_write_problem(self) -> str:
@@ -294,11 +295,11 @@ class Checkpoints:
             # its run, for example whether this is the chief, or a path to write to.
             changed = {
                 name: value
-                for name, value in _plain_attributes(callback)
+                for name, value in callback_state.plain_attributes(callback)
                 if name in self._restored_values.get(key, {})
-                or not _are_equal(value, self._initial_values.get(key, {}).get(name))
+                or not callback_state.are_equal(value, self._initial_values.get(key, {}).get(name))
             }
-            values[key] = _separate_arrays(changed, arrays, key)
+            values[key] = callback_state.separate_arrays(changed, arrays, key)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
         kept = self._fault_tolerance.keep_checkpoints
@@ -347,13 +348,7 @@ class Checkpoints:
 
     def _remove_other_states(self) -> None:
         """Removes the files of all states but those to keep, if it can."""
-        kept = tuple(f"{state}." for state in (*self._complete_states, *self._unfit_states))
-        with contextlib.suppress(tf.errors.OpError, OSError):
-            for name in tf.io.gfile.listdir(self._folder):
-                if name.startswith(PREFIX) and not name.startswith(kept):
-                    path = f"{self._folder}/{name}"
-                    # TensorFlow leaves a folder behind if it dies while it writes.
-                    (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+        remove_others(self._folder, PREFIX, (*self._complete_states, *self._unfit_states))
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())
@@ -399,80 +394,26 @@ def save_and_discard(save: Callable[[str], Any]) -> None:
         save(folder)
 
 
-def _save_problem(error: Exception) -> str:
-    return f"cannot save the training state, training continues: {str(error).strip().splitlines()[0]}"
+def remove_others(folder: str, prefix: str, kept: Sequence[str]) -> None:
+    """Removes the files of all checkpoints with a prefix but those to keep, if it can.
 
-
-def _key_callbacks(callbacks: Sequence[tf.keras.callbacks.Callback]) -> dict[str, tf.keras.callbacks.Callback]:
-    """Returns callbacks by key: their class and their number among those of that class.
-
-    The position in the list would not do: the chief may have more callbacks than
-    others.
-    """
-    counts: collections.Counter[str] = collections.Counter()
-    callbacks_by_key = {}
-    for callback in callbacks:
-        kind = type(callback).__name__
-        callbacks_by_key[f"{kind}-{counts[kind]}"] = callback
-        counts[kind] += 1
-    return callbacks_by_key
-
-
-def _plain_attributes(callback: tf.keras.callbacks.Callback) -> Iterator[tuple[str, Any]]:
-    """Yields a callback's attributes that are numbers, text, arrays or such lists."""
-    # TensorBoard's writers belong to their process, and its state is in its log files.
-    if isinstance(callback, tf.keras.callbacks.TensorBoard):
-        return
-    for name, value in vars(callback).items():
-        if isinstance(value, list) and all(isinstance(item, _PLAIN) or _is_array(item) for item in value):
-            yield name, list(value)
-        elif isinstance(value, _PLAIN) or _is_array(value):
-            yield name, value
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
-
-
-def _are_equal(left: Any, right: Any) -> bool:
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_are_equal, left, right))
-    if _is_array(left) or _is_array(right):
-        return type(left) is type(right) and np.array_equal(left, right)
-    return bool(left == right)
-
-
-def _separate_arrays(values: Mapping[str, Any], arrays: dict[str, np.ndarray], key: str) -> dict[str, Any]:
-    """Moves the arrays among values into `arrays`, so that JSON can hold the rest.
+    ```python
+    remove_others("/states/4d2f", "best-", ["best-300"])
+    ```
 
     Args:
-      values: Attribute name -> value.
-      arrays: Receives the arrays, by name.
-      key: Key of the callback that has the attributes; the arrays' names begin with it.
-
-    Returns:
-      The values, with `{"array": name}` in place of each array.
+      folder: Their folder.
+      prefix: Beginning of the names of all of them.
+      kept: Names of those to keep.
     """
-
-    def separate(value: Any, name: str) -> Any:
-        if isinstance(value, list):
-            return [separate(item, f"{name}/{number}") for number, item in enumerate(value)]
-        if not _is_array(value):
-            return value
-        arrays[name] = np.asarray(value)
-        return {"array": name}
-
-    return {name: separate(value, f"{key}/{name}") for name, value in values.items()}
+    kept_files = tuple(f"{name}." for name in kept)
+    with contextlib.suppress(tf.errors.OpError, OSError):
+        for name in tf.io.gfile.listdir(folder):
+            if name.startswith(prefix) and not name.startswith(kept_files):
+                path = f"{folder}/{name}"
+                # TensorFlow leaves a folder behind if it dies while it writes.
+                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
 
-def _join_arrays(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Puts back the arrays that `_separate_arrays` took out."""
-
-    def join(value: Any) -> Any:
-        if isinstance(value, list):
-            return [join(item) for item in value]
-        return (
-            arrays[value["array"]][()] if isinstance(value, dict) else value
-        )  # [()] turns an array without axes into a scalar
-
-    return {name: join(value) for name, value in values.items()}
+def _save_problem(error: Exception) -> str:
+    return f"cannot save the training state, training continues: {first_line(error)}"

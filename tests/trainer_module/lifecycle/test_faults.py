@@ -323,8 +323,9 @@ def test_another_strategy_takes_up_what_it_can(faulty):
     """
     step = interrupted(faulty, "multi_worker_mirrored")
     faulty.train(STRATEGIES["default"], **LONG)
-    assert [message for message in messages(faulty) if "afresh" in message] == [
-        "starts afresh: the saved state was made with global_batch_size=64 then, 32 now; steps_per_epoch=22 then, 44 now"
+    assert [message for message in messages(faulty) if "from scratch" in message] == [
+        "starts from scratch: the saved state was made with global_batch_size=64 then, 32 now; "
+        "steps_per_epoch=22 then, 44 now"
     ]
     shutil.rmtree(faulty.job.outputs.checkpoint_dir)
     step = interrupted(faulty, "multi_worker_mirrored")

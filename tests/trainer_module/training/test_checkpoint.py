@@ -246,7 +246,7 @@ def test_state_of_another_batch_is_not_restored(tmp_path):
     make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
     other = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": 8})
     assert restore(other) == Position()
-    assert other.remark == "starts afresh: the saved state was made with global_batch_size=4 then, 8 now"
+    assert other.remark == "starts from scratch: the saved state was made with global_batch_size=4 then, 8 now"
 
 
 def test_damaged_state_is_named(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.training.base_model import names
 from tfx_distribute.trainer_module.training.base_model.names import Names
@@ -62,7 +62,7 @@ class CheckpointSource:
             self._shapes = self._reader.get_variable_to_shape_map()
         except (tf.errors.OpError, ValueError) as error:
             raise ConfigurationError(
-                f"base_model: {prefix} cannot be read ({str(error).strip().splitlines()[0]}); write another model"
+                f"base_model: {prefix} cannot be read ({first_line(error)}); write another model"
             ) from error
         self._nodes: Any = []
         self._root = 0

@@ -23,7 +23,7 @@ _NOT_WEIGHTS = ("optimizer", "metrics", "_loss_tracker", "seed_generator", "_ran
 
 
 class KerasFileSource:
-    """The weights of a file of Keras.
+    """The weights of a Keras file.
 
     Args:
       path: Path or address of the file.
@@ -44,7 +44,7 @@ class KerasFileSource:
                 list(_list_by_names(legacy)) if "layer_names" in legacy.attrs else list(_list_by_classes(self._file, config))
             )
         except (OSError, zipfile.BadZipFile, KeyError, json.JSONDecodeError) as error:
-            raise ConfigurationError(f"base_model: {path} is not a file of Keras ({error}); write another model") from error
+            raise ConfigurationError(f"base_model: {path} is not a Keras file ({error}); write another model") from error
 
     def read(self, weight: SourceWeight) -> np.ndarray:
         """Reads the value of a weight."""
@@ -130,7 +130,7 @@ def _names_in_config(config: Any, prefix: str = "") -> dict[str, str]:
 
 
 def list_target_keys(model: tf.keras.Model) -> dict[int, tuple[str, str]]:
-    """Returns the keys that the weights of a model have in a file of Keras.
+    """Returns the keys that the weights of a model have in a Keras file.
 
     Args:
       model: A built model.

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE
 
 SAVED_MODEL, CHECKPOINT, KERAS_FILE = "SavedModel", "checkpoint", "Keras file"
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 # Of a Model artifact; TFX up to 0.25 wrote the second.
 _SERVING_FOLDERS = ("Format-Serving", "serving_model_dir")
-_STATE_FILE = "state.json"  # of the saved state of a training
 _CHUNK_BYTES = 1 << 20
 
 
@@ -52,7 +52,7 @@ def find(path: str) -> Location:
 
     Args:
       path: Path or address of a SavedModel, of a Model artifact or of a folder with
-        numbered versions, of which the newest counts; a file of Keras; a checkpoint
+        numbered versions, of which the newest counts; a Keras file; a checkpoint
         without the suffix of its files, or the folder of the saved state of a training.
 
     Raises:
@@ -74,7 +74,7 @@ def find(path: str) -> Location:
         if found:
             return found
     raise ConfigurationError(
-        f"base_model: {path} is not a model; write the folder of a SavedModel or of numbered ones, a file of Keras "
+        f"base_model: {path} is not a model; write the folder of a SavedModel or of numbered ones, a Keras file "
         f"({', '.join(KERAS_SUFFIXES)}), or a checkpoint without .index"
     )
 
@@ -112,7 +112,7 @@ def _find_in_folder(folder: str) -> Location | None:
     for version in versions:  # one without a model is still being copied
         if tf.io.gfile.exists(f"{folder}/{version}/saved_model.pb"):
             return Location(SAVED_MODEL, f"{folder}/{version}")
-    state = atomic_files.read(f"{folder}/{_STATE_FILE}")
+    state = atomic_files.read(f"{folder}/{STATE_FILE}")
     if state is not None:
         return Location(CHECKPOINT, f"{folder}/{json.loads(state)['checkpoint']}")
     latest = tf.train.latest_checkpoint(folder)

@@ -17,7 +17,7 @@ class Matches:
     """The weights of a base model and of the model, in pairs and alone.
 
     Attributes:
-      pairs: Weights that correspond, whatever their shapes.
+      pairs: Weights that correspond; their shapes may differ.
       unmatched_targets: Weights of the model that the base model does not have.
       unmatched_sources: Weights of the base model that the model does not have.
     """

@@ -22,9 +22,9 @@ class Names:
       layer: The outermost layer and the path, as `encoder:dense/kernel`, from an HDF5
         file of a whole model.
       variable: Name of the TensorFlow variable.
-      named_key: Key in a file of Keras, with the names of layers:
+      named_key: Key in a Keras file, with the names of layers:
         `encoder/dense/vars/0`.
-      file_key: Key in a file of Keras, with the classes of layers:
+      file_key: Key in a Keras file, with the classes of layers:
         `layers/functional/layers/dense/vars/0`.
     """
 

@@ -113,7 +113,7 @@ def test_another_architecture_is_one_message(base):
     [
         ("nothing", None, "there is no .*nothing; write the path of a model, or latest_blessed"),
         ("model.txt", "text", "is not a model; write the folder of a SavedModel"),
-        ("model.keras", "text", "is not a file of Keras"),
+        ("model.keras", "text", "is not a Keras file"),
         ("x.index", "text", "cannot be read"),
     ],
 )

@@ -18,20 +18,16 @@ def augment(features, label, seed):
     return {"image": tf.image.stateless_random_crop(padded, [SIZE, SIZE, 1], seed)}, label
 
 
-def make_network(filters):
-    """Returns the input and the features of a small convolutional network."""
+def make_classifier(context, name, classes):
+    """Returns a small convolutional network whose last layer has a name of its own."""
+    filters = context.hparams["filters"]
     image = tf.keras.Input((SIZE, SIZE, 1), name="image")
     x = tf.keras.layers.Conv2D(filters, 3, padding="same", use_bias=False, name="conv_1")(image)
     x = tf.keras.layers.BatchNormalization(momentum=0.9, name="norm_1")(x)
     x = tf.keras.layers.MaxPool2D()(tf.keras.layers.Activation("relu")(x))
     x = tf.keras.layers.Conv2D(2 * filters, 3, padding="same", activation="relu", name="conv_2")(x)
-    return image, tf.keras.layers.Flatten()(x)
-
-
-def build_model(context):
-    """Returns a network for digits. It does not depend on the strategy."""
-    image, x = make_network(context.hparams["filters"])
-    probabilities = tf.keras.layers.Dense(10, activation="softmax", dtype="float32", name="digits")(x)
+    x = tf.keras.layers.Flatten()(x)
+    probabilities = tf.keras.layers.Dense(classes, activation="softmax", dtype="float32", name=name)(x)
     model = tf.keras.Model({"image": image}, probabilities)
     model.compile(
         tf.keras.optimizers.Adam(context.hparams["learning_rate"]),
@@ -39,3 +35,8 @@ def build_model(context):
         metrics=["accuracy"],
     )
     return model
+
+
+def build_model(context):
+    """Returns a classifier of digits. It does not depend on the strategy."""
+    return make_classifier(context, "digits", 10)

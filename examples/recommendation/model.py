@@ -1,4 +1,7 @@
-"""Finds items for users with two towers. There is no label: a batch is its own."""
+"""Finds items for users with two towers.
+
+There is no label: a user's item is to be found among the items of the batch.
+"""
 
 import tensorflow as tf
 import tensorflow_transform as tft

@@ -234,12 +234,12 @@ def format_summary(result: "RunResult") -> Text:
         replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
         rows.append(("trained", f"{training['strategy']}, {replicas}{size}{steps}"))
     if "exported_epoch" in training:
-        values = [
+        metrics = [
             f", {name.removeprefix('exported_')} {value:.6g}"
             for name, value in training.items()
             if name.startswith("exported_") and name not in ("exported_epoch", "exported_step")
         ]
-        rows.append(("exported", f"epoch {training['exported_epoch']}{''.join(values)}"))
+        rows.append(("exported", f"epoch {training['exported_epoch']}{''.join(metrics)}"))
     if training.get("base_model"):
         taken = training["base_model_weights_taken"]
         total = taken + training["base_model_weights_skipped"]

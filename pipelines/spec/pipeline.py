@@ -157,8 +157,8 @@ class Trainer(SpecModel):
     base_model: Annotated[str, AfterValidator(_base_model)] = ""
     """Model whose weights training starts from; a pipeline parameter. `latest_blessed`
     is the last model of this pipeline that met its thresholds; the first run has none,
-    and starts from scratch. Else the path or address of a SavedModel, of a folder with
-    numbered ones, of a file of Keras, or of a checkpoint. Empty starts from scratch.
+    and starts from scratch. Otherwise the path or address of a SavedModel, of a folder
+    with numbered ones, of a Keras file, or of a checkpoint. Empty starts from scratch.
     A `run_fn` gets it in `fn_args.base_model`."""
     custom_config: dict[str, Any] = Field(default_factory=dict)
     """Settings for a `run_fn`, in `fn_args.custom_config`."""

@@ -214,6 +214,51 @@ def build_model(context):
 """
 
 
+def test_what_servers_hold_does_not_pass_through_the_chief(cluster):
+    """Each server writes its part of a table of 256 MB, at saves and for the export."""
+    (cluster.folder / "large.py").write_text(LARGE_TABLE)
+    module = UserModule("large.build_model", (str(cluster.folder),))
+    divided = replace(SERVERS, num_workers=1, partition_min_bytes=4096)
+    cluster.train(divided, TrainingOptions(64, train_steps=10), module=module)
+    exported = Path(cluster.job.outputs.serving_model_dir) / "variables"
+    assert sum(file.stat().st_size for file in exported.iterdir()) > 256e6
+    assert int((cluster.folder / "growth").read_text()) < 64e6
+
+
+LARGE_TABLE = """
+import os, threading, time
+import tensorflow as tf
+
+def memory(line):
+    with open("/proc/self/status") as file:
+        return 1024 * int(dict(each.split(":", 1) for each in file)[line].split()[0])
+
+class Watch(tf.keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # forgets the peak so far
+        threading.Thread(target=self.watch, args=[memory("VmRSS")], daemon=True).start()
+
+    def watch(self, before):
+        file = os.path.join(os.path.dirname(__file__), "growth")
+        while True:
+            with open(f"{file}.partial", "w") as partial:
+                partial.write(str(memory("VmHWM") - before))
+            os.replace(f"{file}.partial", file)
+            time.sleep(0.05)
+
+def callbacks(context):
+    return [Watch()] if context.is_chief else []
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    rows = tf.keras.layers.Embedding(1_000_000, 64)(tf.cast(pixels * 16, tf.int64))
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10)(tf.keras.layers.GlobalAveragePooling1D()(rows)))
+    model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
+
+
 def test_own_train_step_cannot_be_clipped(cluster):
     (cluster.folder / "own_step.py").write_text(
         "import tensorflow as tf\n"

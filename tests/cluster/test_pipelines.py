@@ -4,8 +4,10 @@ The API server, the Training Operator, the image, the volume and the permissions
 real. Kubeflow's driver is a stand-in; each step is a pod as Kubeflow makes it.
 """
 
+import re
+
 import pytest
-from digits_on_cluster import SERVING, TRAINING, TWO_WORKERS, model
+from digits_on_cluster import SEARCH, SERVING, TRAINING, TWO_WORKERS, model
 
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 
@@ -51,3 +53,26 @@ def test_parameter_servers_with_an_evaluator(installation, kind):
     run = installation.run(kind.name, **parameters, epochs=40)
     assert len(installation.pushed()) == before + 1
     assert model(run)["training_val_accuracy"] > 0.9, "of the evaluator, which is a process of its own"
+
+
+def test_search(installation):
+    """Each trial is a job of its own, and the Trainer takes the best values."""
+    run = installation.run("tfjob", "tune", "evaluate", "push", **TWO_WORKERS, epochs=3)
+    log = run.logs["Tuner"]
+    names = re.findall(r"created TFJob (\S+) in namespace", log)
+    assert len(set(names)) == SEARCH["max_trials"]
+    values = dict(re.findall(r"trial (\d): val_accuracy (\S+)", log))
+    assert sorted(values) == ["0", "1"]
+    assert run.steps.index("Tuner") < run.steps.index("Trainer")
+    assert model(run)["num_workers"] == 2
+    left = installation.namespace.run("searches", ["sh", "-c", f"find {TRAINING}/checkpoints -type f"])
+    assert not left, "the states of the trials are gone"
+
+
+def test_training_from_the_latest_blessed_model(installation):
+    blessed = installation.run()
+    run = installation.run("tfjob", "base_model", **TWO_WORKERS, epochs=1)
+    assert blessed.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
+    assert model(run)["base_model_weights_skipped"] == 0
+    assert model(run)["base_model_weights_taken"] == 6
+    assert model(run)["training_val_accuracy"] > 0.9, "one epoch does not reach that from scratch"

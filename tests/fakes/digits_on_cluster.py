@@ -26,6 +26,7 @@ ROOT = "minio://mlpipeline/artifacts"
 SERVING, TRAINING = "/shared/serving", "/shared/training"  # of kind.yaml
 QUEUE = "team"
 TWO_WORKERS = {"strategy": "multi_worker_mirrored", "num_workers": 2}
+SEARCH = {"objective": "val_accuracy", "max_trials": 2, "space": {"hidden_units": {"values": [32, 128]}}}
 
 
 @dataclass
@@ -50,8 +51,9 @@ class Installation:
         """Runs a variant of the pipeline; compiles it the first time.
 
         Args:
-          *variant: A kind of job, for training in its pods; and parts of the pipeline
-            file to leave out, or `queue` for training in the queue `team`.
+          *variant: A kind of job, for training in its pods; parts of the pipeline file
+            to leave out; `queue` for training in the queue `team`, `tune` for a search,
+            and `base_model` to start from the latest blessed model.
           **parameters: Parameters of the run.
         """
         if variant not in self.packages:
@@ -90,6 +92,10 @@ class Installation:
                 words = [word for name, value in TWO_WORKERS.items() for word in ("-p", f"{name}={value}")]
             elif each == "queue":
                 target["queue"] = QUEUE
+            elif each == "tune":
+                document["tune"] = SEARCH
+            elif each == "base_model":
+                document["trainer"]["base_model"] = "latest_blessed"
             else:
                 del document[each]
         file = self.folder / f"{' '.join(variant) or 'whole'}.yaml"

@@ -3,10 +3,11 @@
 #
 #     tests/line.sh 1.21 make test
 #
-# TFX 1.21 runs in a Debian 13 that debootstrap makes (root only, and Debian's packages);
-# TFX 1.16 runs on this machine, which needs a Python 3.10. Copy and environment stay in
-# ~/.cache/tfx-distribute for the next time (6 GB a line). The files that a test run
-# leaves are below /tmp there.
+# TFX 1.21 runs in a Debian 13 that debootstrap makes (root only, and Debian's packages),
+# with Python 3.13; with SYSTEM=ubuntu-24.04, in that one, with Python 3.12. TFX 1.16 runs
+# on this machine, which needs a Python 3.10. Copy and environment stay in
+# ~/.cache/tfx-distribute for the next time (6 GB each). The files that a test run leaves
+# are below /tmp there until the next one.
 set -eu
 cd "$(dirname "$0")/.."
 line=$1
@@ -36,9 +37,20 @@ if [ "$line" != 1.21 ]; then
     LINE=$line exec "$@"
 fi
 
-root=$cache/debian-13
+system=${SYSTEM:-debian-13}
+case $system in
+debian-13) set -- trixie http://deb.debian.org/debian /usr/share/keyrings/debian-archive-keyring.gpg "$@" ;;
+ubuntu-24.04) set -- noble http://archive.ubuntu.com/ubuntu /usr/share/keyrings/ubuntu-archive-keyring.gpg "$@" ;;
+*)
+    echo "error: SYSTEM=$system: there are debian-13 and ubuntu-24.04" >&2
+    exit 1
+    ;;
+esac
+release=$1 mirror=$2 keyring=$3
+shift 3
+root=$cache/$system
 if [ "$(id -u)" != 0 ]; then
-    echo "error: a Debian of its own needs root: sudo make test-line LINE=$line" >&2
+    echo "error: a system of its own needs root: sudo make test-line LINE=$line" >&2
     exit 1
 fi
 command -v debootstrap >/dev/null || {
@@ -46,15 +58,27 @@ command -v debootstrap >/dev/null || {
     exit 1
 }
 if [ ! -e "$root/.made" ]; then
-    echo "making a Debian 13 in $root"
+    [ -e "$keyring" ] || {
+        echo "error: no $keyring, which has the keys of $system's packages: install it" >&2
+        exit 1
+    }
+    echo "making $system in $root"
     rm -rf "$root"
-    debootstrap --variant=minbase --include=ca-certificates,g++,git,iproute2,make,procps,python3-dev,python3-venv \
-        trixie "$root" >"$cache/debootstrap.log" || {
+    # An older debootstrap does not know the newest releases, which are all made alike.
+    scripts=/usr/share/debootstrap/scripts
+    script=$scripts/$release
+    [ -e "$script" ] || script=$scripts/gutsy
+    # Ubuntu has python3-venv among the packages that its community maintains.
+    [ $release = trixie ] || components=main,universe
+    debootstrap --variant=minbase --components="${components:-main}" --keyring="$keyring" \
+        --include=ca-certificates,g++,git,iproute2,make,procps,python3-dev,python3-venv \
+        "$release" "$root" "$mirror" "$script" >"$cache/debootstrap.log" || {
         tail -n 5 "$cache/debootstrap.log" >&2
         exit 1
     }
     touch "$root/.made"
 fi
+rm -rf "$root/tmp/"*
 copy_to "$root/checkout"
 # This machine's name resolution, package index and trusted certificates.
 for file in etc/resolv.conf etc/hosts etc/pip.conf etc/ssl/certs/ca-certificates.crt; do

@@ -69,10 +69,9 @@ def test_search(installation):
     assert not left, "the states of the trials are gone"
 
 
-def test_training_from_the_latest_blessed_model(installation):
-    blessed = installation.run()
-    run = installation.run("tfjob", "base_model", **TWO_WORKERS, epochs=1)
-    assert blessed.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
-    assert model(run)["base_model_weights_skipped"] == 0
-    assert model(run)["base_model_weights_taken"] == 6
+def test_training_from_an_earlier_model(installation):
+    base_model = installation.run().outputs["Trainer"]["model"]["uri"]
+    run = installation.run("tfjob", f"base_model={base_model}", "evaluate", "push", **TWO_WORKERS, epochs=1)
+    assert model(run)["base_model"] == base_model
+    assert (model(run)["base_model_weights_taken"], model(run)["base_model_weights_skipped"]) == (6, 0)
     assert model(run)["training_val_accuracy"] > 0.9, "one epoch does not reach that from scratch"

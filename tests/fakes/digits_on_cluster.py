@@ -52,8 +52,8 @@ class Installation:
 
         Args:
           *variant: A kind of job, for training in its pods; parts of the pipeline file
-            to leave out; `queue` for training in the queue `team`, `tune` for a search,
-            and `base_model` to start from the latest blessed model.
+            to leave out; `queue` for training in the queue `team`; `tune` for a search;
+            and `base_model=ADDRESS` to start from a model.
           **parameters: Parameters of the run.
         """
         if variant not in self.packages:
@@ -94,11 +94,11 @@ class Installation:
                 target["queue"] = QUEUE
             elif each == "tune":
                 document["tune"] = SEARCH
-            elif each == "base_model":
-                document["trainer"]["base_model"] = "latest_blessed"
+            elif each.startswith("base_model="):
+                document["trainer"]["base_model"] = each.removeprefix("base_model=")
             else:
                 del document[each]
-        file = self.folder / f"{' '.join(variant) or 'whole'}.yaml"
+        file = self.folder / f"{len(self.packages)}.yaml"
         file.write_text(yaml.safe_dump(document))
         package = file.with_suffix(".package.yaml")
         command = [sys.executable, "-m", "tfx_distribute.pipelines", "compile", str(file), "--target", "kubeflow"]

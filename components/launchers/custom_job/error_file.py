@@ -69,8 +69,8 @@ class ErrorFile:
             storage.call_with_retries(lambda: atomic_files.remove(self._path))
         except TrainingError as error:
             raise TrainingError(
-                f"cannot remove {self._path}: {error}; give the service account of this step roles/storage.objectUser on the "
-                "bucket (`tfx-distribute manifests --target vertex` prints the command)"
+                f"cannot remove {self._path}: {error}; give the service account of this step roles/storage.objectUser on "
+                "the bucket (`tfx-distribute manifests --target vertex` prints the command)"
             ) from error
 
     def _read(self) -> Failure | None:

@@ -154,7 +154,7 @@ class _JobWatcher:
             )
 
     def _wait_for_error(self, job: CustomJob) -> CustomJob:
-        """Returns a failed job with its error, which the service sets after the state."""
+        """Returns a failed job with its error, which the service sets later."""
         deadline = time.monotonic() + ERROR_SECONDS
         while custom_job_status.lacks_error(job) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)

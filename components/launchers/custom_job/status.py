@@ -23,7 +23,7 @@ END_STATES = (
 # that of the signal in some cases, with the signal's name behind it.
 _EXIT_CODE = re.compile(r"non-zero status of (\d+)(\(SIG\w+\))?")
 
-# What the documentation calls transient, of the service itself and of processes. Source:
+# What the documentation calls transient, of the service and of processes. Source:
 # https://cloud.google.com/vertex-ai/docs/training/understanding-training-service and
 # https://cloud.google.com/vertex-ai/docs/training/use-spot-vms
 _TRANSIENT_MESSAGE = re.compile(r"Resources are insufficient in region|STOCKOUT|Internal error", re.IGNORECASE)

@@ -1,7 +1,7 @@
 """Repeats requests to a service that does not answer for a while.
 
 What the service runs continues meanwhile, so an outage of its API must not end a
-training.
+training. The pauses between requests grow.
 """
 
 import time
@@ -13,7 +13,8 @@ from absl import logging
 from tfx_distribute.trainer_module.errors import TrainingError
 
 TIMEOUT_SECONDS = 600.0  # without an answer, after which a request is given up
-RETRY_SECONDS = 3.0  # between two requests
+RETRY_SECONDS = 3.0  # between the first two requests; each pause is twice the one before
+MAX_GROWTH = 8  # of the pauses
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ def call_with_retries(
     """
     seconds = TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
     deadline = time.monotonic() + seconds
-    has_warned = False
+    has_warned, growth = False, 1
     while True:
         try:
             return request()
@@ -54,4 +55,5 @@ def call_with_retries(
             if not has_warned:
                 logging.warning("%s does not answer, trying again: %s", service, error)
                 has_warned = True
-            time.sleep(RETRY_SECONDS)
+            time.sleep(min(RETRY_SECONDS * growth, max(0.0, deadline - time.monotonic())))
+            growth = min(2 * growth, MAX_GROWTH)

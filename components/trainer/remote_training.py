@@ -15,6 +15,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 
+from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.settings import Settings
@@ -145,15 +146,16 @@ def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -
       TrainingError: Training failed.
     """
     address = os.path.join(folder, JOB_FILE)
-    atomic_files.write(address, job.to_json())
+    storage.call(address, lambda: atomic_files.write(address, job.to_json()))
     if "://" not in address:
         os.chmod(address, 0o600)
-    is_done = fileio.exists(job.outputs.result_file)
+    result_file = job.outputs.result_file
+    is_done = storage.call(result_file, lambda: fileio.exists(result_file))
     environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: training.lease_file}
     _launch(training.settings, name, address, environment, job, rerun=not is_done)
-    result = atomic_files.read(job.outputs.result_file)
+    result = storage.call(result_file, lambda: atomic_files.read(result_file))
     if result is None:
-        raise TrainingError(f"training {name} succeeded, but its chief did not write {job.outputs.result_file}")
+        raise TrainingError(f"training {name} succeeded, but its chief did not write {result_file}")
     return TrainingResult.from_json(result)
 
 

@@ -48,8 +48,9 @@ def create(*pools: Document, labels: Document | None = None, **spec: object) -> 
 
 
 def finished(api: VertexApi, name: str) -> types.CustomJob:
-    """A job when it has ended, as the SDK has it."""
+    """A job when it has ended and has its error, as the SDK has it."""
     wait_until(lambda: api.state(name) in FINAL)
+    wait_until(lambda: api.state(name) != "JOB_STATE_FAILED" or api.get(name).error.code)
     return client().get_custom_job(name=name)
 
 
@@ -373,7 +374,8 @@ def test_a_job_goes_through_the_states_that_are_planned(api):
     name = create(pool(command=[], args=[]))
     states = [client().get_custom_job(name=name).state.name for _ in range(4)]
     assert states == ["JOB_STATE_PENDING", "JOB_STATE_RUNNING", "JOB_STATE_FAILED", "JOB_STATE_FAILED"]
-    assert "Internal error" in api.get(name).error.message
+    assert not api.get(name).error.message, "the service sets the error later than the state"
+    wait_until(lambda: "Internal error" in api.get(name).error.message)
     api.plan("JOB_STATE_RUNNING")
     name = create(pool())
     client().cancel_custom_job(name=name)
@@ -390,7 +392,7 @@ def test_jobs_are_changed_behind_ones_back(api):
     assert not any(map(is_running, pids))
     with pytest.raises(exceptions.NotFound):
         client().get_custom_job(name=name)
-    assert client().get_custom_job(name=other).error.message == "somebody else's"
+    assert finished(api, other).error.message == "somebody else's"
 
 
 def test_nothing_outlives_the_stand_in(tmp_path):

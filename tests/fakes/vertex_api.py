@@ -130,6 +130,7 @@ class _Change:
     state: str
     error: str = ""
     tasks: tuple[Task, ...] = ()
+    code: int = 0  # of the error; 0 for the usual one
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,8 @@ class VertexApi:
       project: The only project.
       number: Number of the project, valid in place of its name.
       location: The only location.
+      error_delay: Seconds from the state of a failed job to its error. The real service
+        takes about a minute.
 
     Attributes:
       requests: All requests.
@@ -162,7 +165,10 @@ class VertexApi:
         project: str = "project",
         number: str = "123456789012",
         location: str = "us-central1",
+        error_delay: float = 0.3,
     ):
+        self.error_delay = error_delay
+        self._late: dict[str, tuple[float, status_pb2.Status]] = {}  # errors that jobs get later
         self.project, self.number, self.location = project, number, location
         self.requests: list[Request] = []
         self._lock = threading.RLock()
@@ -272,7 +278,7 @@ class VertexApi:
 
     # Resources. Names are full names, and messages are copies.
 
-    def plan(self, *states: str, error: str = "", tasks: Sequence[Task] = ()) -> None:
+    def plan(self, *states: str, error: str = "", code: int = 0, tasks: Sequence[Task] = ()) -> None:
         """Plans the states of the next job that is created.
 
         The job takes the next state at each request for it, and stays in the last.
@@ -281,11 +287,12 @@ class VertexApi:
           *states: Names such as `JOB_STATE_RUNNING` or, for a pipeline job,
             `PIPELINE_STATE_RUNNING`.
           error: Error message in the last state.
+          code: Code of the error; 0 for the usual one.
           tasks: Tasks of a pipeline job in the last state.
         """
         with self._lock:
             changes = [_Change(state) for state in states[:-1]]
-            self._plans.append([*changes, _Change(states[-1], error, tuple(tasks))])
+            self._plans.append([*changes, _Change(states[-1], error, tuple(tasks), code)])
 
     def set_state(self, name: str, state: str, error: str = "", tasks: Sequence[Task] = ()) -> None:
         """Sets the state of a job, and ends its plan and its processes."""
@@ -310,7 +317,8 @@ class VertexApi:
     def all(self, kind: str) -> list[Any]:
         """Returns all `customJobs`, `pipelineJobs` or `schedules`, the oldest first."""
         with self._lock:
-            return [copy.deepcopy(resource) for key, resource in self._resources.items() if key.startswith(f"{kind}/")]
+            names = [resource.name for key, resource in self._resources.items() if key.startswith(f"{kind}/")]
+            return [copy.deepcopy(self._find(name)) for name in names]
 
     def delete(self, name: str) -> None:
         """Deletes a resource in any state, and ends its processes."""
@@ -332,13 +340,26 @@ class VertexApi:
         if _key(name) not in self._resources:
             kind = _MESSAGES[name.split("/")[-2]].__name__
             raise ApiError(404, f"The {kind} does not exist: {name}")
-        return self._resources[_key(name)]
+        resource = self._resources[_key(name)]
+        due, error = self._late.get(_key(name), (0.0, None))
+        if error and time.monotonic() >= due:
+            del self._late[_key(name)]
+            resource.error = error
+            _stamp(resource)
+        return resource
+
+    def _set_error(self, job: Any, error: status_pb2.Status) -> None:
+        """Sets a job's error: of a failed custom job later than its state."""
+        if isinstance(job, types.CustomJob) and job.state == types.JobState.JOB_STATE_FAILED:
+            self._late[_key(job.name)] = (time.monotonic() + self.error_delay, error)
+        else:
+            job.error = error
 
     def _report(self, name: str, state: types.JobState, error: status_pb2.Status | None) -> None:
         job = self._find(name)
         job.state = state
         if error:
-            job.error = error
+            self._set_error(job, error)
         _stamp(job)
 
     def _change(self, name: str, change: _Change) -> None:
@@ -350,9 +371,9 @@ class VertexApi:
         error = change.error
         if failed and not error:
             error = f"The DAG failed because some tasks failed. The failed tasks are: [{', '.join(failed)}]."
-        if error:
+        if error or change.code:
             code = code_pb2.FAILED_PRECONDITION if isinstance(job, types.PipelineJob) else code_pb2.INVALID_ARGUMENT
-            job.error = status_pb2.Status(code=code, message=error)
+            self._set_error(job, status_pb2.Status(code=change.code or code, message=error))
         _stamp(job)
 
     # Requests to the service.

@@ -19,6 +19,7 @@ from tfx_distribute.components.launchers.custom_job import status as custom_job_
 from tfx_distribute.components.launchers.custom_job.service_errors import (
     CONSOLE,
     REQUEST_SECONDS,
+    TRANSIENT_WHILE_FOLLOWING,
     UNAVAILABLE,
     call_vertex_ai,
 )
@@ -90,7 +91,9 @@ class CustomJobClient:
           TrainingError: It does not exist.
         """
         try:
-            return call_vertex_ai(lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS))
+            return call_vertex_ai(
+                lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS), TRANSIENT_WHILE_FOLLOWING
+            )
         except exceptions.NotFound as error:
             raise TrainingError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
         except exceptions.GoogleAPICallError as error:

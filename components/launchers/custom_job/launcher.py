@@ -11,13 +11,16 @@ from google.cloud.aiplatform_v1.types import CustomJob, JobState
 
 from tfx_distribute.components.launchers.custom_job import status as custom_job_status
 from tfx_distribute.components.launchers.custom_job.client import CustomJobClient
+from tfx_distribute.components.launchers.custom_job.error_file import ErrorFile
 from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL, CustomJobSettings
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 
 POLL_SECONDS = 10.0
+# The service sets the error of a failed job about a minute after its state. Source:
+# https://cloud.google.com/vertex-ai/docs/training/understanding-training-service
+ERROR_SECONDS = 180.0
 
 
 def launch(
@@ -42,7 +45,7 @@ def launch(
     """
     jobs = CustomJobClient(settings.project, settings.location)
     with terminable():
-        watcher = _JobWatcher(jobs, spec, error_file)
+        watcher = _JobWatcher(jobs, spec, ErrorFile(error_file))
         try:
             watcher.start(rerun)
             while not watcher.follow():
@@ -62,13 +65,13 @@ class _JobWatcher:
     Args:
       jobs: Client of the CustomJobs.
       spec: CustomJob to create each job from.
-      error_file: Path or address where a process reports that it failed for good.
+      error_file: Where a process reports that it failed for good.
 
     Attributes:
       why: Why the last job failed.
     """
 
-    def __init__(self, jobs: CustomJobClient, spec: dict[str, Any], error_file: str):
+    def __init__(self, jobs: CustomJobClient, spec: dict[str, Any], error_file: ErrorFile):
         self._jobs = jobs
         self._spec = spec
         self._training = spec["labels"][TRAINING_LABEL]
@@ -83,7 +86,7 @@ class _JobWatcher:
           rerun: True to train again even if a job has succeeded.
         """
         job = next(iter(self._jobs.list_jobs(self._training)), None)
-        if job and not custom_job_status.has_ended(job) and self._final_failure():
+        if job and not custom_job_status.has_ended(job) and self._error_file.look():
             # The service would restart the failed process for a while, in vain.
             self._jobs.cancel(self._training)
             job = self._jobs.get(job.name)
@@ -98,7 +101,7 @@ class _JobWatcher:
 
     def create(self) -> None:
         """Creates a job."""
-        atomic_files.remove(self._error_file)
+        self._error_file.remove()
         self._job = None
         self._job = self._jobs.create(self._spec)
         logging.info("created CustomJob %s: %s", self._job.name, self._jobs.console_url(self._job))
@@ -121,16 +124,18 @@ class _JobWatcher:
                 logging.info("CustomJob %s: %s", name, custom_job_status.describe(job))
             if custom_job_status.has_succeeded(job):
                 return True
-            if failure := self._final_failure():
+            if not custom_job_status.has_ended(job):
                 # The service would restart the process, and then the job, several
                 # times.
-                raise TrainingError(f"CustomJob {name} failed: {failure.message}\nits logs: {self._jobs.log_url(job)}")
-            if custom_job_status.has_ended(job):
-                self.why = f"CustomJob {name} {custom_job_status.describe_failure(job)}"
-                if not custom_job_status.may_retry(job):
-                    raise TrainingError(f"{self.why}\nits logs: {self._jobs.log_url(job)}")
-                return False
-            time.sleep(POLL_SECONDS)
+                self._raise_if_final(self._error_file.look())
+                time.sleep(POLL_SECONDS)
+                continue
+            self._raise_if_final(self._error_file.read())
+            job = self._job = self._wait_for_error(job)
+            self.why = f"CustomJob {name} {custom_job_status.describe_failure(job)}"
+            if not custom_job_status.may_retry(job):
+                raise TrainingError(f"{self.why}\nits logs: {self._jobs.log_url(job)}")
+            return False
 
     def cancel(self) -> None:
         """Cancels the job, even if the service has not confirmed that it created it.
@@ -141,7 +146,17 @@ class _JobWatcher:
         if self._job is None or not custom_job_status.has_ended(self._job):
             self._jobs.cancel(self._training)
 
-    def _final_failure(self) -> Failure | None:
-        """Returns the failure that a process reported, if it is final."""
-        failure = Failure.read(self._error_file)
-        return failure if failure and failure.final else None
+    def _raise_if_final(self, failure: Failure | None) -> None:
+        """Raises what a process reported, if it reported that it failed for good."""
+        if failure and self._job:
+            raise TrainingError(
+                f"CustomJob {self._job.name} failed: {failure.message}\nits logs: {self._jobs.log_url(self._job)}"
+            )
+
+    def _wait_for_error(self, job: CustomJob) -> CustomJob:
+        """Returns a failed job with its error, which the service sets later."""
+        deadline = time.monotonic() + ERROR_SECONDS
+        while custom_job_status.lacks_error(job) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            job = self._jobs.get(job.name)
+        return job

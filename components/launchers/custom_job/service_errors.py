@@ -27,6 +27,14 @@ UNAVAILABLE = (
     auth_exceptions.TransportError,
 )
 TRANSIENT = (*UNAVAILABLE, exceptions.TooManyRequests)
+# A step gets its credentials from a server of its own machine, which may not answer,
+# and new roles take minutes to reach every server. The job runs on.
+TRANSIENT_WHILE_FOLLOWING = (
+    *TRANSIENT,
+    auth_exceptions.RefreshError,
+    exceptions.Unauthorized,
+    exceptions.Forbidden,
+)
 
 
 def call_vertex_ai(request: Callable[[], T], transient: tuple[type[Exception], ...] = TRANSIENT) -> T:

@@ -1,23 +1,30 @@
 """Tests the CustomJob launcher against a fake of Vertex AI, through the real SDK."""
 
+import functools
+import json
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
+import tensorflow as tf
+from google.rpc import code_pb2
 from running import wait_until
 from vertex_api import VertexApi
 from vertex_pools import Options
 
-from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers import retry, storage
 from tfx_distribute.components.launchers.custom_job import client as custom_job_client
+from tfx_distribute.components.launchers.custom_job import error_file as error_file_lib
 from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 
 SETTINGS = CustomJobSettings(
@@ -35,6 +42,9 @@ OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # our exit code
 def api(tmp_path, monkeypatch):
     for module, name, value in (
         (custom_job_launcher, "POLL_SECONDS", 0.1),
+        (custom_job_launcher, "ERROR_SECONDS", 3.0),
+        (error_file_lib, "PAUSE_SECONDS", 0.2),
+        (storage, "TIMEOUT_SECONDS", 1.0),
         (retry, "RETRY_SECONDS", 0.1),
         (retry, "TIMEOUT_SECONDS", 5.0),
     ):
@@ -75,6 +85,10 @@ class Launch:
             launch(*arguments, **options)
         except BaseException as error:
             self.error = error
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
 
     def wait(self) -> BaseException | None:
         self._thread.join(30)
@@ -123,7 +137,7 @@ def test_each_new_state_is_logged(api, error_file, caplog):
             "The replica workerpool0-0 exited with a non-zero status of 1.",
             "failed: The replica workerpool0-0 exited",
         ),
-        ("FAILED", "Internal error occurred.", "failed: Internal error occurred."),
+        ("FAILED", "The image could not be pulled.", "failed: The image could not be pulled."),
         ("CANCELLED", "", "was cancelled: by somebody"),
         ("CANCELLED", "It has run for longer than its timeout.", "was cancelled: It has run for longer than its timeout."),
         ("EXPIRED", "", "has waited, or run, for longer than allowed"),
@@ -176,11 +190,109 @@ def test_the_failure_of_an_earlier_attempt_is_removed(api, error_file):
     assert Failure.read(error_file) is None
 
 
-@pytest.mark.parametrize("status", ["138", "9(SIGKILL)"])
+@pytest.mark.parametrize("status", ["138", "9(SIGKILL)", "6", "134", "11", "139"])
 def test_exit_codes_after_which_a_job_is_created_again(api, error_file, status):
     plan(api, "RUNNING", "FAILED", error=f"The replica workerpool1-0 exited with a non-zero status of {status}. To find out")
     launch(error_file, max_restarts=1)
     assert len(jobs(api)) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("Resources are insufficient in region: us-central1. Try a different region or use a different accelerator.", 0),
+        ("STOCKOUT", 0),
+        ("Internal error occurred for the current attempt", 0),
+        ("", code_pb2.UNAVAILABLE),
+        ("", 0),
+    ],
+)
+def test_failures_of_the_service_after_which_a_job_is_created_again(api, error_file, error, code):
+    api.plan("JOB_STATE_RUNNING", "JOB_STATE_FAILED", error=error, code=code)
+    launch(error_file, max_restarts=1)
+    assert [job.state.name for job in jobs(api)] == ["JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED"]
+
+
+def test_the_error_of_a_failed_job_is_waited_for(api, error_file):
+    """The service sets it about a minute after the state."""
+    api.error_delay = 1.0
+    plan(api, "RUNNING", "FAILED", error="The replica workerpool0-0 exited with a non-zero status of 1.")
+    with pytest.raises(TrainingError, match="non-zero status of 1"):
+        launch(error_file, max_restarts=1)
+    assert len(jobs(api)) == 1
+
+
+STORAGE_FAULTS = [
+    tf.errors.UnavailableError(None, None, "Error executing an HTTP request: HTTP response code 503"),
+    tf.errors.AbortedError(None, None, "All 10 retry attempts failed."),
+    tf.errors.PermissionDeniedError(None, None, "does not have storage.objects.get access"),
+    tf.errors.DeadlineExceededError(None, None, "Timeout was reached"),
+]
+
+
+class FailingStorage:
+    """Cloud Storage that fails requests for the error file until it is told not to."""
+
+    def __init__(self, monkeypatch, fault: Exception):
+        self.fails, self.reads = False, 0
+        for name in ("read", "remove"):
+            monkeypatch.setattr(atomic_files, name, functools.partial(self._call, getattr(atomic_files, name), fault))
+
+    def _call(self, function, fault, path):
+        self.reads += 1
+        if self.fails:
+            raise fault
+        return function(path)
+
+
+@pytest.mark.parametrize("fault", STORAGE_FAULTS, ids=lambda fault: type(fault).__name__)
+def test_a_job_runs_on_while_the_storage_fails(api, error_file, monkeypatch, caplog, fault):
+    failing = FailingStorage(monkeypatch, fault)
+    background = Launch(error_file, "import time; time.sleep(3)")
+    wait_for_job(api)
+    failing.fails = True
+    assert background.wait() is None
+    assert jobs(api)[0].state.name == "JOB_STATE_SUCCEEDED"
+    assert caplog.text.count("training goes on") == 1
+    assert failing.reads < 15, "the pauses grow"
+
+
+def test_a_failure_that_was_reported_during_an_outage_of_the_storage_is_found(api, error_file, monkeypatch):
+    failing = FailingStorage(monkeypatch, STORAGE_FAULTS[0])
+    background = Launch(error_file, "import time; time.sleep(60)", max_restarts=3)
+    wait_for_job(api)
+    failing.fails = True
+    Path(error_file).write_text(json.dumps({"message": "hidden_units: is missing", "expected": True, "final": True}))
+    time.sleep(1.0)
+    assert not background.ended
+    failing.fails = False
+    assert "failed: hidden_units: is missing" in str(background.wait())
+
+
+def test_a_failed_job_whose_error_file_cannot_be_read_is_judged_by_its_error(api, error_file, monkeypatch, caplog):
+    failing = FailingStorage(monkeypatch, STORAGE_FAULTS[2])
+    plan(api, "RUNNING", "FAILED", error="The replica workerpool0-0 exited with a non-zero status of 1.")
+    background = Launch(error_file, max_restarts=1)
+    wait_for_job(api)
+    failing.fails = True
+    error = background.wait()
+    assert "non-zero status of 1" in str(error)
+    assert "the storage did not answer for 1 s; the last error: does not have storage.objects.get access" in caplog.text
+
+
+def test_an_error_file_that_cannot_be_removed(api, error_file, monkeypatch):
+    failing = FailingStorage(monkeypatch, STORAGE_FAULTS[2])
+    failing.fails = True
+    with pytest.raises(TrainingError, match=r"cannot remove .*error.json: the storage did .*roles/storage.objectUser"):
+        launch(error_file)
+    assert not jobs(api)
+
+
+def test_a_job_runs_on_while_the_service_does_not_accept_the_credentials(api, error_file):
+    background = Launch(error_file, "import time; time.sleep(2)")
+    wait_for_job(api)
+    api.fail(403, times=3, verb="customJobs.get")
+    assert background.wait() is None
 
 
 def test_another_attempt_follows_a_running_job(api, error_file):

@@ -1,0 +1,47 @@
+"""Uses storage that may not answer for a while.
+
+Cloud Storage does that, and it may refuse an account whose roles have just changed.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import tensorflow as tf
+
+from tfx_distribute.components.launchers import retry
+
+ERRORS = (OSError, tf.errors.OpError)
+TIMEOUT_SECONDS = 180.0
+
+T = TypeVar("T")
+
+
+def call_with_retries(request: Callable[[], T]) -> T:
+    """Uses storage, repeatedly while it does not answer.
+
+    Args:
+      request: Uses the storage once.
+
+    Returns:
+      What `request` returned.
+
+    Raises:
+      TrainingError: The storage has failed for `TIMEOUT_SECONDS`.
+    """
+    return retry.call_with_retries(request, "the storage", lambda error: isinstance(error, ERRORS), TIMEOUT_SECONDS)
+
+
+def call(path: str, request: Callable[[], T]) -> T:
+    """Uses a file, repeatedly if it has an address; errors of local files stay.
+
+    Args:
+      path: Path or address of the file.
+      request: Uses the file once.
+
+    Returns:
+      What `request` returned.
+
+    Raises:
+      TrainingError: The storage has failed for `TIMEOUT_SECONDS`.
+    """
+    return call_with_retries(request) if "://" in path else request()

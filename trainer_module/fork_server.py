@@ -1,7 +1,7 @@
 """Imports TensorFlow once and forks training processes on request.
 
-A fresh interpreter needs seconds to import TensorFlow; a fork of one that has imported
-it needs none. The server never runs a TensorFlow operation itself, so that its forks
+A fresh interpreter needs seconds to import TensorFlow, and for AutoGraph; a fork of one
+that has both behind it needs none. The server never runs a TensorFlow operation itself, so that its forks
 start with a fresh runtime. Its environment decides which Keras `tf.keras` is, in all of
 them (`training_job.keras_environment`).
 
@@ -210,8 +210,10 @@ def main() -> None:
         import tensorflow as tf
 
         from tfx_distribute.trainer_module import process
+        from tfx_distribute.trainer_module.training import converted_ahead
 
         _ = (tf.keras.Model, process.main)  # imports tf.keras, which is lazy, now and not in every fork
+        converted_ahead.convert()
     server.serve()
     # All processes have ended. TensorFlow's own end takes a second, for which the
     # launcher would wait.

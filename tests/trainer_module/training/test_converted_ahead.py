@@ -1,0 +1,58 @@
+"""Checks that forked training processes need not convert the loop with AutoGraph."""
+
+import json
+
+import pytest
+from training import EXAMPLES
+
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
+
+pytestmark = pytest.mark.e2e
+
+MODULE = """
+import json, os
+import tensorflow as tf
+from tensorflow.python.autograph.pyct import transpiler
+from {loop} import build_model
+
+converted = []
+transform = transpiler.PyToPy.transform_function
+
+def record(self, function, context):
+    if not self._cache.has(function, self.get_caching_key(context)):
+        converted.append(f"{{function.__module__}}.{{function.__qualname__}}")
+    return transform(self, function, context)
+
+transpiler.PyToPy.transform_function = record
+
+class Write(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        with open(os.path.join(os.path.dirname(__file__), "converted"), "w") as file:
+            json.dump(converted, file)
+
+def callbacks(context):
+    return [Write()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "keras_version", "distribution"),
+    [
+        ("model", 2, Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)),
+        ("model", 3, Distribution()),
+        ("task", 2, Distribution("model_parallel", mesh="2x1", accelerator_type="cpu")),
+    ],
+)
+def test_a_forked_process_converts_no_function_of_the_loop(cluster, request, loop, keras_version, distribution):
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    (cluster.folder / "recording.py").write_text(MODULE.format(loop=loop))
+    cluster.train(
+        distribution,
+        TrainingOptions(32, train_steps=2, keras_version=keras_version),
+        module=UserModule("recording.build_model", (str(cluster.folder), str(EXAMPLES / "digits"))),
+    )
+    converted = json.loads((cluster.folder / "converted").read_text())
+    assert converted, "lambdas, and functions of the user's task"
+    # Functions in functions have to be converted in each process.
+    assert [name for name in converted if name.startswith("tfx_distribute.") and "<locals>" not in name] == []

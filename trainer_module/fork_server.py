@@ -1,9 +1,9 @@
 """Imports TensorFlow once and forks training processes on request.
 
-A fresh interpreter needs seconds to import TensorFlow, and for AutoGraph; a fork of one
-that has both behind it needs none. The server never runs a TensorFlow operation itself, so that its forks
-start with a fresh runtime. Its environment decides which Keras `tf.keras` is, in all of
-them (`training_job.keras_environment`).
+A fresh interpreter needs seconds to import TensorFlow, and for AutoGraph; a fork of
+one that has both behind it needs none. The server never runs a TensorFlow operation
+itself, so that its forks start with a fresh runtime. Its environment decides which
+Keras `tf.keras` is, in all of them (`training_job.keras_environment`).
 
 It is a child of its launcher and talks to it in JSON lines, requests on standard input,
 answers on standard output:

@@ -36,7 +36,6 @@ TASKS = {
     "multi_worker_mirrored": ["chief-0", "worker-0", "all"],
     "parameter_server": ["chief-0", "worker-0", "worker-1", "ps-0", "all"],
 }
-OUTSIDE = {"worker-0": [1], "worker-1": [2], "ps-0": [3], "all": None}  # the launcher injects these faults
 
 
 def main() -> int:
@@ -86,7 +85,7 @@ def _strike(cluster, choose: random.Random) -> bool:
     replicas = 1 if strategy in ("default", "one_device", "parameter_server") else 2
     began, wrong, on_progress, hparams = time.monotonic(), [], None, None
     if task == "all" or (strategy == "parameter_server" and task != "chief-0"):
-        on_progress, in_save = Strike(cluster, KINDS[kind], step, OUTSIDE[task]), False
+        on_progress, in_save = Strike(cluster, KINDS[kind], step, "" if task == "all" else task), False
         hparams = fault(cluster, "mistake", "nobody", fault_step=0)  # makes it train step by step
     else:
         hparams = fault(cluster, kind, task, **({"fault_save": step // EVERY + 1} if in_save else {"fault_step": step}))

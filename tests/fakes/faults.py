@@ -2,12 +2,11 @@
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import tensorflow as tf
-from running import children
+from running import training_processes
 from training import EXAMPLES, TrainingCluster
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
@@ -86,20 +85,20 @@ class Strike:
       cluster: The cluster.
       signal_number: The signal.
       step: The training step.
-      which: Indices of the processes in the order of their start: chief, workers,
-        parameter servers. All processes by default.
+      task: Name of the task whose process gets the signal, such as `ps-0`; all
+        processes by default.
 
     Attributes:
       pids: Ids of the processes that got the signal; empty before.
     """
 
-    def __init__(self, cluster: TrainingCluster, signal_number: int, step: int, which: Sequence[int] | None = None):
-        self._cluster, self._signal_number, self._step, self._which = cluster, signal_number, step, which
+    def __init__(self, cluster: TrainingCluster, signal_number: int, step: int, task: str = ""):
+        self._cluster, self._signal_number, self._step, self._task = cluster, signal_number, step, task
         self.pids: list[int] = []
 
     def __call__(self, task: ClusterTask, progress: Progress) -> None:
         if not self.pids and progress.step > self._step and not progress.message:
-            running = sorted(children(self._cluster.server.pid))
-            self.pids = [running[index] for index in self._which] if self._which is not None else running
+            running = training_processes(self._cluster.server.pid)
+            self.pids = [running[self._task]] if self._task else list(running.values())
             for pid in self.pids:
                 os.kill(pid, self._signal_number)

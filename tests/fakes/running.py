@@ -21,6 +21,22 @@ def children(pid: int) -> list[int]:
     return [child for child in map(int, out.split()) if is_running(child)]
 
 
+def training_processes(server_pid: int) -> dict[str, int]:
+    """Returns the running training processes of a fork server.
+
+    Process ids do not tell them apart: they start again from a small number after the
+    largest that the kernel gives.
+
+    Returns:
+      Name of the task, such as `worker-0`, -> process id.
+    """
+    logs = {}
+    for pid in children(server_pid):
+        with contextlib.suppress(FileNotFoundError):  # it has ended in the meantime
+            logs[Path(os.readlink(f"/proc/{pid}/fd/1")).stem] = pid
+    return logs
+
+
 def wait_until(condition, seconds=20.0):
     deadline = time.monotonic() + seconds
     while not condition():

@@ -245,7 +245,7 @@ def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_i
 @pytest.mark.parametrize("role", ["worker", "ps"])
 def test_loss_of_a_process_that_serves(faulty, role, number):
     """Training continues without a worker; after a lost server, from the last save."""
-    strike = Strike(faulty, number, step=100, which=[{"worker": 1, "ps": 3}[role]])
+    strike = Strike(faulty, number, step=100, task=f"{role}-0")
     result = faulty.train(STRATEGIES["parameter_server"], **LONG, on_progress=strike)
     assert strike.pids
     assert result.train_steps == 20 * 44

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from running import children, is_running, listening, wait_until
+from running import children, is_running, listening, training_processes, wait_until
 
 from tfx_distribute.components.launchers.local import fork_client, processes
 from tfx_distribute.components.launchers.local import launcher as local_launcher
@@ -44,8 +44,9 @@ def test_port_in_use_is_named():
 @pytest.mark.e2e
 def test_killed_worker_is_named_and_no_process_remains(cluster):
     def kill_worker(task, progress):
-        if progress.step > 0 and task.role == "worker" and children(cluster.server.pid):
-            os.kill(max(children(cluster.server.pid)), signal.SIGKILL)
+        worker = training_processes(cluster.server.pid).get("worker-0")
+        if progress.step > 0 and task.role == "worker" and worker:
+            os.kill(worker, signal.SIGKILL)
 
     began = time.monotonic()
     with pytest.raises(TrainingError, match=r"training process worker 0 failed \(killed by SIGKILL\)"):

@@ -77,20 +77,24 @@ def test_digits_are_learned(cluster, request, curves, strategy, loop, keras_vers
 def test_strategies_follow_one_loss_curve(curves, keras_version):
     """With the same seed and global batch, losses differ by float rounding only.
 
-    The differences grow with the steps. Parameter servers are left out because workers
-    do not wait for each other. A model that is divided over devices is left out because
-    its batches have a fixed size: see `test_any_layout_trains_the_same_model`.
+    The differences grow with the steps, how fast depends on the processor, and only
+    between different numbers of replicas: one replica's sums are of 64 examples, those
+    of two are of 32 each. Parameter servers are left out because workers do not wait
+    for each other. A model that is divided over devices is left out because its
+    batches have a fixed size: see `test_any_layout_trains_the_same_model`.
     """
     if set(curves) != set(CELLS):
         pytest.fail("needs the trainings of the test before")
-    reference = curves["one_device", "model", keras_version]
-    assert len(reference["train"]) == 15
+    alone, two_replicas = (curves[strategy, "model", keras_version] for strategy in ("one_device", "mirrored"))
+    assert len(alone["train"]) == 15
     for (strategy, loop, version), curve in curves.items():
         if version != keras_version or strategy in ("parameter_server", "model_parallel"):
             continue
+        same = alone if SHAPES[strategy][1] == SHAPES["one_device"][1] else two_replicas
         for part in ("train", "validation"):
-            assert curve[part] == pytest.approx(reference[part], rel=0.02, abs=0.002), (strategy, loop)
-            assert curve[part][:3] == pytest.approx(reference[part][:3], rel=1e-3), (strategy, loop)
+            assert curve[part] == pytest.approx(same[part], rel=1e-3), (strategy, loop)
+            assert curve[part] == pytest.approx(alone[part], rel=0.05), (strategy, loop)
+            assert curve[part][:3] == pytest.approx(alone[part][:3], rel=1e-3), (strategy, loop)
 
 
 WRITE_WEIGHTS = """

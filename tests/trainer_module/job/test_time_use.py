@@ -1,0 +1,46 @@
+import pytest
+
+from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
+
+
+def process(task, *, counters=None, **seconds):
+    return ProcessTime(task, seconds, counters or {})
+
+
+FAST = {"input": 1.0, "compute": 4.0, "wait_for_peers": 5.0}
+
+
+def test_shares_are_parts_of_the_whole_time():
+    time_use = summarize([process("chief-0", input=1, compute=3), process("worker-0")])
+    assert [time_use.share(activity) for activity in ("input", "compute", "save")] == [0.25, 0.75, 0.0]
+    assert [process.task for process in time_use.processes] == ["chief-0"], "one that has not trained tells nothing"
+
+
+@pytest.mark.parametrize(
+    ("slow", "counters", "reason"),
+    [
+        ({"input": 6.0, "compute": 4.0}, {}, "input"),
+        ({"input": 6.0, "compute": 4.0}, {"disk_wait_seconds": 5.0}, "slow_disk"),
+        ({"input": 6.0, "compute": 4.0}, {"examples": 1500}, "uneven_shards"),
+        ({"input": 1.0, "compute": 9.0}, {}, "compute"),
+        ({"input": 1.0, "compute": 9.0}, {"cpu_wait_seconds": 4.0}, "busy_core"),
+        ({"input": 1.0, "compute": 4.0, "save": 5.0}, {"examples": 1500}, "save"),
+    ],
+)
+def test_the_slowest_process_and_why(slow, counters, reason):
+    others = [
+        process(task, **FAST, counters={"examples": 1000, "cpu_wait_seconds": 0.5}) for task in ("chief-0", "worker-1")
+    ]
+    time_use = summarize([*others, process("worker-0", **slow, counters={"examples": 1000, **counters})])
+    assert (time_use.slowest, time_use.held_back, time_use.reason) == ("worker-0", 0.5, reason)
+    assert time_use.describe().startswith("worker-0 holds the others back for 50 % of the time: it")
+
+
+def test_processes_that_are_about_as_fast():
+    time_use = summarize([process("chief-0", compute=91, wait_for_peers=9), process("worker-0", compute=100)])
+    assert (time_use.slowest, time_use.reason, time_use.describe()) == ("", "", "")
+
+
+def test_the_time_of_processes_that_were_measured_for_different_times():
+    time_use = summarize([process("chief-0", compute=5, wait_for_peers=5), process("worker-0", compute=2)])
+    assert (time_use.slowest, time_use.held_back) == ("worker-0", 0.5)

@@ -170,7 +170,9 @@ def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: b
                     view.node_ended(event.node, event.seconds, event.cached)
 
             try:
-                result = local_runner.run(spec, module, paths, server, enable_cache, on_node, view.training_progressed)
+                result = local_runner.run(
+                    spec, module, paths, server, enable_cache, on_node, view.training_progressed, view.beam_progressed
+                )
             except local_runner.NodeError as error:
                 view.node_failed(error.node)
                 message = node_errors.explain(error.__cause__ or error, module.file.parent)

@@ -154,6 +154,6 @@ def _likely_reason(slowest: ProcessTime, others: Sequence[ProcessTime]) -> str:
         return UNEVEN_SHARDS
     if excess("disk_wait_seconds") > longer[activity] / 2:
         return SLOW_DISK
-    if excess("cpu_wait_seconds") > longer[activity] / 2:
+    if excess("cpu_wait_seconds") > longer[activity]:  # a sum over threads
         return BUSY_CORE
     return activity

@@ -23,7 +23,7 @@ def test_shares_are_parts_of_the_whole_time():
         ({"input": 6.0, "compute": 4.0}, {"disk_wait_seconds": 5.0}, "slow_disk"),
         ({"input": 6.0, "compute": 4.0}, {"bytes_read": 160 << 20}, "uneven_shards"),
         ({"input": 1.0, "compute": 9.0}, {}, "compute"),
-        ({"input": 1.0, "compute": 9.0}, {"cpu_wait_seconds": 4.0}, "busy_core"),
+        ({"input": 1.0, "compute": 9.0}, {"cpu_wait_seconds": 9.0}, "busy_core"),
         ({"input": 1.0, "compute": 4.0, "save": 5.0}, {"bytes_read": 160 << 20}, "save"),
     ],
 )

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfx_distribute.components.tuner import trials
+from tfx_distribute.pipelines.cli.json_log import JsonConsole, JsonRunView
 from tfx_distribute.pipelines.cli.progress_line import (
     PLAIN_SECONDS,
     TimeLeft,
@@ -42,7 +43,7 @@ BAR_WIDTH = 20
 
 
 @contextmanager
-def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
+def redirect_output(log: Path, verbose: bool, log_format: str = "text") -> Iterator[Console]:
     """Redirects this process's output to a file, and yields a console for the user.
 
     Output of C++ code is redirected, too.
@@ -50,6 +51,7 @@ def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
     Args:
       log: The file.
       verbose: True to show the log to the user, too.
+      log_format: `json` for a console that prints JSON lines.
 
     Yields:
       A console that writes to the original standard output.
@@ -60,7 +62,7 @@ def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     display = io.BufferedWriter(_Display(os.dup(original_stdout), "w"))
     stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
-    console = Console(file=stream, highlight=False, soft_wrap=True)
+    console = (JsonConsole if log_format == "json" else Console)(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
     try:
@@ -213,6 +215,11 @@ class RunView:
             cells.insert(2, ProgressBar(total=total, completed=done, width=BAR_WIDTH))
         row.add_row(*cells)
         self._live.update(row)
+
+
+def make_view(console: Console) -> "RunView | JsonRunView":
+    """Returns what shows a run on a console."""
+    return JsonRunView(console) if isinstance(console, JsonConsole) else RunView(console)
 
 
 def format_header(spec: PipelineSpec) -> Text:

@@ -25,13 +25,12 @@ from tfx_distribute.pipelines.cli.progress_line import (
     PLAIN_SECONDS,
     TimeLeft,
     format_seconds,
-    format_shares,
     format_training_line,
     plain_interval,
 )
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.job.time_use import TimeUse
+from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ Pure functions; `console` shows the lines.
 from collections.abc import Mapping
 
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, ProcessTime, TimeUse, summarize
+from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 # Without a terminal: seconds until the second line of a node, and the part of the time
 # since its start that passes between two lines. A day has about 90.
 PLAIN_SECONDS, PLAIN_SHARE = 5.0, 0.1
-_ACTIVITY_TITLES = {"wait_for_peers": "waiting for peers", "save": "saving", "evaluate": "evaluation", "trace": "tracing"}
 
 
 def plain_interval(elapsed: float) -> float:
@@ -62,19 +61,6 @@ def format_seconds(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def format_shares(time_use: TimeUse | Mapping[str, float]) -> str:
-    """Formats where time went: `compute 62 %, input 20 %`, the largest share first.
-
-    Shares below 1 percent are left out.
-
-    Args:
-      time_use: The times of processes, or the share of each activity.
-    """
-    shares = {name: time_use.share(name) for name in ACTIVITIES} if isinstance(time_use, TimeUse) else time_use
-    known = sorted(((share, name) for name, share in shares.items() if share >= 0.01), reverse=True)
-    return ", ".join(f"{_ACTIVITY_TITLES.get(name, name)} {100 * share:.0f} %" for share, name in known)
 
 
 def _format_position(progress: Progress) -> str:

@@ -3,12 +3,10 @@ import pytest
 from tfx_distribute.pipelines.cli.progress_line import (
     TimeLeft,
     format_seconds,
-    format_shares,
     format_training_line,
     plain_interval,
 )
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.job.time_use import ProcessTime, TimeUse
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 
@@ -56,11 +54,6 @@ def test_durations(seconds, text):
 
 def test_intervals_grow():
     assert [plain_interval(elapsed) for elapsed in (0.0, 50.0, 3600.0)] == [5.0, 5.0, 360.0]
-
-
-def test_shares_that_matter_the_largest_first():
-    time_use = TimeUse((ProcessTime("chief-0", {"compute": 50.0, "input": 49.5, "save": 0.5}),))
-    assert format_shares(time_use) == "compute 50 %, input 50 %"
 
 
 def test_time_left_counts_from_the_first_step():

@@ -16,6 +16,8 @@ from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer import job_builder, remote_training, saved_state
 from tfx_distribute.trainer_module.errors import TrainingError, explaining_shortage
 from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job import time_use as time_use_lib
+from tfx_distribute.trainer_module.job.time_use import TimeUse
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
 
 
@@ -100,6 +102,19 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base
         model.set_int_custom_property("base_model_weights_skipped", result.warm_start.weights_skipped)
     if job.training_options.freeze:
         model.set_string_custom_property("freeze", job.training_options.freeze)
+    model.set_float_custom_property("train_seconds", result.seconds)
+    if result.time_use:
+        _record_time_use(model, result.time_use)
     for name, value in result.metrics.items():
         if math.isfinite(value):  # ML Metadata cannot store other values
             model.set_float_custom_property(f"training_{name}", value)
+
+
+def _record_time_use(model: types.Artifact, time_use: TimeUse) -> None:
+    """Records the mean share of each activity, and the slowest process if any."""
+    for activity in time_use_lib.ACTIVITIES:
+        model.set_float_custom_property(f"time_{activity}", time_use.share(activity))
+    if time_use.slowest:
+        model.set_string_custom_property("slowest_process", time_use.slowest)
+        model.set_float_custom_property("slowest_process_holds_back", time_use.held_back)
+        model.set_string_custom_property("slowest_process_reason", time_use.reason)

@@ -16,6 +16,7 @@ from tfx_distribute import __version__
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.labels import FeatureNames
 from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTolerance, InputOptions, TrainingOptions
+from tfx_distribute.trainer_module.job.time_use import TimeUse
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,7 @@ class TrainingResult:
       metrics: Last value of each training metric and each `val_` metric.
       best: The evaluation whose weights are exported; None for the last weights.
       warm_start: How much of the base model was used; None without one.
+      time_use: How the processes spent the time; None for a `run_fn`.
     """
 
     # An infinite or NaN loss is a result too.
@@ -232,6 +234,7 @@ class TrainingResult:
     metrics: Mapping[str, float]
     best: BestEvaluation | None = None
     warm_start: WarmStart | None = None
+    time_use: TimeUse | None = None
 
     def to_json(self) -> str:
         """Returns the document."""

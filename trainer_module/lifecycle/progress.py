@@ -10,14 +10,19 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+from tfx_distribute.trainer_module.lifecycle import process_log
 
 # Environment variable: path of the file; if unset, reports go to standard output.
 PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"
 # Factor of the heartbeat timeout on one machine: while the machine is paused, all of
 # its processes miss heartbeats together.
 LOCAL_HEARTBEATS = 10
+# Seconds between two lines about the same work in a log, and their share of the time
+# since it began, if that is more. A day of work has about 90 lines.
+LOG_SECONDS, LOG_SHARE = 5.0, 0.1
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,12 @@ class Progress:
       stalled_secs: Seconds for which it has been stuck.
       in_tensorflow: True if it is stuck inside TensorFlow, where it may be waiting for
         another process.
+      epoch: Number of the epoch, from 1; 0 before the first.
+      epochs: Number of epochs in total; 0 if unknown.
+      learning_rate: The optimizer's learning rate; None if unknown.
+      seconds: Seconds by activity since the try began to train, each one of
+        `time_use.ACTIVITIES`; None if unknown.
+      counters: Numbers over the same time, each one of `time_use.COUNTERS`.
     """
 
     phase: str
@@ -51,11 +62,39 @@ class Progress:
     activity: str = ""
     stalled_secs: float = 0.0
     in_tensorflow: bool = False
+    epoch: int = 0
+    epochs: int = 0
+    learning_rate: float | None = None
+    seconds: Mapping[str, float] | None = None
+    counters: Mapping[str, float] | None = None
 
     @staticmethod
     def from_json(line: str) -> "Progress":
-        """Parses one line."""
-        return Progress(**json.loads(line))
+        """Parses one line; ignores keys that it does not know."""
+        values = {name: value for name, value in json.loads(line).items() if name in _FIELDS}
+        metrics = values.get("metrics") or {}
+        # A structured log line has NaN as a text.
+        return Progress(**{**values, "metrics": {name: float(value) for name, value in metrics.items()} or None})
+
+
+_FIELDS = frozenset(field.name for field in fields(Progress))
+
+
+def log_interval(elapsed: float) -> float:
+    """Returns the seconds between two lines of a log about work that has taken so long.
+
+    Args:
+      elapsed: Seconds since the work began.
+    """
+    return max(LOG_SECONDS, LOG_SHARE * elapsed)
+
+
+def describe(progress: Progress) -> str:
+    """Describes a report in one line of text."""
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in (progress.metrics or {}).items())
+    where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
+    stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
+    return "; ".join(filter(None, (progress.phase, where, metrics, stall, progress.message)))
 
 
 class Activity:
@@ -79,22 +118,25 @@ class Reporter:
 
     Args:
       path: Path of the progress file; None for standard output.
+      task: Name of the process, for reports to standard output in JSON.
 
     Attributes:
       interval: Minimum seconds between two reports of the phase `train`.
       activity: The current work of the main thread.
+      listeners: Called with each report, and with those of `record`.
     """
 
     interval = 0.5
 
-    def __init__(self, path: str | None):
-        self._path = path
+    def __init__(self, path: str | None, task: str = ""):
+        self._path, self._task = path, task
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if path else None
         self._lock = threading.Lock()  # the watchdog reports too
         self._torn = False
         self._last_time = 0.0
         self._last = Progress("start")
         self.activity = Activity("start-up")
+        self.listeners: list[Callable[[Progress], None]] = []
 
     def enter(self, name: str, limited: bool = True) -> None:
         """Records that the main thread has begun new work; see `Activity`."""
@@ -113,17 +155,27 @@ class Reporter:
     def report(self, progress: Progress) -> None:
         """Writes one line."""
         self._last_time, self._last = time.monotonic(), progress
+        self.record(progress)
         self._write(progress)
+
+    def record(self, progress: Progress) -> None:
+        """Tells the listeners of a report, but writes no line."""
+        for listener in self.listeners:
+            listener(progress)
 
     def report_stall(self, activity: str, seconds: float, in_tensorflow: bool) -> None:
         """Repeats the last report, with the work that has been stuck for `seconds`."""
         last = replace(self._last, message="", metrics=None, examples_per_second=0.0)
-        self._write(replace(last, activity=activity, stalled_secs=seconds, in_tensorflow=in_tensorflow))
+        stalled = replace(last, activity=activity, stalled_secs=seconds, in_tensorflow=in_tensorflow)
+        self.record(stalled)
+        self._write(stalled)
 
     def _write(self, progress: Progress) -> None:
         line = json.dumps(asdict(progress)) + "\n"
         with self._lock, contextlib.suppress(OSError):
             if self._file is None:
+                if process_log.is_json():
+                    line = process_log.as_json({**asdict(progress), "task": self._task}, describe(progress)) + "\n"
                 sys.stdout.write(line)
                 sys.stdout.flush()
                 return

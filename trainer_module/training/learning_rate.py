@@ -64,3 +64,15 @@ def scale(
             inner.learning_rate.assign(final_rate * tf.minimum(step / float(warmup_steps), 1.0))
 
     return before_step
+
+
+def read(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
+    """Returns the learning rate of an optimizer's next step; None if it has none."""
+    inner = gradients.unwrap(optimizer)
+    rate = getattr(inner, "learning_rate", None)
+    if rate is None:
+        return None
+    if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+        rate = rate(inner.iterations)
+    # A variable of several replicas has no value of its own, but converts to one.
+    return float(tf.convert_to_tensor(rate))

@@ -16,7 +16,7 @@ class Profiler:
 
     def __init__(self, window: tuple[int, int] | None, folder: str | None):
         # Steps that are done when the profiler starts and when it stops.
-        self._ends = (window[0] - 1, window[1]) if window else ()
+        self._ends: tuple[int, ...] = (window[0] - 1, window[1]) if window else ()
         self._folder = folder
         self._running = False
 
@@ -36,6 +36,10 @@ class Profiler:
         if self._running:
             tf.profiler.experimental.stop()
             self._running = False
+
+    def is_in_window(self, step: int) -> bool:
+        """Returns True if the step after `step` steps is in the window."""
+        return bool(self._ends) and self._ends[0] <= step < self._ends[1]
 
     def steps_until_end(self, step: int) -> int | None:
         """Returns the number of steps from `step` to the next end of the window.

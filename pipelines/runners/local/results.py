@@ -51,8 +51,11 @@ class RunResult:
     Attributes:
       training: How the model was trained: strategy, num_workers, num_replicas,
         global_batch_size, train_steps, precision, base_model and how many weights it
-        gave, and `training_<metric>` values; with `export_best`, exported_epoch,
-        exported_step and `exported_<metric>`.
+        gave, train_seconds and `training_<metric>` values; with `export_best`,
+        exported_epoch, exported_step and `exported_<metric>`; `time_<activity>`, the
+        share of the time from 0 to 1 (see `time_use.ACTIVITIES`), and if a process
+        holds the others back, slowest_process, slowest_process_holds_back (the share
+        of the time for which they wait for it) and slowest_process_reason.
       model: Folder of the trained SavedModel.
       metrics: Metrics that Evaluator computed.
       blessed: True if all thresholds are met; None if there are no thresholds.
@@ -86,7 +89,7 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
     training = {
         name: getattr(value, value.WhichOneof("value"))
         for name, value in model.custom_properties.items()
-        if name in _TRAINING_PROPERTIES or name.startswith(("training_", "exported_"))
+        if name in _TRAINING_PROPERTIES or name.startswith(("training_", "exported_", "time_", "slowest_process"))
     }
     blessed: bool | None = None
     unusable_baseline = ""
@@ -146,6 +149,7 @@ _TRAINING_PROPERTIES = (
     "per_replica_batch_size",
     "global_batch_size",
     "train_steps",
+    "train_seconds",
     "precision",
     "base_model",
     "base_model_weights_taken",

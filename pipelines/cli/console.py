@@ -30,7 +30,7 @@ PLAIN_SECONDS = 5.0  # between two training lines if the output is not a termina
 
 
 @contextmanager
-def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
+def redirect_output(log: Path, verbose: bool, to_stderr: bool = False) -> Iterator[Console]:
     """Redirects this process's output to a file, and yields a console for the user.
 
     Output of C++ code is redirected, too.
@@ -38,15 +38,17 @@ def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
     Args:
       log: The file.
       verbose: True to show the log to the user, too.
+      to_stderr: True to show things to the user on standard error, because standard
+        output is for a program.
 
     Yields:
-      A console that writes to the original standard output.
+      A console that writes to the original standard output, or standard error.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     original_stdout, original_stderr = os.dup(1), os.dup(2)
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    display = io.BufferedWriter(_Display(os.dup(original_stdout), "w"))
+    display = io.BufferedWriter(_Display(os.dup(original_stderr if to_stderr else original_stdout), "w"))
     stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
     console = Console(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
@@ -142,13 +144,13 @@ class RunView:
     def node_ended(self, node: str, seconds: float, cached: bool) -> None:
         """Prints the line of a finished node."""
         duration = Text("cached", "cyan") if cached else Text(f"{seconds:.1f} s")
-        self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<24}", duration))
+        self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<22}  ", duration))
         self._node = ""
         self._show()
 
-    def node_failed(self, node: str) -> None:
+    def node_failed(self, node: str, reason: str = "failed") -> None:
         """Prints the line of a failed node."""
-        self._console.print(Text.assemble(("  ✗ ", "red"), f"{node:<24}", ("failed", "red")))
+        self._console.print(Text.assemble(("  ✗ ", "red"), f"{node:<22}  ", (reason, "red")))
 
     def training_progressed(self, task: ClusterTask, progress: Progress) -> None:
         """Shows the progress of a training process."""
@@ -172,7 +174,7 @@ class RunView:
             self._live.update("")
             return
         line = format_training_line(self._tasks) if self._tasks else ""
-        self._live.update(Spinner("dots", Text(f"{self._node:<24}{line}")))
+        self._live.update(Spinner("dots", Text(f"{self._node:<22}  {line}")))
 
 
 def format_training_line(tasks: dict[ClusterTask, Progress]) -> str:

@@ -44,7 +44,9 @@ FIXED = {
     "max_restarts": "a training that loses a process counts as failed; leave it out",
     "profile_steps": "a profile slows the training that is measured; leave it out",
 }
-_COMMA_OUTSIDE_QUOTES = re.compile(r",(?=(?:[^'\"]|'[^']*'|\"[^\"]*\")*$)")
+# A value in quotes, or up to the next comma or quote.
+_PIECE = re.compile(r"""'[^']*'|"[^"]*"|[^,'"]+|['"]|,""")
+_MAX_LENGTH = 100_000  # of an argument
 
 Grid = Mapping[str, tuple[Scalar, ...]]
 
@@ -72,10 +74,12 @@ def parse(arguments: Iterable[str]) -> dict[str, tuple[Scalar, ...]]:
     """
     grid: dict[str, dict[tuple[type, Scalar], None]] = {}
     for argument in arguments:
+        if len(argument) > _MAX_LENGTH:
+            raise ConfigurationError(f"-p {shorten(argument)}: has {len(argument):,} characters; write fewer values")
         name, _, text = argument.partition("=")
         if name in FIXED:
             raise ConfigurationError(f"-p {shorten(argument)}: {FIXED[name]}")
-        texts = [text] if name in NOT_SPLIT else _COMMA_OUTSIDE_QUOTES.split(text)
+        texts = [text] if name in NOT_SPLIT else _split(text)
         if len(texts) > 1 and not all(map(str.strip, texts)):
             raise ConfigurationError(f"-p {shorten(argument)}: has an empty value; write -p {shorten(name)}=value,value")
         if re.fullmatch(r"\s*\[.*\]\s*", text):
@@ -90,6 +94,17 @@ def parse(arguments: Iterable[str]) -> dict[str, tuple[Scalar, ...]]:
     if count > MAX_COMBINATIONS:
         raise ConfigurationError(f"-p: these are {count:,} combinations; at most {MAX_COMBINATIONS} are compared at once")
     return values
+
+
+def _split(text: str) -> list[str]:
+    """Splits a text at commas outside of quotes."""
+    texts = [""]
+    for piece in _PIECE.findall(text):
+        if piece == ",":
+            texts.append("")
+        else:
+            texts[-1] += piece
+    return texts
 
 
 def expand(grid: Grid) -> list[dict[str, Scalar]]:

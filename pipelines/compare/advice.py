@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from tfx_distribute.pipelines.compare import comparison as comparison_lib
 from tfx_distribute.pipelines.compare import grid
-from tfx_distribute.pipelines.compare.comparison import Comparison, Measured
+from tfx_distribute.pipelines.compare.comparison import SCALE_PARAMETERS, Comparison, Measured
 
 # Adding devices pays if each added one gives at least this part of the speed of one in
 # the smaller training.
@@ -17,7 +17,8 @@ PAYS = 0.5
 # Parts of a step from which waiting for peers and waiting for examples are named.
 WAITS = 0.3
 INPUT_BOUND = 0.2
-# Part of the time, over all threads of a process, from which waiting for a core is.
+# Seconds in which threads of a process wait for a core, of each second, from which that
+# is named.
 BUSY_CORES = 0.1
 # A larger batch is worth its effect on the loss if it is faster by this factor.
 BATCH_GAIN = 1.1
@@ -35,22 +36,8 @@ def advise(comparison: Comparison) -> tuple[str, ...]:
     """
     if not comparison.measured:
         return ()
-    return tuple(
-        dict.fromkeys(
-            (
-                *_limits(comparison),
-                *(
-                    f"{comparison.label(each.outcome)}: {each.outcome.note}"
-                    for each in comparison.measured
-                    if each.outcome.note
-                ),
-                *_scaling(comparison),
-                *_batches(comparison),
-                *_input_bound(comparison),
-                *_choices(comparison),
-            )
-        )
-    )
+    parts = (_limits, _notes, _scaling, _strategies, _batches, _input_bound, _choices)
+    return tuple(dict.fromkeys(sentence for part in parts for sentence in part(comparison)))
 
 
 def _limits(comparison: Comparison) -> Iterator[str]:
@@ -120,7 +107,7 @@ def _reasons(comparison: Comparison, measured: Measured) -> Iterator[str]:
     measurement = measured.measurement
     if measured.outcome.processes > 1 and not comparison.num_gpus:
         waits = measurement.core_wait_share
-        known = "" if waits is None or waits < BUSY_CORES else f", and wait for one for {_percent(waits)} of the time"
+        known = "" if waits is None or waits < BUSY_CORES else ", and their threads wait for one"
         yield f"{measured.outcome.processes} processes share {_count(comparison.cores, 'core')}{known}"
     if measurement.slowest:
         yield measurement.slowest
@@ -131,6 +118,20 @@ def _reasons(comparison: Comparison, measured: Measured) -> Iterator[str]:
         yield f"{_percent(measurement.wait_share)} of a step waits for peers; write {batch}"
     if measurement.input_share is not None and measurement.input_share >= INPUT_BOUND:
         yield f"{_percent(measurement.input_share)} of a step waits for examples"
+
+
+def _strategies(comparison: Comparison) -> Iterator[str]:
+    """Says how much slower a strategy is than another one on as many devices."""
+    fastest: dict[tuple[int, str], Measured] = {}
+    for each in sorted(comparison.measured, key=lambda each: -each.measurement.examples_per_second):
+        same = {name: value for name, value in each.outcome.values.items() if name not in ("strategy", *SCALE_PARAMETERS)}
+        first = fastest.setdefault((each.outcome.devices, grid.describe(same)), each)
+        if each.outcome.strategy != first.outcome.strategy and comparison_lib.differs(first, each):
+            ratio = each.measurement.examples_per_second / first.measurement.examples_per_second
+            yield (
+                f"{each.outcome.strategy} reaches {ratio:.2f} of the speed of {first.outcome.strategy} on "
+                f"{_count(each.outcome.devices, 'device')}"
+            )
 
 
 def _batches(comparison: Comparison) -> Iterator[str]:
@@ -164,7 +165,7 @@ def _input_bound(comparison: Comparison) -> Iterator[str]:
     bound = [each for each in comparison.measured if (each.measurement.input_share or 0.0) >= INPUT_BOUND]
     if bound:
         worst = max(bound, key=lambda each: each.measurement.input_share or 0.0)
-        others = f", as do {len(bound) - 1} others to a lesser part" if len(bound) > 1 else ""
+        others = f" ({_count(len(bound) - 1, 'other')} for a smaller part)" if len(bound) > 1 else ""
         yield (
             f"{comparison.label(worst.outcome)} waits for examples in {_percent(worst.measurement.input_share or 0.0)} of a "
             f"step{others}: a faster model or more devices do not help there; look at augment and decode_features of the "

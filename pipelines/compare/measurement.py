@@ -49,7 +49,7 @@ class Measurement:
       input_share: Part of a step in which it waits for examples, from 0 to 1; None if
         unknown.
       wait_share: Part of a step in which a process waits for the others; None if
-        unknown.
+        unknown, or if there are none.
       core_wait_share: Part of the time in which threads could have run and other
         threads had the cores, summed over threads, so that it can be more than 1; None
         if unknown.
@@ -141,7 +141,8 @@ def measure(records: Iterable[HistoryRecord], launched: float) -> Measurement:
         seconds=seconds,
         spread=_spread([length / steps for steps, length in lengths]),
         input_share=_mean_share(trained, "input"),
-        wait_share=_mean_share(trained, "wait_for_peers"),
+        # One process alone has no peers, even if its strategy sums over processes.
+        wait_share=_mean_share(trained, "wait_for_peers") if len(by_task) > 1 else None,
         core_wait_share=_mean_rate(trained, "cpu_wait_seconds"),
         slowest=summarize(trained).describe(),
         losses=_losses(first, windows),

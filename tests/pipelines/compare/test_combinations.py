@@ -3,6 +3,7 @@ import pytest
 from tfx_distribute.pipelines.compare import combinations as combinations_lib
 from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.pipelines.spec.tune import Tune
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 MULTI = "strategy=multi_worker_mirrored"
@@ -41,7 +42,10 @@ def test_a_combination_that_cannot_be_trained_has_its_reason(make):
     [
         (["strategy=fastest,one_device"], "-p strategy=fastest: strategy: there is no strategy 'fastest'"),
         (["num_workers=1,2"], "-p num_workers=2: num_workers: strategy 'one_device' trains in one process"),
-        (["strategy=one_device,multi_worker_mirrored", "num_workers=2,3"], "-p strategy=one_device: cannot be trained in any"),
+        (
+            ["strategy=one_device,multi_worker_mirrored", "num_workers=2,3"],
+            "-p strategy=one_device: cannot be trained in any",
+        ),
         (["strategy=multi_worker_mirrored", "num_workers=1,-2"], "-p num_workers=-2"),
         (["num_workers=1,true"], "-p num_workers=true"),
         (["lerning_rate=1,2"], "did you mean 'learning_rate'?"),
@@ -59,7 +63,7 @@ def test_strong_scaling_divides_the_batch(make):
     batches = [each.spec and each.spec.trainer.parameters.per_replica_batch_size for each in combinations]
     assert batches == [32, 33, 16, None, None, 11, 8, None]
     assert combinations[4].problem.endswith("32 does not divide among 3 replicas; write 33, or --scaling weak")
-    # Workers of parameter servers do not train in step: each step is one worker's batch.
+    # Workers of parameter servers do not train in step: a step is one worker's batch.
     combinations = make("strategy=parameter_server", "num_workers=1,2", scaling="strong")
     assert [each.spec.trainer.parameters.per_replica_batch_size for each in combinations] == [32, 32]
     assert [(each.processes, each.devices, each.replicas) for each in combinations] == [(3, 1, 1), (4, 2, 1)]
@@ -68,9 +72,9 @@ def test_strong_scaling_divides_the_batch(make):
 
 
 def test_gpus_of_this_machine_are_divided(make):
-    combinations = make(MULTI, "num_workers=1,2,4", "accelerator_count=1", gpus=["0", "1"])
-    assert [each.devices for each in combinations[:2]] == [1, 2]
-    assert "4 processes with 1 GPUs each, of this machine's 2" in combinations[2].problem
+    combinations = make(MULTI, "num_workers=1,2", "accelerator_count=1,2", gpus=["0", "1"])
+    assert [each.devices for each in combinations[:3]] == [1, 2, 2]
+    assert "2 processes with 2 GPUs each, of this machine's 2" in combinations[3].problem
     (mirrored,) = make("strategy=mirrored", gpus=["0", "1"])
     assert (mirrored.devices, mirrored.replicas) == (2, 2)
 
@@ -88,7 +92,10 @@ def test_combinations_with_the_same_shards_share_their_data(make):
 
 def test_shards_that_do_not_divide_are_noted(make):
     notes = [each.note for each in make(MULTI, "num_workers=2,4", "num_shards=2")]
-    assert notes == ["", "2 shards do not divide among 4 processes, which read some of them several times; write num_shards=4"]
+    assert notes == [
+        "",
+        "2 shards do not divide among 4 processes, which read some of them several times; write num_shards=4",
+    ]
 
 
 def test_a_run_fn_is_refused(make, tmp_path):
@@ -101,9 +108,8 @@ def test_a_run_fn_is_refused(make, tmp_path):
 
 
 def test_the_search_and_the_thresholds_of_the_pipeline_are_left_out(make):
-    tune = {"objective": "val_loss", "max_trials": 2, "space": {"learning_rate": {"min": 0.1, "max": 1}}}
-    document = {**make.spec.model_dump(), "tune": tune}
-    document["trainer"]["base_model"] = "latest_blessed"
-    (combination,) = make(spec=type(make.spec).model_validate(document))
-    assert combination.spec.tune is None
+    search = {"objective": "val_loss", "max_trials": 2, "space": {"learning_rate": {"min": 0.1, "max": 1.0}}}
+    spec = make.spec.model_copy(update={"tune": Tune.model_validate(search)})
+    (combination,) = make("base_model=latest_blessed", spec=spec)
+    assert (combination.spec.tune, combination.spec.evaluate) == (None, None)
     assert combination.spec.trainer.base_model == "latest_blessed"

@@ -26,14 +26,16 @@ from tfx_distribute.trainer_module.job.parameters import GROUPS
 def test_values(arguments, expected):
     parsed = grid.parse(arguments)
     assert parsed == expected
-    assert [list(map(type, values)) for values in parsed.values()] == [list(map(type, values)) for values in expected.values()]
+    assert [list(map(type, values)) for values in parsed.values()] == [
+        list(map(type, values)) for values in expected.values()
+    ]
 
 
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
         ("num_workers", "-p num_workers: write -p name=value"),
-        ("=1,2", "-p =1,2: write -p name=value"),
+        ("=1,2", "-p =1: write -p name=value"),
         ("num_workers=1,,2", "has an empty value; write -p num_workers=value,value"),
         ("num_workers=1,", "has an empty value"),
         ("num_workers=[1, 2]", "write the values without brackets"),
@@ -42,7 +44,7 @@ def test_values(arguments, expected):
         ("num_evaluators=1", "a comparison does not evaluate"),
         ("seed=" + ",".join(map(str, range(65))), "65 combinations; at most 64"),
         ("x=" + "1," * 20_000, "has an empty value"),
-        ("x=" + "'," * 20_000 + "1", "at most"),
+        ("x=" + "'" + "1," * 20_000, "has an empty value"),
         ("x=" + "1," * 100_000, "has 200,002 characters"),
     ],
 )

@@ -98,13 +98,18 @@ class TimeUse:
         Example:
           >>> summarize([ProcessTime("chief-0", {"compute": 4, "wait_for_peers": 6}),
           ...     ProcessTime("worker-0", {"compute": 4, "input": 6})]).describe()
-          'worker-0 holds the others back for 60 % of the time: its input takes ...'
+          'worker 0 holds the others back for 60 % of the time: its input takes ...'
         """
         if not self.slowest:
             return ""
-        return f"{self.slowest} holds the others back for {self.held_back:.0%} of the time: ".replace("%", " %") + (
-            _REASONS.get(self.reason, self.reason)
-        )
+        share = f"{self.held_back:.0%}".replace("%", " %")
+        return f"{title(self.slowest)} holds the others back for {share} of the time: {_REASONS[self.reason]}"
+
+
+def title(task: str) -> str:
+    """Returns the name of a process for people: `worker 0` for `worker-0`."""
+    role, _, index = task.rpartition("-")
+    return role if role in ("chief", "evaluator") else f"{role} {index}"
 
 
 def summarize(processes: Sequence[ProcessTime]) -> TimeUse:

@@ -33,7 +33,7 @@ def test_the_slowest_process_and_why(slow, counters, reason):
     ]
     time_use = summarize([*others, process("worker-0", **slow, counters={"bytes_read": 90 << 20, **counters})])
     assert (time_use.slowest, time_use.held_back, time_use.reason) == ("worker-0", 0.5, reason)
-    assert time_use.describe().startswith("worker-0 holds the others back for 50 % of the time: it")
+    assert time_use.describe().startswith("worker 0 holds the others back for 50 % of the time: it")
 
 
 def test_processes_that_are_about_as_fast():

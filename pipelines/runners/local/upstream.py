@@ -60,12 +60,23 @@ def run(
       ConfigurationError: The pipeline cannot be built.
       NodeError: A node failed.
     """
-    upstream = _UpstreamRunner(node, tfx_pipeline.get_parameter_values(spec), on_node)
+    upstream = UpstreamRunner(node, tfx_pipeline.get_parameter_values(spec), on_node)
     upstream.run(runner.build(spec, module, paths, connection, enable_cache=True))
     return upstream.inputs
 
 
-class _UpstreamRunner(runner.LocalRunner):
+class UpstreamRunner(runner.LocalRunner):
+    """Runs the nodes that a node depends on, and resolves its inputs.
+
+    Args:
+      node: Id of the node.
+      parameters: Values of the pipeline's runtime parameters.
+      listener: Called before and after each node.
+
+    Attributes:
+      inputs: What the node would get, once the others have run.
+    """
+
     inputs: NodeInputs
 
     def __init__(self, node: str, parameters: Mapping[str, int | float | str], listener: runner.NodeListener):

@@ -162,7 +162,7 @@ def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int
         labels = [f"{number} {grid.describe(each.values)}".strip() for number, each in enumerate(combinations, 1)]
         with (
             console_lib.RunView(console) as view,
-            runner.session(spec, module, paths, server, view.training_progressed) as connection,
+            runner.session(spec, module, paths, server, view.training_progressed, view.beam_progressed) as connection,
         ):
 
             def on_node(event: runner.NodeStarted | runner.NodeEnded) -> None:

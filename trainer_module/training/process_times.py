@@ -53,10 +53,7 @@ class ProcessTimes:
     def _write(self, before: TimeUse, epoch: int) -> None:
         seconds_before = {process.task: process.seconds for process in before.processes}
         for process in self.time_use.processes:
-            earlier = seconds_before.get(process.task, {})
-            spent = ProcessTime(
-                process.task, {name: value - earlier.get(name, 0.0) for name, value in process.seconds.items()}
-            )
+            spent = process.since(seconds_before.get(process.task, {}))
             if process.task not in self._writers:
                 self._writers[process.task] = tf.summary.create_file_writer(f"{self._folder}/processes/{process.task}")
             with self._writers[process.task].as_default(step=epoch):

@@ -14,7 +14,7 @@ from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.lifecycle.progress import Progress, describe
 
 RETRY_SECONDS = 2.0  # between two connections
 LAST_LINES = 20
@@ -121,13 +121,10 @@ class PodLog:
             return line
         now = time.monotonic()
         is_early = now - self._progress_shown_at < PROGRESS_SECONDS
-        stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
-        if progress.phase == "train" and is_early and not (progress.message or stall):
+        if progress.phase == "train" and is_early and not (progress.message or progress.stalled_secs):
             return ""
         self._progress_shown_at = now
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in (progress.metrics or {}).items())
-        where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
-        return "; ".join(filter(None, (progress.phase, where, metrics, stall, progress.message)))
+        return describe(progress)
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterable[str]:

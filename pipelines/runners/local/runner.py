@@ -177,6 +177,7 @@ def run(
     enable_cache: bool = True,
     on_node: NodeListener = lambda event: None,
     on_training: local_launcher.ProgressListener = lambda task, progress: None,
+    on_beam: Callable[[int, int], None] = lambda done, total: None,
 ) -> results.RunResult:
     """Runs a pipeline on this machine.
 
@@ -189,6 +190,8 @@ def run(
         an earlier run.
       on_node: Called before and after each node.
       on_training: Called with each report of each training process.
+      on_beam: Called with the number of stages of a node's Beam pipeline that have run,
+        and of all, with the direct runner.
 
     Returns:
       The results of the run: how the model was trained, its metrics, where it is.
@@ -198,7 +201,7 @@ def run(
         folder.
       NodeError: A node failed.
     """
-    with session(spec, module, paths, server, on_training) as connection:
+    with session(spec, module, paths, server, on_training, on_beam) as connection:
         runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node)
         runner.run(build(spec, module, paths, connection, enable_cache))
         return results.read(connection, runner.executions, spec)
@@ -211,6 +214,7 @@ def session(
     paths: RunPaths,
     server: ForkServer | None = None,
     on_training: local_launcher.ProgressListener = lambda task, progress: None,
+    on_beam: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Any]:
     """Makes this process ready to run nodes of a pipeline, within the block.
 
@@ -220,6 +224,8 @@ def session(
       paths: Where the run keeps its files.
       server: A running fork server; None to start one for each training.
       on_training: Called with each report of each training process.
+      on_beam: Called with the number of stages of a node's Beam pipeline that have run,
+        and of all, with the direct runner.
 
     Yields:
       The connection configuration of ML Metadata.
@@ -247,6 +253,7 @@ def session(
         local_launcher.settings(settings),
         _gpus_hidden(),
         direct_runner.as_default(),
+        direct_runner.reporting_stages(on_beam),
     ):
         beam_caches.install()
         # A module that cannot be imported fails here, before the first node, and not in

@@ -61,8 +61,7 @@ def test_the_slow_one_of_two_workers_is_named(cluster, tmp_path, what):
     assert slow.seconds[what] > 4.0 > fast.seconds[what], "it slept for 5 s or more"
     assert fast.seconds["wait_for_peers"] > 4.0 > slow.seconds["wait_for_peers"]
     messages = [progress.message for task, progress in cluster.reports if task.role == "chief" and progress.message]
-    assert len(messages) == 1
-    assert messages[0].startswith("worker 0 holds the others back for ")
+    assert messages[-1].startswith("worker 0 holds the others back for ")
 
     records = history.read(cluster.job.outputs.model_run_dir)
     assert {record.task for record in records} == {"chief-0", "worker-0"}

@@ -16,7 +16,7 @@ from tfx_distribute.pipelines.cli.main import main
         (["--train-steps", "1"], "1 is not in the range"),
         (["--scaling", "linear"], "'linear' is not one of"),
         (["--root", "runs/a*"], "has the character '*'"),
-        (["--root", "pipeline.yaml"], "cannot create"),
+        (["--root", "pipeline.yaml"], "is a file"),
     ],
 )
 def test_mistakes(project, arguments, message):

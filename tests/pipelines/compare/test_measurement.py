@@ -39,7 +39,7 @@ def test_shares_are_means_over_the_processes():
     fast = history(input=0.1, compute=0.4, wait_for_peers=0.5)
     measured = measure([*slow, *fast], launched=0.0)
     assert (measured.input_share, measured.wait_share) == (pytest.approx(0.3), pytest.approx(0.25))
-    assert measured.slowest.startswith("worker-0 holds the others back for 50 % of the time")
+    assert measured.slowest.startswith("worker 0 holds the others back for 50 % of the time")
 
 
 def test_an_uneven_speed_has_a_spread():

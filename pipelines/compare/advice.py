@@ -17,6 +17,8 @@ PAYS = 0.5
 # Parts of a step from which waiting for peers and waiting for examples are named.
 WAITS = 0.3
 INPUT_BOUND = 0.2
+# Seconds of a step below which the input of each batch costs more than its examples.
+SHORT_STEP = 0.005
 # Seconds in which threads of a process wait for a core, of each second, from which that
 # is named.
 BUSY_CORES = 0.1
@@ -166,10 +168,15 @@ def _input_bound(comparison: Comparison) -> Iterator[str]:
     if bound:
         worst = max(bound, key=lambda each: each.measurement.input_share or 0.0)
         others = f" ({_count(len(bound) - 1, 'other')} for a smaller part)" if len(bound) > 1 else ""
+        remedy = (
+            "look at augment and decode_features of the module, num_parallel_calls, cache and the storage of the examples"
+        )
+        if worst.measurement.seconds_per_step < SHORT_STEP:
+            milliseconds = 1000 * worst.measurement.seconds_per_step
+            remedy = f"a step takes only {milliseconds:.2g} ms, so try a larger per_replica_batch_size, or {remedy}"
         yield (
             f"{comparison.label(worst.outcome)} waits for examples in {_percent(worst.measurement.input_share or 0.0)} of a "
-            f"step{others}: a faster model or more devices do not help there; look at augment and decode_features of the "
-            "module, num_parallel_calls, cache and the storage of the examples"
+            f"step{others}: a faster model or more devices do not help there; {remedy}"
         )
 
 

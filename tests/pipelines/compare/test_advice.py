@@ -7,7 +7,7 @@ from tfx_distribute.pipelines.compare.advice import advise
 from tfx_distribute.pipelines.compare.comparison import FAILED, Outcome
 from tfx_distribute.pipelines.compare.measurement import LossPoint
 
-LONG = {"train_steps": 2001}  # measured for longer than two seconds
+LONG = {"steps": 2001}  # measured for longer than two seconds
 
 
 def workers(number, speed, **measured):
@@ -62,6 +62,11 @@ def test_the_slowest_process_and_waiting_for_examples_are_reasons():
     assert "num_workers=2 waits for examples in 50 % of a step: a faster model" in find(result, "a faster model")
 
 
+def test_short_steps_wait_for_examples_in_small_batches():
+    result = comparison(outcome(64_000, measured={"steps": 5001, "input_share": 0.5}))
+    assert "a step takes only 0.5 ms, so try a larger per_replica_batch_size, or look at augment" in advise(result)[0]
+
+
 def test_what_a_strategy_costs():
     single = outcome(2000, 1, strategy="one_device", measured=LONG)
     assert find(comparison(single, outcome(900, 1, measured=LONG)), "on 1 device") == (
@@ -91,7 +96,7 @@ def test_a_loss_that_was_not_reached_is_said():
 
 
 def test_short_measurements_are_not_trusted():
-    result = comparison(outcome(100_000, measured={"train_steps": 101}))
+    result = comparison(outcome(100_000))
     assert find(result, "--train-steps") == (
         "the steps of mine were measured for 0.032 s only; for speeds to rely on, write --train-steps 20000"
     )

@@ -22,16 +22,14 @@ from rich.text import Text
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli.json_log import JsonConsole, JsonRunView
 from tfx_distribute.pipelines.cli.progress_line import (
-    PLAIN_SECONDS,
     TimeLeft,
     format_seconds,
     format_training_line,
-    plain_interval,
 )
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.lifecycle.progress import LOG_SECONDS, Progress, log_interval
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
@@ -126,7 +124,7 @@ class RunView:
     """Shows a run on a console: a line for each finished node, and a live line below.
 
     On an output that is not a terminal, lines are printed at growing intervals instead;
-    see `progress_line.plain_interval`.
+    see `progress.log_interval`.
     """
 
     def __init__(self, console: Console):
@@ -153,7 +151,7 @@ class RunView:
     def node_started(self, node: str) -> None:
         """Shows that a node has started."""
         self._node, self._started, self._stages = node, time.monotonic(), (0, 0)
-        self._last_printed = self._started - PLAIN_SECONDS if self._tasks else self._started
+        self._last_printed = self._started
         self._tasks.clear()
         self._show()
 
@@ -170,6 +168,8 @@ class RunView:
 
     def training_progressed(self, task: ClusterTask, progress: Progress) -> None:
         """Shows the progress of a training process."""
+        if not self._tasks:  # the first line of a training comes at once
+            self._last_printed -= LOG_SECONDS
         previous = self._tasks.get(task)
         if previous and not progress.metrics:
             progress = replace(progress, metrics=previous.metrics)
@@ -191,7 +191,7 @@ class RunView:
 
     def _print_if_due(self) -> None:
         now = time.monotonic()
-        if not self._live and now - self._last_printed >= plain_interval(now - self._started):
+        if not self._live and now - self._last_printed >= log_interval(now - self._started):
             self._last_printed = now
             line = self._line()
             self._console.print(Text(f"    {line}" if self._tasks else f"    {self._node}: {line}"))

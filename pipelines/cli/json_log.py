@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from tfx_distribute.pipelines.cli.progress_line import TimeLeft, format_training_line, plain_interval
+from tfx_distribute.pipelines.cli.progress_line import TimeLeft, format_training_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.process_log import as_json
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.lifecycle.progress import Progress, log_interval
 
 _SEVERITIES = {"red": "ERROR", "yellow": "WARNING"}
 
@@ -92,7 +92,7 @@ class JsonRunView:
 
     def _is_due(self, name: str) -> bool:
         now = time.monotonic()
-        if now - self._printed_at.get(name, self._started) < plain_interval(now - self._started):
+        if now - self._printed_at.get(name, self._started) < log_interval(now - self._started):
             return False
         self._printed_at[name] = now
         return True

@@ -9,15 +9,6 @@ from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
-# Without a terminal: seconds until the second line of a node, and the part of the time
-# since its start that passes between two lines. A day has about 90.
-PLAIN_SECONDS, PLAIN_SHARE = 5.0, 0.1
-
-
-def plain_interval(elapsed: float) -> float:
-    """Returns the seconds between two lines of a node that has run for `elapsed`."""
-    return max(PLAIN_SECONDS, PLAIN_SHARE * elapsed)
-
 
 def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | None = None) -> str:
     """Formats a cluster's progress as one line.

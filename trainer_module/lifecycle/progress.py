@@ -20,6 +20,9 @@ PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"
 # Factor of the heartbeat timeout on one machine: while the machine is paused, all of
 # its processes miss heartbeats together.
 LOCAL_HEARTBEATS = 10
+# Seconds between two lines about the same work in a log, and their share of the time
+# since it began, if that is more. A day of work has about 90 lines.
+LOG_SECONDS, LOG_SHARE = 5.0, 0.1
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,15 @@ class Progress:
 
 
 _FIELDS = frozenset(field.name for field in fields(Progress))
+
+
+def log_interval(elapsed: float) -> float:
+    """Returns the seconds between two lines of a log about work that has taken so long.
+
+    Args:
+      elapsed: Seconds since the work began.
+    """
+    return max(LOG_SECONDS, LOG_SHARE * elapsed)
 
 
 def describe(progress: Progress) -> str:

@@ -109,29 +109,34 @@ class EpochRunner:
         """
         self._save(Position(epoch, num_steps, self._counter.step), preempted=False)
 
-    def ends_training(self, epoch: int, is_last: bool) -> bool:
-        """Returns True if training ends after an epoch; if not, saves the state if due.
+    def ends_training(self, epoch: int, is_last: bool, wants_times: bool) -> tuple[bool, bool]:
+        """Decides whether training ends after an epoch; if not, saves the state if due.
 
         Call this after the `on_epoch_end` of callbacks.
 
         Args:
           epoch: Number of the epoch that has ended, from 0.
           is_last: True if no epoch is left.
+          wants_times: True to gather the times of the processes after this epoch.
+
+        Returns:
+          True if training ends, and True if any process wants the times.
 
         Raises:
           PreemptedError: A process was asked to stop.
         """
         with self._counter.meter.spending(self._agreeing):
-            stop_training, save_due, preempted = self._step_runner.agree(
+            stop_training, save_due, preempted, times_wanted = self._step_runner.agree(
                 self._callbacks.model.stop_training,
                 self._checkpoints.due_at_epoch_end(self._counter.step),
                 preemption.preemption_requested(),
+                wants_times,
             )
         if stop_training or is_last:
-            return True
+            return True, True
         if save_due or preempted:
             self._save(Position(epoch + 1, 0, self._counter.step), bool(preempted))
-        return False
+        return False, bool(times_wanted)
 
     def evaluate(self) -> dict[str, float]:
         """Evaluates on the eval split and returns the metrics, as `fit` does."""

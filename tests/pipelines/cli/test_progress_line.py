@@ -4,7 +4,6 @@ from tfx_distribute.pipelines.cli.progress_line import (
     TimeLeft,
     format_seconds,
     format_training_line,
-    plain_interval,
 )
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
@@ -50,10 +49,6 @@ def test_line_names_the_slowest_process():
 )
 def test_durations(seconds, text):
     assert format_seconds(seconds) == text
-
-
-def test_intervals_grow():
-    assert [plain_interval(elapsed) for elapsed in (0.0, 50.0, 3600.0)] == [5.0, 5.0, 360.0]
 
 
 def test_time_left_counts_from_the_first_step():

@@ -100,7 +100,7 @@ def compare(
             console.print(f"log      {paths.log}", markup=False)
     if all(outcome.status in (comparison_lib.NOT_RUN, comparison_lib.SKIPPED) for outcome in outcomes):
         sys.exit(code)
-    name = module.name if not combinations[0].spec else combinations[0].spec.name
+    name = next(each.spec.name for each in combinations if each.spec)
     result = comparison_lib.compare(name, scaling, train_steps, outcomes, cores, num_gpus, target_loss)
     document = json.dumps(report.as_document(result), indent=2)
     (_folder(paths) / "comparison.json").write_text(f"{document}\n", encoding="utf-8")

@@ -3,15 +3,18 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.compare.combinations import Combination, Scaling
 from tfx_distribute.pipelines.compare.measurement import LossPoint, Measurement
 from tfx_distribute.pipelines.spec.base import Scalar
 
-MEASURED, FAILED, SKIPPED, NOT_RUN = "measured", "failed", "skipped", "not_run"
 Status = Literal["measured", "failed", "skipped", "not_run"]
+MEASURED: Final = "measured"
+FAILED: Final = "failed"
+SKIPPED: Final = "skipped"
+NOT_RUN: Final = "not_run"
 
 # Parameters that make a training larger. Trainings that differ in these alone are one
 # series, whose scaling efficiency is computed.

@@ -132,7 +132,7 @@ class SearchRun:
                 score, message = None, f"{self._search.objective} is {score}"
         if score is None:
             trial.status, trial.message = oracle_lib.TrialStatus.FAILED, message
-            announce(f"trial {plan.trial} failed: {_shorten(message)}")
+            announce(f"trial {plan.trial} failed: {trials.shorten(message)}")
         else:
             self._oracle.update_trial(plan.oracle_id, {self._search.objective: score}, step=step)
             trial.status = oracle_lib.TrialStatus.COMPLETED
@@ -200,9 +200,3 @@ def _describe(plan: TrialPlan) -> str:
     epochs = f", {plan.epochs} epoch{'s' if plan.epochs > 1 else ''}" if plan.epochs else ""
     continues = f", continues trial {plan.continues}" if plan.continues else ""
     return f"{plan.trial} ({trials.describe(plan.hparams)}{epochs}{continues})"
-
-
-def _shorten(message: str) -> str:
-    """Returns the first and the last line of a message, which names the error."""
-    first, *others = message.splitlines() or [""]
-    return f"{first}: {others[-1].strip()}" if others else first

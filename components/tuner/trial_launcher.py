@@ -49,6 +49,7 @@ def trial_launcher(
     distribution: Distribution,
     output_dir: str,
     num_parallel_trials: int,
+    noun: str = "trial",
 ) -> Iterator[TrialLauncher]:
     """Keeps what launching trials needs within the block.
 
@@ -58,6 +59,7 @@ def trial_launcher(
       distribution: The processes of a trial.
       output_dir: Folder of one of its output artifacts, unique to the execution.
       num_parallel_trials: Trials that train at the same time.
+      noun: Word for a trial, in names of folders and in messages.
 
     Raises:
       ConfigurationError: Trials cannot be trained as configured.
@@ -66,7 +68,9 @@ def trial_launcher(
     settings = settings_lib.from_json(launcher) if launcher else None
     if settings and settings_lib.runs_remotely(settings, distribution):
         with remote_training.training_folder(inputs, {}, exec_properties, settings, output_dir) as training:
-            yield TrialLauncher(training.staged.inputs, training.staged.addresses, training.folder, _remote_launch(training))
+            yield TrialLauncher(
+                training.staged.inputs, training.staged.addresses, training.folder, _remote_launch(training, noun)
+            )
         return
     if local_launcher.current_settings().base_port and num_parallel_trials > 1:
         raise ConfigurationError(
@@ -79,7 +83,7 @@ def trial_launcher(
         explaining_shortage(),
         tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder,
     ):
-        yield TrialLauncher(inputs, {}, folder, _local_launch(folder, alone=num_parallel_trials == 1))
+        yield TrialLauncher(inputs, {}, folder, _local_launch(folder, noun, alone=num_parallel_trials == 1))
 
 
 def announce(message: str) -> None:
@@ -88,12 +92,12 @@ def announce(message: str) -> None:
     local_launcher.current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
-def _remote_launch(training: remote_training.TrainingFolder) -> Launch:
+def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launch:
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
         # The values are in the name: a search that starts again may give its trials
         # others, and must not take over the results of earlier ones.
         tried = json.dumps([job.hparams, job.training_options.epochs], sort_keys=True)
-        folder = os.path.join(training.folder, f"trial-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
+        folder = os.path.join(training.folder, f"{noun}-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
         result_file = os.path.join(folder, job_builder.RESULT_FILE)
         name = remote_training.job_name(training.settings.name, folder)
         remote_training.make_folder(folder)
@@ -102,23 +106,26 @@ def _remote_launch(training: remote_training.TrainingFolder) -> Launch:
     return launch
 
 
-def _local_launch(folder: str, alone: bool) -> Launch:
+def _local_launch(folder: str, noun: str, alone: bool) -> Launch:
     """Returns a function that trains on this machine.
 
     Args:
       folder: Folder for the job documents.
+      noun: Word for a trial.
       alone: True if trials train one after another.
     """
     settings = local_launcher.current_settings()
 
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
-        trial_settings = replace(settings, log_dir=settings.log_dir and settings.log_dir / f"trial-{trial}")
+        trial_settings = replace(settings, log_dir=settings.log_dir and settings.log_dir / f"{noun}-{trial}")
         if not alone:
             # A fork server serves one launch at a time, and lines of several trials
             # would be mixed.
-            trial_settings = replace(trial_settings, server=None, on_progress=_only_messages(settings.on_progress, trial))
+            trial_settings = replace(
+                trial_settings, server=None, on_progress=_only_messages(settings.on_progress, f"{noun} {trial}")
+            )
         with (
-            tempfile.TemporaryDirectory(prefix=f"trial-{trial}-", dir=folder) as work_dir,
+            tempfile.TemporaryDirectory(prefix=f"{noun}-{trial}-", dir=folder) as work_dir,
             local_launcher.settings(trial_settings),
         ):
             return local_launcher.launch(_with_result_file(job, os.path.join(work_dir, job_builder.RESULT_FILE)), work_dir)
@@ -130,11 +137,11 @@ def _with_result_file(job: TrainingJob, path: str) -> TrainingJob:
     return replace(job, outputs=replace(job.outputs, result_file=path))
 
 
-def _only_messages(listener: local_launcher.ProgressListener, trial: str) -> local_launcher.ProgressListener:
+def _only_messages(listener: local_launcher.ProgressListener, name: str) -> local_launcher.ProgressListener:
     """Returns a listener that passes on the messages of a trial, and no steps."""
 
     def listen(task: ClusterTask, progress: Progress) -> None:
         if progress.message:
-            listener(task, Progress("start", message=f"trial {trial}: {progress.message}"))
+            listener(task, Progress("start", message=f"{name}: {progress.message}"))
 
     return listen

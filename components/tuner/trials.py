@@ -114,5 +114,11 @@ def describe(hparams: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_format(value)}" for name, value in hparams.items())
 
 
+def shorten(message: str) -> str:
+    """Returns the first and the last line of a message, which names the error."""
+    first, *others = message.splitlines() or [""]
+    return f"{first}: {others[-1].strip()}" if others else first
+
+
 def _format(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -40,7 +40,7 @@ BAR_WIDTH = 20
 
 
 @contextmanager
-def redirect_output(log: Path, verbose: bool, log_format: str = "text") -> Iterator[Console]:
+def redirect_output(log: Path, verbose: bool, log_format: str = "text", to_stderr: bool = False) -> Iterator[Console]:
     """Redirects this process's output to a file, and yields a console for the user.
 
     Output of C++ code is redirected, too.
@@ -49,15 +49,17 @@ def redirect_output(log: Path, verbose: bool, log_format: str = "text") -> Itera
       log: The file.
       verbose: True to show the log to the user, too.
       log_format: `json` for a console that prints JSON lines.
+      to_stderr: True to show things to the user on standard error, because standard
+        output is for a program.
 
     Yields:
-      A console that writes to the original standard output.
+      A console that writes to the original standard output, or standard error.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     original_stdout, original_stderr = os.dup(1), os.dup(2)
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    display = io.BufferedWriter(_Display(os.dup(original_stdout), "w"))
+    display = io.BufferedWriter(_Display(os.dup(original_stderr if to_stderr else original_stdout), "w"))
     stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
     console = (JsonConsole if log_format == "json" else Console)(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
@@ -157,13 +159,13 @@ class RunView:
     def node_ended(self, node: str, seconds: float, cached: bool) -> None:
         """Prints the line of a finished node."""
         duration = Text("cached", "cyan") if cached else Text(f"{seconds:.1f} s")
-        self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<24}", duration))
+        self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<22}  ", duration))
         self._node = ""
         self._show()
 
-    def node_failed(self, node: str) -> None:
+    def node_failed(self, node: str, reason: str = "failed") -> None:
         """Prints the line of a failed node."""
-        self._console.print(Text.assemble(("  ✗ ", "red"), f"{node:<24}", ("failed", "red")))
+        self._console.print(Text.assemble(("  ✗ ", "red"), f"{node:<22}  ", (reason, "red")))
 
     def training_progressed(self, task: ClusterTask, progress: Progress) -> None:
         """Shows the progress of a training process."""

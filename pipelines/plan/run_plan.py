@@ -152,8 +152,8 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     parameters = spec.trainer.parameters
     distribution = parameters.distribution
     row = distribution.info
-    devices = _devices(distribution, row)
-    replicas = _replicas(distribution, row, devices)
+    devices = devices_per_process(distribution)
+    replicas = replicas_in_step(distribution, devices)
     replica_batch = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
     batch = replicas and replicas * replica_batch
     # A run_fn reads its data, and decides on its batch, by itself.
@@ -197,8 +197,9 @@ def _search(search: Search, options: TrainingOptions) -> Search:
     return replace(search, direction=search.goal, epochs=options.epochs, train_steps=options.train_steps)
 
 
-def _devices(distribution: Distribution, row: StrategyInfo) -> int | None:
+def devices_per_process(distribution: Distribution) -> int | None:
     """Returns the devices of each training process; None if the machine decides."""
+    row = distribution.info
     if not row.all_devices:
         return 1
     if distribution.mesh:
@@ -208,13 +209,13 @@ def _devices(distribution: Distribution, row: StrategyInfo) -> int | None:
     return 1 if distribution.accelerator_type == "cpu" else None
 
 
-def _replicas(distribution: Distribution, row: StrategyInfo, devices: int | None) -> int | None:
+def replicas_in_step(distribution: Distribution, devices: int | None) -> int | None:
     """Returns the number of replicas that train in step; None if the machine decides.
 
     A worker of parameter servers does not wait for others, and so counts alone. Under
     `model_parallel`, a replica is a group of devices that holds the whole model.
     """
-    if row.name == "model_parallel" and distribution.mesh:
+    if distribution.strategy == "model_parallel" and distribution.mesh:
         return layout_rules.parse_mesh(distribution.mesh)[0]
     return devices and devices * strategy_table.readers(distribution)
 

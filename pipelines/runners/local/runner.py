@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -86,6 +86,9 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
       parameters: Values of the pipeline's runtime parameters; others take their
         defaults.
       listener: Called before and after each node.
+
+    Attributes:
+      executions: Node -> id of its execution in ML Metadata.
     """
 
     def __init__(
@@ -94,7 +97,11 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         super().__init__()
         self._parameters = dict(parameters or {})
         self._listener = listener
-        self.executions: dict[str, int] = {}  # node -> id of its execution in ML Metadata
+        self.executions: dict[str, int] = {}
+
+    def select(self, nodes: Mapping[str, pipeline_pb2.PipelineNode]) -> Container[str]:
+        """Returns the ids of the nodes to run: all of them."""
+        return nodes.keys()
 
     def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
         """Runs the nodes one after another, in the order of the pipeline.
@@ -117,8 +124,11 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         connection = metadata.Metadata(getattr(store, store.WhichOneof("connection_config")))
         with connection as opened:
             results.mark_removed_pushes(opened.store)
-        for node in (node.pipeline_node for node in pipeline.nodes):
-            name = node.node_info.id
+        nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
+        selected = self.select(nodes)
+        for name, node in nodes.items():
+            if name not in selected:
+                continue
             self._listener(NodeStarted(name))
             start = time.monotonic()
             try:
@@ -191,9 +201,41 @@ def run(
         folder.
       NodeError: A node failed.
     """
+    with session(spec, module, paths, server, on_training, on_beam) as connection:
+        runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node)
+        runner.run(build(spec, module, paths, connection, enable_cache))
+        return results.read(connection, runner.executions, spec)
+
+
+@contextlib.contextmanager
+def session(
+    spec: PipelineSpec,
+    module: user_module.Module,
+    paths: RunPaths,
+    server: ForkServer | None = None,
+    on_training: local_launcher.ProgressListener = lambda task, progress: None,
+    on_beam: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Any]:
+    """Makes this process ready to run nodes of a pipeline, within the block.
+
+    Args:
+      spec: The pipeline.
+      module: The user's module.
+      paths: Where the run keeps its files.
+      server: A running fork server; None to start one for each training.
+      on_training: Called with each report of each training process.
+      on_beam: Called with the number of stages of a node's Beam pipeline that have run,
+        and of all, with the direct runner.
+
+    Yields:
+      The connection configuration of ML Metadata.
+
+    Raises:
+      ConfigurationError: The module cannot be imported, or another run is using the
+        folder.
+    """
     paths.create()
     logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
-    connection = tfx_pipeline.make_sqlite_config(str(paths.metadata))
     settings = local_launcher.LocalLauncherSettings(
         log_dir=paths.logs,
         base_port=local_settings(spec).base_port,
@@ -217,9 +259,7 @@ def run(
         # A module that cannot be imported fails here, before the first node, and not in
         # the middle of the pipeline.
         module_lib.load(UserModule(module.function_path(module.train)))
-        runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node)
-        runner.run(_build(spec, module, paths, connection, enable_cache))
-        return results.read(connection, runner.executions, spec)
+        yield tfx_pipeline.make_sqlite_config(str(paths.metadata))
 
 
 @contextlib.contextmanager
@@ -283,9 +323,22 @@ def _gpus_hidden() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _build(
+def build(
     spec: PipelineSpec, module: user_module.Module, paths: RunPaths, connection: Any, enable_cache: bool
 ) -> pipeline.Pipeline:
+    """Builds the TFX pipeline of a run on this machine.
+
+    Args:
+      spec: The pipeline.
+      module: The user's module.
+      paths: Where the run keeps its files.
+      connection: Connection configuration of ML Metadata.
+      enable_cache: True if nodes whose inputs have not changed take their outputs from
+        an earlier run.
+
+    Raises:
+      ConfigurationError: It cannot be built.
+    """
     return tfx_pipeline.build(
         spec,
         module,

@@ -44,6 +44,7 @@ def run_command(*arguments: str) -> str:
         ("validate", "examples/digits/kubeflow.yaml", "--target", "kubeflow"),
         ("validate", "examples/digits/vertex.yaml", "--target", "vertex"),
         ("plan", "examples/taxi/pipeline.yaml"),
+        ("compare", "--help"),
         ("manifests",),
         ("compile", "--help"),
         ("submit", "--help"),

@@ -1,0 +1,66 @@
+"""Tests a comparison of trainings as a user runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+FAILS = """\
+    if isinstance(tf.distribute.get_strategy(), tf.distribute.OneDeviceStrategy):
+        raise ValueError("one device is too few")
+"""
+
+
+def test_workers_are_compared_on_the_same_data(command, request, tmp_path):
+    """One combination cannot be trained, one fails, and the others are measured."""
+    digits, project = request.config.rootpath / "examples" / "digits", tmp_path / "project"
+    project.mkdir()
+    for name in ("digits_data.py", "pipeline.yaml"):
+        (project / name).write_text((digits / name).read_text())
+    head, signature, body = (digits / "model.py").read_text().partition("def build_model(context):\n")
+    (project / "model.py").write_text(head + signature + FAILS + body)
+    done = command(
+        "compare",
+        project / "pipeline.yaml",
+        *("-p", "strategy=one_device,multi_worker_mirrored", "-p", "num_workers=1,2"),
+        *("--train-steps", "60", "--scaling", "strong", "--output", "json"),
+    )
+    assert done.code == 1, done.output
+    progress, brace, text = done.output.partition("\n{\n")
+    assert "one_device num_workers=2: skipped: num_workers: strategy 'one_device' trains in one process" in progress
+    document = json.loads(brace + text)
+    failed, skipped, one, two = document["combinations"]
+    assert (failed["status"], skipped["status"]) == ("failed", "skipped")
+    assert failed["reason"].endswith("ValueError: one device is too few")
+    for combination, workers in ((one, 1), (two, 2)):
+        assert combination["status"] == "measured", done.output
+        assert (combination["processes"], combination["devices"], combination["replicas"]) == (workers,) * 3
+        assert combination["global_batch_size"] == 32 == workers * combination["per_replica_batch_size"]
+        assert (combination["train_steps"], combination["warmup_steps"]) == (60, 3)
+        speed = (60 - 3) * 32 / combination["measured_seconds"]
+        assert combination["examples_per_second"] == pytest.approx(speed)
+        assert 0 <= combination["input_share"] <= 1
+        assert 0 < combination["steps_to_loss"] <= 60
+    assert (one["wait_share"], one["scaling_efficiency"]) == (None, 1.0)
+    assert 0 < two["wait_share"] < 1
+    assert two["scaling_efficiency"] == pytest.approx(two["examples_per_second"] / one["examples_per_second"] / 2)
+    # Both train on the same batches, so that they follow the same curve.
+    assert one["loss"] == pytest.approx(two["loss"], rel=1e-3)
+    assert document["target_loss"] == max(one["loss"], two["loss"])
+    assert any("does not show how the training scales over machines" in sentence for sentence in document["advice"])
+
+    root = tmp_path / "runs" / "digits"
+    (saved,) = root.glob("compare/*/comparison.json")
+    assert json.loads(saved.read_text()) == document
+    assert len(list((saved.parent / Path(two["folder"]).name / "history").iterdir())) == 2
+    assert {path.name for path in (root / "artifacts").iterdir()} == {
+        "DigitsExampleGen",
+        "StatisticsGen",
+        "SchemaGen",
+        "Transform",
+        "Sharder",
+    }
+    states = [path for path in root.rglob("*") if path.name in ("saved_model.pb", "state.json")]
+    assert all("Transform" in path.parts for path in states), "a comparison leaves no model and no saved state"

@@ -89,6 +89,8 @@ setup(
         "wheel",
         "click>=8.1",
         "google-crc32c>=1.5",
+        "jinja2>=3.1",
+        "matplotlib>=3.8",
         "pydantic>=2.7",
         "pyyaml>=6",
         "rich>=13",

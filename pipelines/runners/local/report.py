@@ -1,0 +1,119 @@
+"""Makes the report of a run on this machine, from ML Metadata and its artifacts."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tfx_distribute.components.report import artifacts, page
+from tfx_distribute.components.report.data import Report
+from tfx_distribute.pipelines.runners.local.runs import Run
+from tfx_distribute.trainer_module.lifecycle import atomic_files
+
+FILE = "report.html"
+
+
+def make(run: Run) -> Report:
+    """Reads everything that the report of a run shows.
+
+    Args:
+      run: The run. Parts whose files are missing are left out and named.
+    """
+    parts = artifacts.read(find_sources(run))
+    missing = list(parts.pop("missing"))
+    model = run.find("Model")
+    pushed = run.find("PushedModel")
+    failed = [node.name for node in run.nodes if node.state == "failed"]
+    if failed:
+        missing.insert(0, f"Everything after {failed[0]}, which failed; the reason is in the log")
+    elif run.state in ("interrupted", "canceled"):
+        missing.insert(0, f"Everything after {run.nodes[-1].name if run.nodes else 'the start'}: the run was {run.state}")
+    elif run.state == "running":
+        missing.insert(0, "Nodes that have not ended: the run is going on")
+    if run.logs is None:
+        missing.append("Logs: their folder has been deleted")
+    if model and not parts.get("curves") and run.find("ModelRun") is None:
+        missing.append("Training curves: the Trainer has no output model_run")
+    return Report(
+        pipeline=run.pipeline,
+        run=run.id,
+        state=run.state,
+        started=run.started,
+        seconds=run.seconds,
+        nodes=run.nodes,
+        training=artifacts.training_properties(model.properties) if model else {},
+        parameters=run.parameters,
+        hparams={**run.hparams, **_read_best(run)},
+        artifacts=tuple(artifact.info for artifact in run.artifacts),
+        pushed=str(pushed.properties.get("pushed_destination", "")) if pushed else "",
+        commands=list_commands(run),
+        missing=tuple(missing),
+        **parts,
+    )
+
+
+def write(report: Report, path: Path) -> None:
+    """Writes a report as an HTML file; a new file replaces an old one at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_files.write(str(path), page.render(report))
+
+
+def find_sources(run: Run) -> artifacts.Sources:
+    """Returns where the parts of a run's report are."""
+    blessing, results = run.find("ModelBlessing"), run.find("TunerResults")
+    has_thresholds = blessing is not None and "blessed" in blessing.properties
+    search = results.properties if results else {}
+    return artifacts.Sources(
+        statistics=_uri(run, "ExampleStatistics"),
+        anomalies=_uri(run, "ExampleAnomalies"),
+        model_run=_uri(run, "ModelRun"),
+        evaluation=_uri(run, "ModelEvaluation"),
+        trials=_uri(run, "TunerResults"),
+        blessed=bool(blessing.properties["blessed"]) if blessing and has_thresholds else None,
+        unusable_baseline=str(blessing.properties.get("unusable_baseline", "")) if blessing else "",
+        objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
+    )
+
+
+def list_commands(run: Run) -> dict[str, str]:
+    """Returns the command of TensorBoard and the places of logs."""
+    commands = {}
+    folders = tensorboard_folders([run])
+    if folders:
+        commands["TensorBoard"] = " ".join(["tensorboard", *tensorboard_arguments(folders)])
+    if run.logs:
+        commands["log"] = str(run.logs / "run.log")
+    return commands
+
+
+def tensorboard_folders(runs: list[Run]) -> dict[str, str]:
+    """Returns the folders with TensorBoard's logs: a name for each -> its path."""
+    folders = {}
+    for run in runs:
+        prefix = f"{run.id}/" if len(runs) > 1 else ""
+        for type_name, suffix in (("ModelRun", ""), ("TunerResults", "/logs")):
+            artifact = run.find(type_name)
+            if artifact and not artifact.info.is_missing:
+                folders[f"{prefix}{artifact.info.node}"] = f"{artifact.info.uri}{suffix}"
+    return folders
+
+
+def tensorboard_arguments(folders: dict[str, str]) -> list[str]:
+    """Returns the options of TensorBoard that show some folders under their names."""
+    if len(folders) == 1:
+        return ["--logdir", *folders.values()]
+    return ["--logdir_spec", ",".join(f"{name}:{path}" for name, path in folders.items())]
+
+
+def _uri(run: Run, type_name: str) -> str:
+    artifact = run.find(type_name)
+    return artifact.info.uri if artifact else ""
+
+
+def _read_best(run: Run) -> dict[str, Any]:
+    """Returns the hyperparameters that a search has found; empty without one."""
+    artifact = run.find("HyperParameters")
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        text = Path(artifact.info.uri, "best_hyperparameters.txt").read_text(encoding="utf-8") if artifact else "{}"
+        return dict(json.loads(text)["values"])
+    return {}

@@ -232,7 +232,8 @@ class Report:
       time_use: How the processes spent the time; None if unknown.
       evaluation: The metrics; None without an Evaluator.
       search: The trials of a search for hyperparameters; None without one.
-      parameters: Name of a pipeline parameter -> its value.
+      parameters: Name of a pipeline parameter -> its value, if it is not the default.
+      defaults: Name of a pipeline parameter with its default value -> that value.
       hparams: Name of a hyperparameter -> its value in this run.
       artifacts: The lineage.
       pushed: Folder of the pushed model; empty if none was pushed.
@@ -254,6 +255,7 @@ class Report:
     evaluation: Evaluation | None = None
     search: SearchResult | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     hparams: Mapping[str, Any] = field(default_factory=dict)
     artifacts: tuple[ArtifactInfo, ...] = ()
     pushed: str = ""

@@ -1,6 +1,7 @@
 """Reads metrics by slice, with thresholds and baseline, from an Evaluator's output."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ from tensorflow_model_analysis.slicer import slicer_lib
 from tfx_distribute.components.evaluator import thresholds as thresholds_lib
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 
-MAX_SLICES = 200  # that a report shows; those that fail come first
 MAX_ROC_POINTS = 100
 _ALWAYS_MET = "baseline_or_any"  # a metric that the pipeline adds; nobody asked for it
 
@@ -58,7 +58,13 @@ def to_slices(
         }
         if cells:
             slices.append(Slice(thresholds_lib.slice_name(key), cells))
-    slices.sort(key=lambda slice_: (bool(slice_.name), not any(cell.failed for cell in slice_.cells.values())))
+    slices.sort(
+        key=lambda slice_: (
+            bool(slice_.name),
+            not any(cell.failed for cell in slice_.cells.values()),
+            _natural_order(slice_.name),
+        )
+    )
     return tuple(slices)
 
 
@@ -117,9 +123,10 @@ def to_roc(plots: Iterable[Any]) -> tuple[tuple[float, float, float], ...]:
     return ()
 
 
-def select_slices(evaluation: Evaluation) -> tuple[Slice, ...]:
-    """Returns the slices that a report shows: all examples, those that fail, others."""
-    return evaluation.slices[:MAX_SLICES]
+def _natural_order(text: str) -> list[tuple[int, float, str]]:
+    """Returns a sort key by which `hour=9` comes before `hour=10`."""
+    parts = re.split(r"(\d+)", text)
+    return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts]
 
 
 def _each_plot(plots: Iterable[Any]) -> Iterable[Any]:

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from tfx_distribute import __version__
 from tfx_distribute.components.report import plots
 from tfx_distribute.components.report.data import Curve, Feature, Report
-from tfx_distribute.components.report.evaluation import MAX_SLICES
 
 MAX_FEATURES = 60  # whose distributions are drawn
+MAX_SLICES = 200  # those that do not meet a threshold come first
 MAX_ROWS = 500  # of trials and of numbers of curves
 _TEMPLATES = Path(__file__).parent / "templates"
 _STATISTICS = ("mean", "std", "min", "median", "max", "zeros", "unique")
@@ -161,7 +161,7 @@ def _list_training(training: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the properties of a training that other parts of the page do not show."""
     return {
         name: value
-        for name, value in training.items()
+        for name, value in sorted(training.items())
         if value not in ("", None) and not name.startswith(("time_", "slowest_process"))
     }
 

@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from tfx_distribute.components.report.data import Curve, Curves, Feature, Node
 from tfx_distribute.components.tuner.trials import SearchResult
@@ -72,9 +72,9 @@ def draw_timeline(nodes: Sequence[Node]) -> Plot | None:
     if not nodes:
         return None
     begin = min(node.started for node in nodes)
-    with _figure(6.4, 0.5 + 0.27 * len(nodes)) as (figure, axes):
+    with _figure(5.0, 0.5 + 0.26 * len(nodes)) as (figure, axes):
         for row, node in enumerate(nodes):
-            color = _BAD if node.state == "failed" else _SERIES[1] if node.state == "cached" else _SERIES[0]
+            color = _SERIES[5] if node.state == "failed" else _SERIES[6] if node.state == "cached" else _SERIES[0]
             axes.barh(row, max(node.seconds or 0.0, 1e-3), left=node.started - begin, height=0.62, color=color)
         end = max(node.started - begin + (node.seconds or 0.0) for node in nodes)
         axes.set_xlim(0, max(end, 0.1) * 1.01)
@@ -84,7 +84,7 @@ def draw_timeline(nodes: Sequence[Node]) -> Plot | None:
         axes.set_xlabel("seconds since the start")
         axes.grid(axis="x", linewidth=0.6)
         axes.spines["left"].set_visible(False)
-        names = {"complete": ("ran", 0), "cached": ("from the cache", 1)}
+        names = {"complete": ("ran", 0), "cached": ("from the cache", 6), "failed": ("failed", 5)}
         legend = tuple(dict.fromkeys(names[node.state] for node in nodes if node.state in names))
         return Plot("Timeline", _to_svg(figure, f"Timeline of {len(nodes)} nodes"), legend)
 
@@ -110,7 +110,7 @@ def draw_time_use(time_use: TimeUse) -> Plot | None:
     if not time_use.processes:
         return None
     activities = [name for name in ACTIVITIES if any(process.share(name) >= 0.001 for process in time_use.processes)]
-    with _figure(6.4, 0.45 + 0.3 * len(time_use.processes)) as (figure, axes):
+    with _figure(5.0, 0.45 + 0.3 * len(time_use.processes)) as (figure, axes):
         for row, process in enumerate(time_use.processes):
             left = 0.0
             for name in activities:
@@ -137,8 +137,8 @@ def draw_feature(name: str, features: Sequence[tuple[int, Feature]]) -> Plot | N
     known = [(number, feature.histogram) for number, feature in features if feature.histogram]
     if not known or not any(sum(histogram.counts) for _, histogram in known):
         return None
-    texts = list(dict.fromkeys(label for _, histogram in known for label in histogram.labels))[:8]
-    with _figure(3.0, 1.15 if not texts else 0.45 + 0.19 * len(texts)) as (figure, axes):
+    texts = list(dict.fromkeys(label for _, histogram in known for label in histogram.labels))[:5]
+    with _figure(3.0, 1.3) as (figure, axes):
         for order, (number, histogram) in enumerate(known):
             total = sum(histogram.counts) or 1.0
             shares = [count / total for count in histogram.counts]
@@ -160,7 +160,8 @@ def draw_feature(name: str, features: Sequence[tuple[int, Feature]]) -> Plot | N
         else:
             axes.set_yticks([])
             axes.spines["left"].set_visible(False)
-            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.xaxis.set_major_locator(MaxNLocator(3))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.5g}"))
         return Plot(name, _to_svg(figure, f"Distribution of {name}"))
 
 
@@ -180,6 +181,8 @@ def draw_trials(search: SearchResult) -> list[Plot]:
             axes.scatter(places[:1], scores[:1], s=48, color=_SERIES[2], linewidths=0)  # the best comes first
             if is_number and min(values) > 0 and max(values) / min(values) >= 20:
                 axes.set_xscale("log")
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_xlabel(_shorten(name, 40))
             axes.grid(linewidth=0.6)
             svg = _to_svg(figure, f"{search.objective} over {name}")

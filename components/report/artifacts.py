@@ -125,4 +125,3 @@ def training_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 def _read_search(folder: str, objective: tuple[str, str]) -> trials.SearchResult:
     with fileio.open(os.path.join(folder, trials.TABLE_FILE), "r") as file:
         return trials.SearchResult(*objective, tuple(trials.from_lines(file.read())))
-

@@ -29,8 +29,9 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
       records: The records, in order of time.
 
     Example:
-      >>> from_history([HistoryRecord(0, "chief-0", "a", 0, "epoch", step=9, metrics={"loss": 0.5})]).metrics
-      (Curve(metric='loss', series='train', points=((9, 0.5),), attempt=0),)
+      >>> record = HistoryRecord(0, "chief-0", "a", 0, "epoch", step=9, metrics={"loss": 1})
+      >>> from_history([record]).metrics
+      (Curve(metric='loss', series='train', points=((9, 1.0),), attempt=0),)
     """
     attempts = _number_attempts(records)
     metrics: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
@@ -121,9 +122,7 @@ def _number_attempts(records: Iterable[HistoryRecord]) -> dict[tuple[str, float]
     return {(task, start): number for task, times in starts.items() for number, start in enumerate(sorted(times))}
 
 
-def _find_restarts(
-    records: Iterable[HistoryRecord], attempts: dict[tuple[str, float], int]
-) -> tuple[float, ...]:
+def _find_restarts(records: Iterable[HistoryRecord], attempts: dict[tuple[str, float], int]) -> tuple[float, ...]:
     """Returns the steps at which later tries of the chief continued."""
     first_steps: dict[int, int] = {}
     for record in records:

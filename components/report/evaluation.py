@@ -89,7 +89,8 @@ def to_confusion(plots: Iterable[Any]) -> tuple[tuple[str, ...], tuple[tuple[flo
         matrices = plot.multi_class_confusion_matrix_at_thresholds.matrices
         if matrices:
             entries = {
-                (entry.actual_class_id, entry.predicted_class_id): entry.num_weighted_examples for entry in matrices[0].entries
+                (entry.actual_class_id, entry.predicted_class_id): entry.num_weighted_examples
+                for entry in matrices[0].entries
             }
             classes = sorted({number for pair in entries for number in pair})
             rows = tuple(tuple(entries.get((actual, predicted), 0.0) for predicted in classes) for actual in classes)

@@ -201,7 +201,13 @@ def draw_confusion(classes: Sequence[str], rows: Sequence[Sequence[float]]) -> P
             for predicted, count in enumerate(row):
                 color = _SERIES[0] if actual == predicted else _BAD
                 axes.barh(
-                    actual, 0.94, left=predicted - 0.47, height=0.94, color=color, alpha=0.06 + 0.8 * count / total, linewidth=0
+                    actual,
+                    0.94,
+                    left=predicted - 0.47,
+                    height=0.94,
+                    color=color,
+                    alpha=0.06 + 0.8 * count / total,
+                    linewidth=0,
                 )
                 if len(classes) <= 12:
                     axes.text(predicted, actual, f"{count:g}", ha="center", va="center", fontsize=8)
@@ -231,9 +237,7 @@ def draw_roc(points: Sequence[tuple[float, float, float]]) -> Plot | None:
         return Plot("ROC curve", _to_svg(figure, "ROC curve"))
 
 
-def _draw_curves(
-    title: str, curves: Iterable[Curve], unit: str, restarts: Sequence[float], from_zero: bool = False
-) -> Plot:
+def _draw_curves(title: str, curves: Iterable[Curve], unit: str, restarts: Sequence[float], from_zero: bool = False) -> Plot:
     curves = list(curves)
     names = list(dict.fromkeys(curve.series for curve in curves))
     color_of = {name: number % NUM_COLORS for number, name in enumerate(names)}

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
+from tfx_distribute.pipelines.runners.local import commands
 from tfx_distribute.pipelines.runners.local.runs import Run
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.lifecycle import atomic_files
@@ -52,7 +53,7 @@ def make(run: Run) -> Report:
         hparams={**run.hparams, **_read_best(run)},
         artifacts=tuple(artifact.info for artifact in run.artifacts),
         pushed=str(pushed.properties.get("pushed_destination", "")) if pushed else "",
-        commands=list_commands(run),
+        commands=commands.list_commands(run),
         missing=tuple(missing),
         **parts,
     )
@@ -79,36 +80,6 @@ def find_sources(run: Run) -> artifacts.Sources:
         unusable_baseline=str(blessing.properties.get("unusable_baseline", "")) if blessing else "",
         objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
     )
-
-
-def list_commands(run: Run) -> dict[str, str]:
-    """Returns the command of TensorBoard and the places of logs."""
-    commands = {}
-    folders = tensorboard_folders([run])
-    if folders:
-        commands["TensorBoard"] = " ".join(["tensorboard", *tensorboard_arguments(folders)])
-    if run.logs:
-        commands["log"] = str(run.logs / "run.log")
-    return commands
-
-
-def tensorboard_folders(runs: list[Run]) -> dict[str, str]:
-    """Returns the folders with TensorBoard's logs: a name for each -> its path."""
-    folders = {}
-    for run in runs:
-        prefix = f"{run.id}/" if len(runs) > 1 else ""
-        for type_name, suffix in (("ModelRun", ""), ("TunerResults", "/logs")):
-            artifact = run.find(type_name)
-            if artifact and not artifact.info.is_missing:
-                folders[f"{prefix}{artifact.info.node}"] = f"{artifact.info.uri}{suffix}"
-    return folders
-
-
-def tensorboard_arguments(folders: dict[str, str]) -> list[str]:
-    """Returns the options of TensorBoard that show some folders under their names."""
-    if len(folders) == 1:
-        return ["--logdir", *folders.values()]
-    return ["--logdir_spec", ",".join(f"{name}:{path}" for name, path in folders.items())]
 
 
 def _uri(run: Run, type_name: str) -> str:

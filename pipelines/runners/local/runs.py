@@ -102,7 +102,9 @@ def find_roots(root: str | None) -> list[Path]:
         return [Path(root)]
     roots = sorted(path.parent for path in Path(DEFAULT_ROOTS).glob(f"*/{METADATA_FILE}"))
     if not roots:
-        raise ConfigurationError(f"--root: there are no runs in {DEFAULT_ROOTS}/; write the folder that `run` has written to")
+        raise ConfigurationError(
+            f"--root: there are no runs in {DEFAULT_ROOTS}/; write the folder that `run` has written to"
+        )
     return roots
 
 
@@ -206,7 +208,9 @@ class _Store:
         """Returns the run that wrote the outputs of a cached execution, and its time."""
         events = self._store.get_events_by_execution_ids([execution])
         artifacts = [event.artifact_id for event in events if event.type in _OUTPUTS]
-        writers = {event.execution_id for event in self._store.get_events_by_artifact_ids(artifacts) if event.type in _OUTPUTS}
+        writers = {
+            event.execution_id for event in self._store.get_events_by_artifact_ids(artifacts) if event.type in _OUTPUTS
+        }
         for writer in self._store.get_executions_by_id(sorted(writers)) if writers else ():
             if writer.last_known_state == metadata_store_pb2.Execution.COMPLETE:
                 run = next(

@@ -22,6 +22,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
     EVALUATOR,
     TF_CONFIG,
+    ClusterTask,
     is_server,
     task_from_environment,
     tf_config_for,
@@ -30,6 +31,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob
 from tfx_distribute.trainer_module.lifecycle import (
     atomic_files,
     exit_codes,
+    history_writer,
     lease,
     peer_loss,
     preemption,
@@ -118,6 +120,12 @@ def run(job: TrainingJob) -> None:
         os.environ[TF_CONFIG] = tf_config
     reporter = Reporter(os.environ.get(PROGRESS_FILE))
     watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
+    with history_writer.writing(reporter, job.outputs.model_run_dir, task):
+        _run_task(job, task, reporter)
+
+
+def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
+    is_chief = task == CHIEF_TASK
     reporter.report(Progress("start"))
     requested_gpus.check(job.distribution, task, os.environ)
     if is_server(job.distribution, task):

@@ -14,11 +14,16 @@ ACTIVITIES = ("input", "compute", "wait_for_peers", "save", "evaluate", "trace",
 WAIT = "wait_for_peers"
 # Names of `ProcessTime.counters`: the processor time of all threads of a process, the
 # time in which its threads could have run but other threads had the cores, the time
-# for which it waited for a disk, and the examples that it read.
-COUNTERS = ("cpu_seconds", "cpu_wait_seconds", "disk_wait_seconds", "examples")
+# for which something on its machine waited for a disk, and the bytes that it read.
+COUNTERS = ("cpu_seconds", "cpu_wait_seconds", "disk_wait_seconds", "bytes_read")
 # A process is named as the slowest if the others wait for it for more than this share
 # of the time.
 HOLDS_BACK_SHARE = 0.1
+# Of less time than this, nothing is said: a process may just have started later.
+MIN_SECONDS = 2.0
+
+# Bytes that a process may read besides its examples, such as modules that it imports.
+_OTHER_FILES = 16 << 20
 
 # Why a process is slower than the others: an activity, or one of these.
 BUSY_CORE, SLOW_DISK, UNEVEN_SHARDS = "busy_core", "slow_disk", "uneven_shards"
@@ -28,7 +33,7 @@ _REASONS = {
     "compute": "it computes longer: look at its processor or accelerator, which may be another model, hot, or shared",
     BUSY_CORE: "its threads wait for a core: give it more cores, or stop what else runs there",
     SLOW_DISK: "it waits for its disk: put the examples on faster storage, or cache them",
-    UNEVEN_SHARDS: "it reads more examples than the others: write num_shards as a multiple of the readers",
+    UNEVEN_SHARDS: "it reads more of the files than the others: write num_shards as a multiple of num_workers",
     "save": "it saves longer: look at the storage of checkpoint_dir",
     "evaluate": "it evaluates longer",
     "trace": "it traces the model longer",
@@ -113,11 +118,13 @@ def summarize(processes: Sequence[ProcessTime]) -> TimeUse:
         left out.
     """
     known = tuple(process for process in processes if process.total > 0)
-    if len(known) < 2:
+    if len(known) < 2 or max(process.total for process in known) < MIN_SECONDS:
         return TimeUse(known)
-    slowest = min(known, key=lambda process: process.share(WAIT))
+    # Where waiting is not measured, as on accelerators, it is part of the computation.
+    waiting = WAIT if any(WAIT in process.seconds for process in known) else "compute"
+    slowest = min(known, key=lambda process: process.share(waiting))
     others = [process for process in known if process is not slowest]
-    held_back = median(process.share(WAIT) for process in others) - slowest.share(WAIT)
+    held_back = median(process.share(waiting) for process in others) - slowest.share(waiting)
     if held_back <= HOLDS_BACK_SHARE:
         return TimeUse(known)
     return TimeUse(known, slowest.task, held_back, _likely_reason(slowest, others))
@@ -137,8 +144,8 @@ def _likely_reason(slowest: ProcessTime, others: Sequence[ProcessTime]) -> str:
     activity = max(longer, key=lambda name: longer[name])
     if activity not in ("input", "compute"):
         return activity
-    examples = median(process.counters.get("examples", 0.0) for process in others)
-    if examples and slowest.counters.get("examples", 0.0) > (1 + HOLDS_BACK_SHARE) * examples:
+    bytes_read = median(process.counters.get("bytes_read", 0.0) for process in others)
+    if activity == "input" and slowest.counters.get("bytes_read", 0.0) > 1.5 * bytes_read + _OTHER_FILES:
         return UNEVEN_SHARDS
     if excess("disk_wait_seconds") > longer[activity] / 2:
         return SLOW_DISK

@@ -10,8 +10,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 
 # Environment variable: path of the file; if unset, reports go to standard output.
 PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"
@@ -38,6 +38,12 @@ class Progress:
       stalled_secs: Seconds for which it has been stuck.
       in_tensorflow: True if it is stuck inside TensorFlow, where it may be waiting for
         another process.
+      epoch: Number of the epoch, from 1; 0 before the first.
+      epochs: Number of epochs in total; 0 if unknown.
+      learning_rate: The optimizer's learning rate; None if unknown.
+      seconds: Seconds by activity since the try began to train, each one of
+        `time_use.ACTIVITIES`; None if unknown.
+      counters: Numbers over the same time, each one of `time_use.COUNTERS`.
     """
 
     phase: str
@@ -51,11 +57,19 @@ class Progress:
     activity: str = ""
     stalled_secs: float = 0.0
     in_tensorflow: bool = False
+    epoch: int = 0
+    epochs: int = 0
+    learning_rate: float | None = None
+    seconds: Mapping[str, float] | None = None
+    counters: Mapping[str, float] | None = None
 
     @staticmethod
     def from_json(line: str) -> "Progress":
-        """Parses one line."""
-        return Progress(**json.loads(line))
+        """Parses one line; ignores keys that it does not know."""
+        return Progress(**{name: value for name, value in json.loads(line).items() if name in _FIELDS})
+
+
+_FIELDS = frozenset(field.name for field in fields(Progress))
 
 
 class Activity:
@@ -83,6 +97,7 @@ class Reporter:
     Attributes:
       interval: Minimum seconds between two reports of the phase `train`.
       activity: The current work of the main thread.
+      listeners: Called with each report, and with those of `record`.
     """
 
     interval = 0.5
@@ -95,6 +110,7 @@ class Reporter:
         self._last_time = 0.0
         self._last = Progress("start")
         self.activity = Activity("start-up")
+        self.listeners: list[Callable[[Progress], None]] = []
 
     def enter(self, name: str, limited: bool = True) -> None:
         """Records that the main thread has begun new work; see `Activity`."""
@@ -113,7 +129,13 @@ class Reporter:
     def report(self, progress: Progress) -> None:
         """Writes one line."""
         self._last_time, self._last = time.monotonic(), progress
+        self.record(progress)
         self._write(progress)
+
+    def record(self, progress: Progress) -> None:
+        """Tells the listeners of a report, but writes no line."""
+        for listener in self.listeners:
+            listener(progress)
 
     def report_stall(self, activity: str, seconds: float, in_tensorflow: bool) -> None:
         """Repeats the last report, with the work that has been stuck for `seconds`."""

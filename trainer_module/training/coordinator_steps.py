@@ -14,7 +14,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import WORKER, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor, cluster_spec
+from tfx_distribute.trainer_module.training import step_timing
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.training.step_timing import CallTime
 
 # Each `train` or `evaluate` is split into this many calls for each worker, so that a
 # slow worker delays the end by no more than its last call.
@@ -48,15 +50,19 @@ class CoordinatorStepRunner(StepRunner):
         self._evaluate_part_function = tf.function(self._evaluate_part)
 
     @override
-    def train(self, num_steps: int) -> float:
+    def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
+        sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
         steps_per_call = max(1, num_steps // (CALLS_PER_WORKER * self._num_workers))
         num_full_calls, rest = divmod(num_steps, steps_per_call)
         calls = [steps_per_call] * num_full_calls + [rest] * (rest > 0)
-        losses = [
-            self._coordinator.schedule(self._train_function, args=(self._training, tf.constant(steps))) for steps in calls
+        results = [
+            self._coordinator.schedule(self._train_function, args=(self._training, tf.constant(steps), sample))
+            for steps in calls
         ]
         self._coordinator.join()
-        return float(losses[-1].fetch())
+        losses, times = zip(*(result.fetch() for result in results), strict=True)
+        begins, inputs, _ = zip(*times, strict=True)
+        return float(losses[-1]), CallTime(float(min(begins)), float(sum(inputs)) / self._num_workers)
 
     @override
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:

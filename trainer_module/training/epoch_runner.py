@@ -2,18 +2,20 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import PreemptedError
 from tfx_distribute.trainer_module.job.step_plan import Plan
+from tfx_distribute.trainer_module.job.time_use import WAIT
 from tfx_distribute.trainer_module.lifecycle import preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
 from tfx_distribute.trainer_module.training.model_adapters import as_floats
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.training.time_meter import TimeMeter
 
 # Target duration of one TensorFlow call of many steps, so that progress can be
 # shown about as often.
@@ -52,6 +54,8 @@ class EpochRunner:
         self._counter = counter
         self._profiler = profiler
         self._checkpoints = checkpoints
+        self._is_traced = False
+        self._agreeing = WAIT if step_runner.has_peers else "other"
 
     def run(self, epoch: int, first_step: int, num_steps: int) -> None:
         """Runs the steps of an epoch, or the rest of them.
@@ -81,12 +85,13 @@ class EpochRunner:
             elapsed = time.monotonic() - started
             # Grows gradually, because the time of the first call includes tracing.
             next_stretch = min(10 * count, int(count * CALL_SECONDS / max(elapsed, 1e-9)))
-            agreed_stretch, save_due, preempted, stop_training = self._step_runner.agree(
-                next_stretch,
-                self._checkpoints.due(self._counter.step),
-                preemption.preemption_requested(),
-                calls_hooks and self._callbacks.model.stop_training,
-            )
+            with self._counter.meter.spending(self._agreeing):
+                agreed_stretch, save_due, preempted, stop_training = self._step_runner.agree(
+                    next_stretch,
+                    self._checkpoints.due(self._counter.step),
+                    preemption.preemption_requested(),
+                    calls_hooks and self._callbacks.model.stop_training,
+                )
             if save_due or preempted:
                 self._save(Position(epoch, done, self._counter.step), bool(preempted))
             if stop_training:
@@ -115,11 +120,12 @@ class EpochRunner:
         Raises:
           PreemptedError: A process was asked to stop.
         """
-        stop_training, save_due, preempted = self._step_runner.agree(
-            self._callbacks.model.stop_training,
-            self._checkpoints.due_at_epoch_end(self._counter.step),
-            preemption.preemption_requested(),
-        )
+        with self._counter.meter.spending(self._agreeing):
+            stop_training, save_due, preempted = self._step_runner.agree(
+                self._callbacks.model.stop_training,
+                self._checkpoints.due_at_epoch_end(self._counter.step),
+                preemption.preemption_requested(),
+            )
         if stop_training or is_last:
             return True
         if save_due or preempted:
@@ -128,11 +134,12 @@ class EpochRunner:
 
     def evaluate(self) -> dict[str, float]:
         """Evaluates on the eval split and returns the metrics, as `fit` does."""
-        calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "test"))[0] > 0
-        self._callbacks.on_test_begin()
-        self._step_runner.evaluate(self._callbacks if calls_hooks else None)
-        metrics = as_floats(self._step_runner.metrics(evaluated=True))
-        self._callbacks.on_test_end(metrics)
+        with self._counter.meter.spending("evaluate"):
+            calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "test"))[0] > 0
+            self._callbacks.on_test_begin()
+            self._step_runner.evaluate(self._callbacks if calls_hooks else None)
+            metrics = as_floats(self._step_runner.metrics(evaluated=True))
+            self._callbacks.on_test_end(metrics)
         return metrics
 
     def _save(self, position: Position, preempted: bool) -> None:
@@ -142,7 +149,8 @@ class EpochRunner:
           PreemptedError: `preempted` is true.
         """
         self._counter.enter("saving the training state")
-        self._checkpoints.save(position, wait=preempted)
+        with self._counter.meter.spending("save"):
+            self._checkpoints.save(position, wait=preempted)
         remark = self._checkpoints.remark
         if preempted:
             message = remark or f"saved after training step {position.step}"
@@ -157,12 +165,24 @@ class EpochRunner:
         count = min(max_steps, self._profiler.steps_until_end(self._counter.step) or max_steps)
         if calls_hooks:
             self._callbacks.on_train_batch_begin(done)
-        loss = self._step_runner.train(count)
+        loss = self._train(count)
         self._counter.advance(count, loss)
         self._profiler.stop_if_due(self._counter.step)
         if calls_hooks:
             self._callbacks.on_train_batch_end(done + count - 1, {"loss": loss})
         return count
+
+    def _train(self, count: int) -> float:
+        """Makes the call, and counts its time by activity; returns the loss."""
+        meter, began = self._counter.meter, time.time()
+        with meter.spending("compute"):
+            loss, call_time = self._step_runner.train(count, exact_time=self._profiler.is_in_window(self._counter.step))
+        is_traced, self._is_traced = self._is_traced, True
+        meter.move("compute", "other" if is_traced else "trace", call_time.begin - began)
+        meter.move("compute", "input", call_time.input)
+        if call_time.wait_for_peers is not None:
+            meter.move("compute", WAIT, call_time.wait_for_peers)
+        return loss
 
 
 def _has_batch_hooks(callbacks: tf.keras.callbacks.CallbackList, mode: str) -> bool:
@@ -190,18 +210,25 @@ class StepCounter:
       reporter: Where to report.
       plan: The planned number of steps, and their batch.
       examples_per_step: Examples that this process reads in one step.
+      read_learning_rate: Returns the optimizer's learning rate, or None.
 
     Attributes:
       step: Training steps that are done in total, those of earlier tries included.
+      meter: Measures how this process spends its time.
     """
 
-    def __init__(self, reporter: Reporter, plan: Plan, examples_per_step: int):
+    def __init__(
+        self, reporter: Reporter, plan: Plan, examples_per_step: int, read_learning_rate: Callable[[], float | None]
+    ):
         self.step = 0
+        self.meter = TimeMeter()
+        self._read_learning_rate = read_learning_rate
         self._reporter = reporter
         self._plan = plan
         self._examples_per_step = examples_per_step
         self._reported_step = self._start_step = 0
-        self._reported_at = time.monotonic()
+        self._reported_at = self._epoch_at = time.monotonic()
+        self._epoch_step = 0
 
     def begin(self, step: int, remark: str) -> None:
         """Starts to count.
@@ -210,7 +237,7 @@ class StepCounter:
           step: Training steps that earlier tries have done.
           remark: A message about the state that was found, if any.
         """
-        self.step = self._reported_step = self._start_step = step
+        self.step = self._reported_step = self._start_step = self._epoch_step = step
         self.report(message=remark or (f"continues after training step {step}" if step else ""))
 
     @contextlib.contextmanager
@@ -254,15 +281,33 @@ class StepCounter:
         examples = (self.step - self._reported_step) * self._examples_per_step
         rate = examples / max(now - self._reported_at, 1e-9)
         self._reported_step, self._reported_at = self.step, now
-        self._reporter.report(
-            Progress(
-                phase="train",
-                step=self.step,
-                train_steps=self._plan.train_steps,
-                examples_per_second=rate,
-                num_replicas=self._plan.num_replicas,
-                global_batch_size=self._plan.global_batch_size,
-                metrics=metrics,
-                message=message,
-            )
+        self._reporter.report(self._progress("train", rate, metrics, message))
+
+    def record_epoch(self, metrics: dict[str, float]) -> None:
+        """Records the end of an epoch in the history.
+
+        Args:
+          metrics: The metrics of its training and evaluation.
+        """
+        rate = (self.step - self._epoch_step) * self._examples_per_step / max(time.monotonic() - self._epoch_at, 1e-9)
+        self._epoch_step, self._epoch_at = self.step, time.monotonic()
+        self._reporter.record(self._progress("epoch", rate, metrics))
+
+    def _progress(self, phase: str, rate: float, metrics: dict[str, float] | None, message: str = "") -> Progress:
+        plan = self._plan
+        return Progress(
+            phase=phase,
+            step=self.step,
+            train_steps=plan.train_steps,
+            examples_per_second=rate,
+            num_replicas=plan.num_replicas,
+            global_batch_size=plan.global_batch_size,
+            metrics=metrics,
+            message=message,
+            # The epoch of the last step that is done.
+            epoch=max(1, -(-self.step // plan.steps_per_epoch)),
+            epochs=plan.epochs,
+            learning_rate=self._read_learning_rate(),
+            seconds=self.meter.seconds(),
+            counters=self.meter.counters(),
         )

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.training import step_timing
 from tfx_distribute.trainer_module.training.replica_sum import sum_over_replicas, without_duplicates
 
 
@@ -77,7 +78,7 @@ def leave_sum_to_apply(optimizer: Any) -> None:
         inner._all_reduce_sum_gradients = lambda pairs: pairs
 
 
-def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], measures: bool = False) -> tf.Tensor:
     """Sums gradients over replicas and applies them.
 
     Call this in a replica context. The optimizer sees only the sums when it checks for
@@ -87,14 +88,22 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) ->
       optimizer: A Keras optimizer.
       gradients: This replica's gradients.
       variables: Their variables, in the same order.
+      measures: True to measure how long the sum takes.
+
+    Returns:
+      Seconds from the moment at which all replicas of this process had their gradients
+      until the sums were there, a float64 scalar; 0 if it is not measured.
     """
+    begin = step_timing.moment_on_all_replicas(gradients) if measures else None
     sums = sum_over_replicas(gradients)
+    seconds = step_timing.moment_on_all_replicas(sums) - begin if measures else tf.zeros([], tf.float64)
     if hasattr(unwrap(optimizer), "_all_reduce_sum_gradients"):
         # Keras 3 squares each gradient row separately, even if several belong to the
         # same row of the table. Keras 2 adds them up first.
         optimizer.apply_gradients(zip(map(without_duplicates, sums), variables, strict=True))
     else:
         optimizer.apply_gradients(zip(sums, variables, strict=True), experimental_aggregate_gradients=False)
+    return seconds
 
 
 def finalize(optimizer: Any, variables: Sequence[Any]) -> None:

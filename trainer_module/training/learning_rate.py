@@ -64,3 +64,14 @@ def scale(
             inner.learning_rate.assign(final_rate * tf.minimum(step / float(warmup_steps), 1.0))
 
     return before_step
+
+
+def read(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
+    """Returns the learning rate of an optimizer's next step; None if it has none."""
+    rate = getattr(gradients.unwrap(optimizer), "learning_rate", None)
+    if callable(rate) and not hasattr(rate, "numpy"):  # a schedule, in Keras 2
+        rate = rate(gradients.unwrap(optimizer).iterations)
+    try:
+        return None if rate is None else float(rate)
+    except (TypeError, ValueError):
+        return None

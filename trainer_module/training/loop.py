@@ -29,6 +29,7 @@ from tfx_distribute.trainer_module.training.coordinator_steps import Coordinator
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats
+from tfx_distribute.trainer_module.training.process_times import ProcessTimes
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
@@ -65,7 +66,6 @@ def train(
     plan = make_plan(options, data.train.num_examples, strategy.num_replicas_in_sync, bool(strategy_info.fixed_batches))
     readers = strategy_table.readers(job.distribution)
     _check_enough_examples(job, data)
-    counter = StepCounter(reporter, plan, plan.global_batch_size // readers)
     profiler = Profiler(strategy_table.profile_window(options), run_dir if is_chief else None)
     context = model_builder.make_context(job, features, plan, is_chief)
     with strategy.scope():
@@ -81,6 +81,10 @@ def train(
         steps=plan.steps_per_epoch,
         verbose=0,
     )
+    counter = StepCounter(
+        reporter, plan, plan.global_batch_size // readers, lambda: learning_rate.read(model_adapter.optimizer)
+    )
+    process_times = ProcessTimes(counter.meter, run_dir if is_chief else None)
     start = time.monotonic()
     with (
         strategy.scope(),
@@ -153,7 +157,12 @@ def train(
             callbacks.on_epoch_end(epoch, metrics)
             if best_model and not sidecar_writer:
                 reporter.enter("saving the best weights")
-                best_model.offer(metrics, epoch, counter.step, step_runner.agree)
+                with counter.meter.spending("save"):
+                    best_model.offer(metrics, epoch, counter.step, step_runner.agree)
+            process_times.gather(step_runner, epoch)
+            counter.record_epoch(metrics)
+            if process_times.remark:
+                counter.report(metrics, process_times.remark)
             counter.report_if_due(metrics)
             if epoch_runner.ends_training(epoch, is_last=epoch + 1 == plan.epochs):
                 break
@@ -187,6 +196,7 @@ def train(
         metrics=val_metrics | metrics,
         best=best,
         warm_start=base_model,
+        time_use=process_times.time_use,
     )
 
 

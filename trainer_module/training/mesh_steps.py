@@ -9,6 +9,7 @@ devices one by one, so no device ever holds a whole divided variable.
 import contextlib
 import math
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,8 +23,10 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
+from tfx_distribute.trainer_module.training import step_timing
 from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.training.step_timing import CallTime
 
 
 class MeshStepRunner(StepRunner):
@@ -59,18 +62,26 @@ class MeshStepRunner(StepRunner):
         self._before_step_function = tf.function(before_step) if before_step else None
 
     @override
-    def train(self, num_steps: int) -> float:
-        for _ in range(num_steps):
+    def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
+        begin, waited = time.time(), 0.0
+        sample = 1 if exact_time or not self._behind_host else step_timing.SAMPLE
+        loss = None
+        for step in range(num_steps):
             if self._before_step_function is not None:
                 self._before_step_function()
             with _explaining_unsupported_operations():
+                is_measured = step % sample == 0
+                if is_measured and loss is not None:
+                    _local_value(loss).numpy()  # waits for the devices
+                before = time.monotonic()
                 batch, _ = next(self._training)
+                waited += sample * (time.monotonic() - before) if is_measured else 0.0
                 loss, gradients = self._gradients_function(self._shard_batch(batch))
                 if self._clipnorm or self._global_clipnorm:
                     self._apply_clipped_function(gradients, self._clip_factors(gradients))
                 else:
                     self._apply_function(gradients)
-        return float(_local_value(loss))
+        return float(_local_value(loss)), CallTime(begin, waited)
 
     @override
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:

@@ -6,7 +6,7 @@ Here, the loop over steps is part of the graph, and metrics are read only when n
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,8 +15,9 @@ from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
-from tfx_distribute.trainer_module.training import noise, normalisation
+from tfx_distribute.trainer_module.training import noise, normalisation, step_timing
 from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats, is_keras_3
+from tfx_distribute.trainer_module.training.step_timing import CallTime
 
 Iterator = Any  # tf.data's or tf.distribute's
 
@@ -33,7 +34,7 @@ class StepRunner:
 
         step_runner = StepRunner(model_adapter, strategy, input_pipeline, options)
         step_runner.open(first_step=0)
-        loss = step_runner.train(num_steps=100)
+        loss, call_time = step_runner.train(num_steps=100)
         metrics = step_runner.metrics()
 
     Args:
@@ -92,6 +93,11 @@ class StepRunner:
         self._metrics_function = tf.function(lambda: model_adapter.metrics())
         self._eval_metrics_function = tf.function(lambda: model_adapter.metrics(evaluated=True))
         self._input_pipeline = input_pipeline
+        self._behind_host = step_timing.computes_behind_host()
+        self._is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        self._measures_peers = not (
+            self._behind_host or model_adapter.applies_gradients or strategy.num_replicas_in_sync == 1
+        )
 
     def open(self, first_step: int) -> None:
         """Opens the datasets. Call this before `train` and `evaluate`.
@@ -114,20 +120,27 @@ class StepRunner:
             )
         _open_iterators.extend((self._training, self._evaluation))
 
-    def train(self, num_steps: int) -> float:
+    def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
         """Runs training steps.
 
         Args:
           num_steps: How many.
+          exact_time: True to measure the time of all steps, even if devices have to
+            wait for it.
 
         Returns:
-          The mean loss of the last step on this process's replicas.
+          The mean loss of the last step on this process's replicas, and the time of the
+          call.
         """
-        loss = float(self._train_function(self._training, tf.constant(num_steps)))
+        sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
+        loss, times = self._train_function(self._training, tf.constant(num_steps), sample)
         train_counter = getattr(self._model_adapter.model, "_train_counter", None)
         if train_counter is not None:  # Keras 2: its TensorBoard callback reads the step from here
             train_counter.assign_add(num_steps)
-        return loss
+        return float(loss), self._call_time(*times.numpy())
+
+    def _call_time(self, begin: float, input_seconds: float, peers: float) -> CallTime:
+        return CallTime(float(begin), float(input_seconds), float(peers) if self._measures_peers else None)
 
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
         """Evaluates on the whole eval split; updates the metrics.
@@ -155,6 +168,11 @@ class StepRunner:
         """
         return self._eval_metrics_function() if evaluated else self._metrics_function()
 
+    @property
+    def has_peers(self) -> bool:
+        """True if other processes take each step together with this one."""
+        return isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
     def agree(self, *values: float) -> list[float]:
         """Returns the means of numbers over all processes.
 
@@ -168,28 +186,77 @@ class StepRunner:
         Args:
           values: Numbers or booleans of this process.
         """
-        if not isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        if not self.has_peers:
             return list(values)
         return [float(mean) for mean in self._mean(tf.constant(values, tf.float64))]
+
+    def gather(self, values: Sequence[float]) -> list[list[float]]:
+        """Returns the numbers of all processes, a list for each of their replicas.
+
+        All processes of the cluster have to call this together.
+
+        Args:
+          values: Numbers of this process, as many as in the others.
+        """
+        if not self.has_peers:
+            return [list(values)]
+        rows = self._gather(tf.constant([values], tf.float64))
+        return [[float(value) for value in row] for row in rows.numpy()]
+
+    @tf.function
+    def _gather(self, values: tf.Tensor) -> tf.Tensor:
+        # tf.identity: collective operations need a value that has a device.
+        replica_rows = self._strategy.run(lambda row: _gather_rows(tf.identity(row)), args=(values,))
+        return self._strategy.experimental_local_results(replica_rows)[0]
 
     @tf.function
     def _mean(self, values: tf.Tensor) -> tf.Tensor:
         per_replica = self._strategy.run(lambda value: value, args=(values,))
         return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, per_replica, axis=None)
 
-    def _train(self, iterator: Iterator, num_steps: tf.Tensor) -> tf.Tensor:
-        losses = self._zero_losses()
-        for _ in tf.range(num_steps):
+    def _train(self, iterator: Iterator, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Runs training steps.
+
+        Returns:
+          The loss of the last one, and a vector: the time at which the first one began,
+          the seconds for which steps waited for batches, and those for which they
+          waited for peers.
+        """
+        begin = tf.timestamp()
+        losses, seconds = self._zero_losses(), tf.zeros([2], tf.float64)
+        for step in tf.range(num_steps):
             if self._before_step is not None:
                 self._before_step()
+            batch, waited = self._next(iterator, losses, step, sample)
             if self._batches_per_step == 1:
-                losses = self._strategy.run(self._whole_step, args=next(iterator))
+                losses, summed = self._strategy.run(self._whole_step, args=batch)
             else:
-                losses, gradients = self._strategy.run(self._first_gradients, args=(*next(iterator), tf.constant(0)))
+                losses, gradients = self._strategy.run(self._first_gradients, args=(*batch, tf.constant(0)))
                 for number in tf.range(1, self._batches_per_step):
-                    losses, gradients = self._strategy.run(self._add_gradients, args=(*next(iterator), number, gradients))
-                self._strategy.run(self._apply, args=(gradients,))
-        return tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
+                    batch, more = self._next(iterator, losses, step, sample)
+                    waited += more
+                    losses, gradients = self._strategy.run(self._add_gradients, args=(*batch, number, gradients))
+                summed = self._strategy.run(self._apply, args=(gradients,))
+            seconds += tf.stack([waited, self._strategy.experimental_local_results(summed)[0]])
+        loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
+        return loss, tf.concat([[begin], seconds], 0)
+
+    def _next(self, iterator: Iterator, losses: Any, step: tf.Tensor, sample: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Takes the next batch; returns it and the seconds for which it was waited for.
+
+        On accelerators, the seconds stand for `sample` steps, or are 0.
+        """
+        if self._is_tpu:
+            return next(iterator), tf.zeros([], tf.float64)
+        if not self._behind_host:
+            before = tf.timestamp()
+            batch = next(iterator)
+            return batch, step_timing.moment(batch) - before
+        is_measured = step % sample == 0
+        before = step_timing.moment_after_device(self._strategy.experimental_local_results(losses)[0], is_measured)
+        batch = next(iterator)
+        seconds = tf.maximum(step_timing.moment(batch) - before, 0.0) * tf.cast(sample, tf.float64)
+        return batch, tf.where(is_measured, seconds, 0.0)
 
     def _evaluate(self, iterator: Iterator, num_steps: tf.Tensor) -> None:
         for _ in tf.range(num_steps):
@@ -201,14 +268,17 @@ class StepRunner:
     def _eval_step(self, batch: Any) -> None:
         self._model_adapter.eval_step(*batch)
 
-    def _whole_step(self, batch: Any, share: tf.Tensor) -> tf.Tensor:
-        """Runs one replica's training step without accumulation; returns the loss."""
+    def _whole_step(self, batch: Any, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Runs one replica's training step without accumulation.
+
+        Returns:
+          The loss, and the seconds of `_apply`.
+        """
         if self._model_adapter.applies_gradients:
             with noise.seeded_by_step(self._seed, self._model_adapter.optimizer.iterations):
-                return self._model_adapter.train_step(*batch)
+                return self._model_adapter.train_step(*batch), tf.zeros([], tf.float64)
         loss, gradients = self._compute_gradients(batch, share, tf.constant(0))
-        self._apply(gradients)
-        return loss
+        return loss, self._apply(gradients)
 
     def _gradients(self, batch: Any, share: tf.Tensor | float, number: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Computes the loss of a batch, and its gradients, weighted by `share`.
@@ -262,6 +332,11 @@ class StepRunner:
         loss, gradients = self._first_gradients(batch, share, number)
         return loss, [old + new for old, new in zip(previous, gradients, strict=True)]
 
-    def _apply(self, gradients: list[tf.Tensor]) -> None:
+    def _apply(self, gradients: list[tf.Tensor]) -> tf.Tensor:
+        """Sums and applies gradients; returns the seconds that the sum took."""
         variables = [self._variables[index] for index in self._with_gradient]
-        gradients_lib.apply(self._model_adapter.optimizer, gradients, variables)
+        return gradients_lib.apply(self._model_adapter.optimizer, gradients, variables, self._measures_peers)
+
+
+def _gather_rows(row: tf.Tensor) -> tf.Tensor:
+    return tf.distribute.get_replica_context().all_gather(row, axis=0)

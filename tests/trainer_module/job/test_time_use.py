@@ -21,17 +21,17 @@ def test_shares_are_parts_of_the_whole_time():
     [
         ({"input": 6.0, "compute": 4.0}, {}, "input"),
         ({"input": 6.0, "compute": 4.0}, {"disk_wait_seconds": 5.0}, "slow_disk"),
-        ({"input": 6.0, "compute": 4.0}, {"examples": 1500}, "uneven_shards"),
+        ({"input": 6.0, "compute": 4.0}, {"bytes_read": 160 << 20}, "uneven_shards"),
         ({"input": 1.0, "compute": 9.0}, {}, "compute"),
         ({"input": 1.0, "compute": 9.0}, {"cpu_wait_seconds": 4.0}, "busy_core"),
-        ({"input": 1.0, "compute": 4.0, "save": 5.0}, {"examples": 1500}, "save"),
+        ({"input": 1.0, "compute": 4.0, "save": 5.0}, {"bytes_read": 160 << 20}, "save"),
     ],
 )
 def test_the_slowest_process_and_why(slow, counters, reason):
     others = [
-        process(task, **FAST, counters={"examples": 1000, "cpu_wait_seconds": 0.5}) for task in ("chief-0", "worker-1")
+        process(task, **FAST, counters={"bytes_read": 90 << 20, "cpu_wait_seconds": 0.5}) for task in ("chief-0", "worker-1")
     ]
-    time_use = summarize([*others, process("worker-0", **slow, counters={"examples": 1000, **counters})])
+    time_use = summarize([*others, process("worker-0", **slow, counters={"bytes_read": 90 << 20, **counters})])
     assert (time_use.slowest, time_use.held_back, time_use.reason) == ("worker-0", 0.5, reason)
     assert time_use.describe().startswith("worker-0 holds the others back for 50 % of the time: it")
 

@@ -1,0 +1,85 @@
+"""Collects how the processes of a training spend their time, in all of them alike."""
+
+import os
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.job.cluster import CHIEF, WORKER, ClusterTask, task_from_environment
+from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, COUNTERS, ProcessTime, TimeUse, summarize
+from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.training.time_meter import TimeMeter
+
+_ROLES = (CHIEF, WORKER)
+_NAMES = (*ACTIVITIES, *COUNTERS)
+_UNKNOWN = -1.0
+
+
+class ProcessTimes:
+    """Gathers the times of all processes that train in step, after each epoch.
+
+    The chief writes them for TensorBoard, as a run `processes/<task>` for each process:
+    the share of each activity since the epoch before.
+
+    Args:
+      meter: The time of this process.
+      folder: TensorBoard's log folder; None in a process that writes none.
+
+    Attributes:
+      time_use: The times when they were last gathered.
+      remark: A line about a slow process, if it is not the one of the last time.
+    """
+
+    def __init__(self, meter: TimeMeter, folder: str | None):
+        self.time_use = TimeUse(())
+        self.remark = ""
+        self._meter, self._folder = meter, folder
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    def gather(self, step_runner: StepRunner, epoch: int) -> None:
+        """Gathers the times. All processes of the cluster have to call this together.
+
+        Args:
+          step_runner: Connects the processes.
+          epoch: Number of the epoch that has ended, from 0.
+        """
+        before = self.time_use
+        row = encode(task_from_environment(os.environ), self._meter.seconds(), self._meter.counters())
+        self.time_use = summarize(decode(step_runner.gather(row)))
+        is_new = (self.time_use.slowest, self.time_use.reason) != (before.slowest, before.reason)
+        self.remark = self.time_use.describe() if is_new else ""
+        if self._folder:
+            self._write(before, epoch)
+
+    def _write(self, before: TimeUse, epoch: int) -> None:
+        seconds_before = {process.task: process.seconds for process in before.processes}
+        for process in self.time_use.processes:
+            earlier = seconds_before.get(process.task, {})
+            spent = ProcessTime(
+                process.task, {name: value - earlier.get(name, 0.0) for name, value in process.seconds.items()}
+            )
+            if process.task not in self._writers:
+                self._writers[process.task] = tf.summary.create_file_writer(f"{self._folder}/processes/{process.task}")
+            with self._writers[process.task].as_default(step=epoch):
+                for activity in process.seconds:
+                    tf.summary.scalar(f"time/{activity}", spent.share(activity))
+            self._writers[process.task].flush()
+
+
+def encode(task: ClusterTask, seconds: dict[str, float], counters: dict[str, float]) -> list[float]:
+    """Returns the time of a process as numbers, of which all processes have as many."""
+    values = {**seconds, **counters}
+    return [float(_ROLES.index(task.role)), float(task.index), *(values.get(name, _UNKNOWN) for name in _NAMES)]
+
+
+def decode(rows: list[list[float]]) -> list[ProcessTime]:
+    """Returns the times of the processes from numbers of their replicas."""
+    processes = {}
+    for role, index, *numbers in rows:
+        known = {name: value for name, value in zip(_NAMES, numbers, strict=True) if value != _UNKNOWN}
+        task = ClusterTask(_ROLES[int(role)], int(index))
+        processes[task] = ProcessTime(
+            task.file_name,
+            {name: known[name] for name in ACTIVITIES if name in known},
+            {name: known[name] for name in COUNTERS if name in known},
+        )
+    return [processes[task] for task in sorted(processes)]

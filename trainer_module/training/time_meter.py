@@ -1,0 +1,86 @@
+"""Measures how a training process spends its time, by activity."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class TimeMeter:
+    """Adds up the seconds of each activity of the main thread.
+
+    The seconds of all activities together are those since the meter was made. Blocks
+    may be nested; a second counts for the innermost one.
+
+        meter = TimeMeter()
+        with meter.spending("save"):
+            ...
+        meter.seconds()  # {"other": 0.1, "save": 2.5}
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._activity, self._since = "other", time.monotonic()
+        self._counters_before = read_counters()
+
+    def seconds(self) -> dict[str, float]:
+        """Returns the seconds by activity until now."""
+        self._enter(self._activity)
+        return dict(self._seconds)
+
+    def counters(self) -> dict[str, float]:
+        """Returns the counters of this process and its machine over that time."""
+        before = self._counters_before
+        return {name: value - before[name] for name, value in read_counters().items() if name in before}
+
+    @contextlib.contextmanager
+    def spending(self, activity: str) -> Iterator[None]:
+        """Counts the time of the block for an activity."""
+        outer = self._enter(activity)
+        try:
+            yield
+        finally:
+            self._enter(outer)
+
+    def move(self, source: str, target: str, seconds: float) -> None:
+        """Counts seconds for `target` that were counted for `source`.
+
+        Never moves more than `source` has.
+        """
+        moved = max(0.0, min(seconds, self._seconds.get(source, 0.0)))
+        self._seconds[source] = self._seconds.get(source, 0.0) - moved
+        self._seconds[target] = self._seconds.get(target, 0.0) + moved
+
+    def _enter(self, activity: str) -> str:
+        now = time.monotonic()
+        self._seconds[self._activity] = self._seconds.get(self._activity, 0.0) + now - self._since
+        self._since, outer = now, self._activity
+        self._activity = activity
+        return outer
+
+
+def read_counters() -> dict[str, float]:
+    """Reads the counters of this process and its machine; see `time_use.COUNTERS`.
+
+    Those that the system does not count are left out.
+    """
+    counters = {"cpu_seconds": time.process_time()}
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # Run-queue delay of each thread, in nanoseconds. Source:
+        # https://docs.kernel.org/scheduler/sched-stats.html
+        threads = Path("/proc/self/task").glob("*/schedstat")
+        counters["cpu_wait_seconds"] = sum(_delay(thread) for thread in threads) / 1e9
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # Microseconds in which some task of the machine waited for I/O. Source:
+        # https://docs.kernel.org/accounting/psi.html
+        counters["disk_wait_seconds"] = int(Path("/proc/pressure/io").read_text().split("total=")[1].split()[0]) / 1e6
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        counters["bytes_read"] = float(Path("/proc/self/io").read_text().split()[1])
+    return counters
+
+
+def _delay(schedstat: Path) -> int:
+    try:
+        return int(schedstat.read_text().split()[1])
+    except FileNotFoundError:  # the thread has ended
+        return 0

@@ -29,7 +29,7 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
       records: The records, in order of time.
 
     Example:
-      >>> record = HistoryRecord(0, "chief-0", "a", 0, "epoch", step=9, metrics={"loss": 1})
+      >>> record = HistoryRecord(0, "chief-0", "a", 0, "epoch", 9, metrics={"loss": 1})
       >>> from_history([record]).metrics
       (Curve(metric='loss', series='train', points=((9, 1.0),), attempt=0),)
     """

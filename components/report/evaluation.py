@@ -42,7 +42,7 @@ def to_slices(
     metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice],
     validation: validation_result_pb2.ValidationResult,
 ) -> tuple[Slice, ...]:
-    """Converts TFMA's metrics: all examples first, then slices that fail, then others."""
+    """Converts TFMA's metrics: all examples first, then slices that fail."""
     failed = {
         (slicer_lib.deserialize_slice_key(on_slice.slice_key), failure.metric_key.name)
         for on_slice in (validation.metric_validations_per_slice if validation else ())

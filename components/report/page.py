@@ -140,7 +140,7 @@ def _list_facts(report: Report) -> list[tuple[str, str, str]]:
     training = report.training
     if "strategy" in training:
         replicas = training.get("num_replicas")
-        facts.append(("strategy", str(training["strategy"]) + (f" × {replicas}" if replicas else ""), ""))
+        facts.append(("strategy", str(training["strategy"]) + (f", {replicas} replicas" if (replicas or 1) > 1 else ""), ""))
     if training.get("train_steps"):
         facts.append(("steps", format_number(training["train_steps"]), ""))
     rates = [curve.points[-1][1] for curve in report.curves.throughput if curve.points]

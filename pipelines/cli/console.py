@@ -22,6 +22,7 @@ from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 if TYPE_CHECKING:
+    from tfx_distribute.pipelines.runners.local.paths import RunPaths
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
@@ -213,6 +214,16 @@ def format_header(spec: PipelineSpec) -> Text:
     parameters = spec.trainer.parameters
     workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
     return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
+
+
+def print_commands(console: Console, paths: "RunPaths") -> None:
+    """Prints the commands that show a run: its report, and TensorBoard."""
+    from tfx_distribute.pipelines.runners.local import commands
+
+    root = os.path.relpath(paths.root)
+    shown = str(paths.root) if root.startswith(os.pardir) else root
+    console.print(f"report   {commands.report_command(paths.run_id, shown)}", markup=False)
+    console.print(f"curves   {commands.tensorboard_command(paths.run_id, shown)}", markup=False)
 
 
 def format_trials(search: trials.SearchResult) -> Text:

@@ -142,6 +142,8 @@ def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: 
             )
             code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
+            if code != INVALID:
+                console_lib.print_commands(console, paths)
             console.print(f"log      {paths.log}", markup=False)
     sys.exit(code)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Formats rows as aligned columns; the first row has the names.
+    r"""Formats rows as aligned columns; the first row has the names.
 
     Example:
       >>> format_table([["run", "state"], ["20260131", "complete"]])
-      'run       state\\n20260131  complete'
+      'run       state\n20260131  complete'
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)

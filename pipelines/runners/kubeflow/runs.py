@@ -62,9 +62,7 @@ def to_run(run: Any) -> RemoteRun:
             task.error.message if task.error and task.error.message else "",
         )
         for task in details
-        if task.display_name not in BACKEND_TASKS
-        and not task.display_name.endswith("-driver")
-        and not _is_workflow(task, run)
+        if not _is_added(task.display_name, run.run_id)
     )
     return RemoteRun(
         id=run.run_id,
@@ -78,6 +76,11 @@ def to_run(run: Any) -> RemoteRun:
     )
 
 
-def _is_workflow(task: Any, run: Any) -> bool:
-    """Returns True for the node of the whole workflow: it ends with a part of the id."""
-    return any(str(task.display_name).endswith(f"-{run.run_id[:length]}") for length in (5, 8))
+def _is_added(name: str, run_id: str) -> bool:
+    """Returns True for a task that the backend adds to each run.
+
+    Those are drivers and executors, and the node of the whole workflow, whose name ends
+    with the beginning of the run's id.
+    """
+    is_workflow = name.endswith(tuple(f"-{run_id[:length]}" for length in (5, 8)))
+    return name in BACKEND_TASKS or name.endswith("-driver") or is_workflow

@@ -17,12 +17,12 @@ def list_commands(run: Run) -> dict[str, str]:
     return commands
 
 
-def report_command(run_id: str, root: Path) -> str:
+def report_command(run_id: str, root: Path | str) -> str:
     """Returns the command that writes the report of a run."""
     return shlex.join(["tfx-distribute", "report", run_id, "--root", str(root)])
 
 
-def tensorboard_command(run_id: str, root: Path) -> str:
+def tensorboard_command(run_id: str, root: Path | str) -> str:
     """Returns the command that starts TensorBoard with the logs of a run."""
     return shlex.join(["tfx-distribute", "runs", "tensorboard", run_id, "--root", str(root)])
 

@@ -205,7 +205,7 @@ class _Store:
         return Node(name, state, start, None if state == "running" else end - start, from_run, saved)
 
     def _find_original(self, execution: int) -> tuple[str, float | None]:
-        """Returns the run that wrote the outputs of a cached execution, and its time."""
+        """Returns the run that wrote a cached execution's outputs, and its time."""
         events = self._store.get_events_by_execution_ids([execution])
         artifacts = [event.artifact_id for event in events if event.type in _OUTPUTS]
         writers = {

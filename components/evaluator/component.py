@@ -13,7 +13,6 @@ from tfx.types import component_spec, standard_artifacts, standard_component_spe
 from tfx.utils import json_utils
 
 from tfx_distribute.components.evaluator import executor
-from tfx_distribute.components.report import artifact_types
 
 
 class EvaluatorSpec(standard_component_specs.EvaluatorSpec):

@@ -49,7 +49,7 @@ def register() -> None:
 
 
 def to_metrics(evaluation: Evaluation) -> dict[str, float]:
-    """Returns the metrics over all examples that are finite; others cannot be stored."""
+    """Returns the finite metrics over all examples; others cannot be stored."""
     return {
         name: cell.value
         for slice_ in evaluation.slices

@@ -226,7 +226,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
         """
 
     @classmethod
-    @abc.abstractmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the platform, to list, show and cancel runs.
 
@@ -236,6 +235,9 @@ class RemoteTarget(Target[RemoteSettingsT]):
         Raises:
           ConfigurationError: The platform does not answer, or refuses.
         """
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        raise ConfigurationError(f"--target: runs on {cls.title} cannot be listed; use the platform's own tools")
 
     def make_request(
         self,

@@ -1,7 +1,6 @@
 """Writes a report as one HTML page, which needs no network and no script."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +19,6 @@ MAX_SLICES = 200  # those that do not meet a threshold come first
 MAX_ROWS = 500  # of trials and of numbers of curves
 _TEMPLATES = Path(__file__).parent / "templates"
 _STATISTICS = ("mean", "std", "min", "median", "max", "zeros", "unique")
-_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -123,10 +121,7 @@ def _percent(share: float) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """Replaces characters that HTML does not allow, or that hide other text."""
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return _INVISIBLE.sub("\ufffd", value)
-    return value
+    return plots.clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _list_facts(report: Report) -> list[tuple[str, str, str]]:

@@ -8,6 +8,7 @@ import io
 import itertools
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ _STYLE = {
     "lines.linewidth": 1.8,
     "axes.unicode_minus": False,
 }
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 _numbers = itertools.count()
 
 
@@ -118,7 +120,7 @@ def draw_time_use(time_use: TimeUse) -> Plot | None:
                 axes.barh(row, share, left=left, height=0.62, color=_SERIES[ACTIVITIES.index(name) % NUM_COLORS])
                 left += share
         axes.set_xlim(0, 100)
-        axes.set_yticks(range(len(time_use.processes)), [process.task for process in time_use.processes])
+        axes.set_yticks(range(len(time_use.processes)), [_shorten(process.task, 22) for process in time_use.processes])
         axes.tick_params(axis="y", length=0)
         axes.invert_yaxis()
         axes.spines["left"].set_visible(False)
@@ -176,7 +178,7 @@ def draw_trials(search: SearchResult) -> list[Plot]:
         is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
         with _figure(3.4, 2.1) as (figure, axes):
             scores = [trial.score for trial in known]
-            places = values if is_number else [str(value) for value in values]
+            places = values if is_number else [_shorten(str(value), 12) for value in values]
             axes.scatter(places[1:], scores[1:], s=26, color=_SERIES[0], alpha=0.75, linewidths=0)
             axes.scatter(places[:1], scores[:1], s=48, color=_SERIES[2], linewidths=0)  # the best comes first
             if is_number and min(values) > 0 and max(values) / min(values) >= 20:
@@ -269,7 +271,8 @@ def _figure(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
 def _to_svg(figure: Figure, description: str) -> str:
     number = next(_numbers)
     stream = io.StringIO()
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": "report"}):
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": "report"}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of characters that matplotlib's own font lacks
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = stream.getvalue()
     svg = svg[svg.index("<svg") :]
@@ -288,9 +291,15 @@ def _spread(edges: Sequence[float]) -> Sequence[Any]:
     return [value - width / 2 + width * number / (len(edges) - 1) for number in range(len(edges))]
 
 
+def clean_text(text: str) -> str:
+    """Replaces characters that HTML does not allow, or that hide other text."""
+    return _INVISIBLE.sub("\ufffd", text)
+
+
 def _shorten(text: str, length: int) -> str:
+    text = clean_text(text)
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return clean_text(text).replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

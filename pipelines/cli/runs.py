@@ -50,7 +50,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
     cannot be read, because it was deleted or an older version wrote it, is named.
     """
     found = _find(root, run)
-    with quiet():
+    with _without_logs():
         from tfx_distribute.pipelines.runners.local import report as report_lib
 
         made = report_lib.make(found)
@@ -128,7 +128,7 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
         return
     _check_local(options)
     found = _find(root, run)
-    with quiet():
+    with _without_logs():
         from tfx_distribute.pipelines.runners.local import commands as commands_lib
         from tfx_distribute.pipelines.runners.local import comparison
 
@@ -154,7 +154,7 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
     if len(names) < 2:
         refuse("RUN: one run cannot be compared; write two or more")
     found = [_find(root, name) for name in names]
-    with quiet():
+    with _without_logs():
         from tfx_distribute.pipelines.runners.local import comparison
 
         read = [comparison.read_metrics(run) for run in found]
@@ -249,6 +249,20 @@ def _open(target_name: str, root: str | None, options: "dict[str, Any]") -> "Rem
 
 
 @contextlib.contextmanager
+def _without_logs() -> "Iterator[None]":
+    """Hides what TensorFlow and TFX log while they are loaded and read files."""
+    import logging
+
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with quiet():
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
 def _refusing_errors() -> "Iterator[None]":
     """Ends the program with the message of a `ConfigurationError`."""
     from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -301,7 +315,7 @@ def _format_local(run: "Run", metrics: "Mapping[str, float]", commands: "Mapping
         [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]
         for node in run.nodes
     ]
-    parameters = {**run.parameters, **{f"hparams.{name}": value for name, value in run.hparams.items()}}
+    parameters = {**run.changes, **{f"hparams.{name}": value for name, value in run.hparams.items()}}
     parts = [
         tables.format_pairs(head),
         tables.format_table([["node", "state", "time", ""], *nodes]),

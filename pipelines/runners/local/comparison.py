@@ -80,7 +80,7 @@ def read_metrics(run: Run) -> tuple[dict[str, float], tuple[str, ...]]:
         for slice_ in parts["evaluation"].slices if parts.get("evaluation") else ():
             if not slice_.name:
                 metrics.update({name: cell.value for name, cell in slice_.cells.items()})
-    model = run.find("Model")
+    model = run.model
     properties = sorted(model.properties.items()) if model else []
     metrics.update({name: value for name, value in properties if name.startswith(METRIC_PREFIX)})
     return metrics, missing

@@ -1,7 +1,6 @@
 """Makes the report of a run on this machine, from ML Metadata and its artifacts."""
 
 import contextlib
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,9 @@ from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
 from tfx_distribute.pipelines.runners.local import commands
 from tfx_distribute.pipelines.runners.local.runs import Run
-from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 FILE = "report.html"
-# TFX's metadata has a bool as 0 or 1, which equals it.
-_DEFAULTS = {field.name: field.default for group in GROUPS for field in dataclasses.fields(group)}
 
 
 def make(run: Run) -> Report:
@@ -26,9 +22,8 @@ def make(run: Run) -> Report:
     """
     parts = artifacts.read(find_sources(run))
     missing = list(parts.pop("missing"))
-    model = run.find("Model")
+    model = run.model
     pushed = run.find("PushedModel")
-    defaults = {name: value for name, value in run.parameters.items() if _DEFAULTS.get(name) == value}
     failed = [node.name for node in run.nodes if node.state == "failed"]
     if failed:
         missing.insert(0, f"Everything after {failed[0]}, which failed; the reason is in the log")
@@ -48,8 +43,8 @@ def make(run: Run) -> Report:
         seconds=run.seconds,
         nodes=run.nodes,
         training=artifacts.training_properties(model.properties) if model else {},
-        parameters={name: value for name, value in run.parameters.items() if name not in defaults},
-        defaults=defaults,
+        parameters=run.changes,
+        defaults=run.defaults,
         hparams={**run.hparams, **_read_best(run)},
         artifacts=tuple(artifact.info for artifact in run.artifacts),
         pushed=str(pushed.properties.get("pushed_destination", "")) if pushed else "",

@@ -5,6 +5,7 @@ for those of older versions.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx_distribute.components.launchers.locks import LOCK_FILE
 from tfx_distribute.components.report.data import ArtifactInfo, Node
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.parameters import GROUPS
 
 METADATA_FILE = "metadata.sqlite"
 DEFAULT_ROOTS = "runs"  # has a folder for each pipeline
@@ -32,6 +34,8 @@ _STATES = {
 }
 _OUTPUTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
 _INPUTS = (metadata_store_pb2.Event.INPUT, metadata_store_pb2.Event.INTERNAL_INPUT)
+# TFX's metadata has a bool as 0 or 1, which equals it.
+_DEFAULTS = {field.name: field.default for group in GROUPS for field in dataclasses.fields(group)}
 _NO_PARAMETERS = ("fingerprint", "module_fingerprint", "hparams")  # and those of TFX
 # Execution properties of TFX that are no pipeline parameters.
 _TFX_PROPERTIES = ("train_args", "eval_args", "custom_config", "build_model", "run_fn", "module_file", "module_path")
@@ -44,10 +48,12 @@ class Artifact:
     Attributes:
       info: Its place in the lineage.
       properties: Its properties and custom properties.
+      is_resolved: True if a resolver found it among those of earlier runs.
     """
 
     info: ArtifactInfo
     properties: Mapping[str, Any] = field(default_factory=dict)
+    is_resolved: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,8 +87,29 @@ class Run:
     logs: Path | None = None
 
     def find(self, type_name: str) -> Artifact | None:
-        """Returns the first artifact of a type; None if there is none."""
-        return next((artifact for artifact in self.artifacts if artifact.info.type == type_name), None)
+        """Returns the first artifact of a type; None if there is none.
+
+        Those that a resolver has found are of earlier runs, and do not count.
+        """
+        artifacts = (artifact for artifact in self.artifacts if not artifact.is_resolved)
+        return next((artifact for artifact in artifacts if artifact.info.type == type_name), None)
+
+    @property
+    def model(self) -> Artifact | None:
+        """The trained model, as opposed to one that training or evaluation read."""
+        models = [artifact for artifact in self.artifacts if artifact.info.type == "Model"]
+        trainings = {artifact.info.node for artifact in self.artifacts if artifact.info.type == "ModelRun"}
+        return next((model for model in models if model.info.node in trainings), None)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The parameters that have their default values."""
+        return {name: value for name, value in self.parameters.items() if _DEFAULTS.get(name) == value}
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The parameters that have other values."""
+        return {name: value for name, value in self.parameters.items() if name not in self.defaults}
 
 
 def find_roots(root: str | None) -> list[Path]:
@@ -249,7 +276,8 @@ class _Store:
                 is_missing=is_local and not Path(artifact.uri).exists(),
             )
             properties = {**_read_properties(artifact.properties), **_read_properties(artifact.custom_properties)}
-            listed.append(Artifact(info, properties))
+            is_resolved = event.type == metadata_store_pb2.Event.INTERNAL_OUTPUT
+            listed.append(Artifact(info, properties, is_resolved))
         return listed
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 from tfx.dsl.io import fileio
@@ -75,8 +76,8 @@ def to_anomalies(split: str, anomalies: anomalies_pb2.Anomalies) -> list[Anomaly
 
 def _to_feature(feature: statistics_pb2.FeatureNameStatistics) -> Feature:
     kind = statistics_pb2.FeatureNameStatistics.Type.Name(feature.type)
-    values = getattr(feature, feature.WhichOneof("stats")) if feature.WhichOneof("stats") else None
-    common = values.common_stats if hasattr(values, "common_stats") else values
+    values: Any = getattr(feature, feature.WhichOneof("stats")) if feature.WhichOneof("stats") else None
+    common = getattr(values, "common_stats", values)
     numbers: dict[str, float] = {}
     histogram = None
     if feature.HasField("num_stats"):

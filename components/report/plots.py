@@ -177,7 +177,7 @@ def draw_trials(search: SearchResult) -> list[Plot]:
         values = [trial.hparams[name] for trial in known]
         is_number = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
         with _figure(3.4, 2.1) as (figure, axes):
-            scores = [trial.score for trial in known]
+            scores = [trial.score or 0.0 for trial in known]
             places = values if is_number else [_shorten(str(value), 12) for value in values]
             axes.scatter(places[1:], scores[1:], s=26, color=_SERIES[0], alpha=0.75, linewidths=0)
             axes.scatter(places[:1], scores[:1], s=48, color=_SERIES[2], linewidths=0)  # the best comes first

@@ -36,6 +36,7 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
     attempts = _number_attempts(records)
     metrics: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     throughput: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    ends = {record.epoch: record.step for record in records if record.phase == "epoch"}
     with_epochs = {record.task for record in records if record.phase == "epoch"}
     for record in records:
         attempt = attempts[record.task, record.started]
@@ -47,9 +48,13 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
         elif record.phase == "train":
             if record.task != "chief-0" or record.task not in with_epochs:
                 for metric, value in record.metrics.items():
-                    _append(metrics, (metric, name, attempt), record.step, value)
+                    if not metric.startswith(_VALIDATION):  # repeats that of the last evaluation
+                        _append(metrics, (metric, name, attempt), record.step, value)
             if record.examples_per_second > 0:
                 _append(throughput, ("examples per second", name, attempt), record.step, record.examples_per_second)
+        elif record.phase == "evaluate" and record.step in ends:  # of an evaluator, which counts epochs
+            for metric, value in record.metrics.items():
+                _append(metrics, (metric.removeprefix(_VALIDATION), name, attempt), ends[record.step], value)
     return Curves("step", _to_curves(metrics), _to_curves(throughput), _find_restarts(records, attempts))
 
 

@@ -243,7 +243,7 @@ def _draw_curves(title: str, curves: Iterable[Curve], unit: str, restarts: Seque
     curves = list(curves)
     names = list(dict.fromkeys(curve.series for curve in curves))
     color_of = {name: number % NUM_COLORS for number, name in enumerate(names)}
-    with _figure(4.4, 2.5) as (figure, axes):
+    with _figure(*((5.0, 2.3) if from_zero else (4.4, 2.5))) as (figure, axes):
         for curve in curves:
             steps, values = [step for step, _ in curve.points], [value for _, value in curve.points]
             marker = "o" if len(steps) <= 30 else ""

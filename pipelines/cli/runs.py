@@ -82,25 +82,17 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
         _check_local(options)
         local = _list(root)[:limit]
         documents = [_local_document(run) for run in local]
-        rows = [
-            [run.id, run.pipeline, run.state, tables.format_time(run.started), tables.format_seconds(run.seconds)]
-            for run in local
-        ]
-        names = ["run", "pipeline", "state", "started", "duration"]
+        rows = [[run.id, run.pipeline, run.state, *_format_times(run)] for run in local]
     else:
         platform = _open(target_name, root, options)
         with _refusing_errors(), quiet():
             remote = platform.list_runs(limit)
         documents = [dataclasses.asdict(run) for run in remote]
-        rows = [
-            [run.id, run.name, run.state, tables.format_time(run.started), tables.format_seconds(run.seconds)]
-            for run in remote
-        ]
-        names = ["run", "name", "state", "started", "duration"]
+        rows = [[run.id, run.name, run.state, *_format_times(run)] for run in remote]
     if output == "json":
         click.echo(tables.to_json(documents))
     elif rows:
-        click.echo(tables.format_table([names, *rows]))
+        click.echo(tables.format_table([["run", "name", "state", "started", "duration"], *rows]))
     else:
         click.echo("there are no runs", err=True)
 
@@ -202,9 +194,7 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
 
     folders = commands.find_tensorboard_folders(found)
     if not folders:
-        refuse(
-            f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs: no Trainer has run, or they were deleted"
-        )
+        refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; no Trainer ran, or they were deleted")
     arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
     click.echo(" ".join(["tensorboard", *arguments]), err=True)
     sys.stderr.flush()
@@ -299,6 +289,12 @@ def _local_document(run: "Run") -> dict[str, Any]:
         "nodes": [dataclasses.asdict(node) for node in run.nodes],
         "artifacts": [dataclasses.asdict(artifact.info) for artifact in run.artifacts],
     }
+
+
+def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
+    from tfx_distribute.pipelines.cli import tables
+
+    return tables.format_time(run.started), tables.format_seconds(run.seconds)
 
 
 def _format_local(run: "Run", metrics: "Mapping[str, float]", commands: "Mapping[str, str]") -> str:

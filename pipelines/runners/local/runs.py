@@ -130,7 +130,7 @@ def find_roots(root: str | None) -> list[Path]:
     roots = sorted(path.parent for path in Path(DEFAULT_ROOTS).glob(f"*/{METADATA_FILE}"))
     if not roots:
         raise ConfigurationError(
-            f"--root: there are no runs in {DEFAULT_ROOTS}/; write the folder that `run` has written to"
+            f"--root: there are no runs in {DEFAULT_ROOTS}/; write the folder that `run` wrote to"
         )
     return roots
 

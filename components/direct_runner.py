@@ -8,13 +8,14 @@ a folder of mode 0700.
 """
 
 import contextlib
+import contextvars
 import os
 import shutil
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 from urllib.parse import quote
@@ -75,10 +76,38 @@ class DirectRunner(fn_runner.FnApiRunner):
     def run_stages(self, *arguments: Any) -> fn_runner.RunnerResult:
         """Runs the stages of a pipeline with this module's workers."""
         _thread_state.uses_own_workers = True
+        self._num_stages, self._stages_done = len(arguments[1]), set[str]()
         try:
             return super().run_stages(*arguments)
         finally:
             _thread_state.uses_own_workers = False
+
+    def _execute_bundle(self, *arguments: Any) -> Any:
+        result = super()._execute_bundle(*arguments)
+        self._stages_done.add(arguments[1].stage.name)
+        _stage_listener.get()(len(self._stages_done), self._num_stages)
+        return result
+
+
+# Called with the number of stages that have run, and of all, of a pipeline of this
+# thread.
+_stage_listener: contextvars.ContextVar[Callable[[int, int], None]] = contextvars.ContextVar(
+    "stage listener", default=lambda done, total: None
+)
+
+
+@contextlib.contextmanager
+def reporting_stages(listener: Callable[[int, int], None]) -> Iterator[None]:
+    """Calls a function whenever a stage of a Beam pipeline has run, within the block.
+
+    Args:
+      listener: Gets the number of stages that have run, and of all stages.
+    """
+    token = _stage_listener.set(listener)
+    try:
+        yield
+    finally:
+        _stage_listener.reset(token)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ from tfx_distribute.trainer_module.lifecycle import (
     exit_codes,
     history_writer,
     lease,
+    metrics_server,
     peer_loss,
     preemption,
     process_log,
@@ -57,7 +58,7 @@ def main(job_file: str) -> int:
     Returns:
       The exit code: 0 if this process has done its part, else one of `exit_codes`.
     """
-    process_log.configure()
+    process_log.configure(_task_name())
     try:
         _check_not_failed()
         text = atomic_files.read(job_file)
@@ -72,6 +73,13 @@ def main(job_file: str) -> int:
         _report_failure(error, exit_codes.is_final(code))
         return code
     return 0
+
+
+def _task_name() -> str:
+    try:
+        return task_from_environment(os.environ).file_name
+    except ConfigurationError:  # `run` raises it again
+        return ""
 
 
 def _check_not_failed() -> None:
@@ -118,10 +126,26 @@ def run(job: TrainingJob) -> None:
         os.environ.pop(TF_CONFIG, None)
     else:
         os.environ[TF_CONFIG] = tf_config
-    reporter = Reporter(os.environ.get(PROGRESS_FILE))
+    reporter = Reporter(os.environ.get(PROGRESS_FILE), task.file_name)
+    _serve_metrics(reporter, task)
     watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
     with history_writer.writing(reporter, job.outputs.model_run_dir, task):
         _run_task(job, task, reporter)
+
+
+def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
+    """Serves the reports of this process as Prometheus text, if it was asked to.
+
+    On one machine, the launcher does, for all processes.
+    """
+    port = os.environ.get(metrics_server.PORT_VARIABLE)
+    if not port or PROGRESS_FILE in os.environ:
+        return
+    if not port.isdecimal():
+        raise ConfigurationError(f"{metrics_server.PORT_VARIABLE}: {port!r} is not a port; write such as 9400")
+    metrics = metrics_server.Metrics()
+    reporter.listeners.append(lambda progress: metrics.add(task, progress))
+    metrics_server.serve(metrics, int(port), os.environ.get(metrics_server.ADDRESS_VARIABLE, metrics_server.LOOPBACK))
 
 
 def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:

@@ -8,18 +8,28 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
+from rich.table import Table
 from rich.text import Text
 
 from tfx_distribute.components.tuner import trials
+from tfx_distribute.pipelines.cli.json_log import JsonConsole, JsonRunView
+from tfx_distribute.pipelines.cli.progress_line import (
+    TimeLeft,
+    format_seconds,
+    format_training_line,
+)
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
+from tfx_distribute.trainer_module.lifecycle.progress import LOG_SECONDS, Progress, log_interval
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.local.paths import RunPaths
@@ -27,11 +37,11 @@ if TYPE_CHECKING:
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
 MAX_TRIALS = 20  # that are shown after a run
-PLAIN_SECONDS = 5.0  # between two training lines if the output is not a terminal
+BAR_WIDTH = 20
 
 
 @contextmanager
-def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
+def redirect_output(log: Path, verbose: bool, log_format: str = "text") -> Iterator[Console]:
     """Redirects this process's output to a file, and yields a console for the user.
 
     Output of C++ code is redirected, too.
@@ -39,6 +49,7 @@ def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
     Args:
       log: The file.
       verbose: True to show the log to the user, too.
+      log_format: `json` for a console that prints JSON lines.
 
     Yields:
       A console that writes to the original standard output.
@@ -49,7 +60,7 @@ def redirect_output(log: Path, verbose: bool) -> Iterator[Console]:
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     display = io.BufferedWriter(_Display(os.dup(original_stdout), "w"))
     stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
-    console = Console(file=stream, highlight=False, soft_wrap=True)
+    console = (JsonConsole if log_format == "json" else Console)(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
     try:
@@ -111,8 +122,8 @@ class _WarningLines(logging.Handler):
 class RunView:
     """Shows a run on a console: a line for each finished node, and a live line below.
 
-    On an output that is not a terminal, training lines are printed every
-    `PLAIN_SECONDS` seconds instead.
+    On an output that is not a terminal, lines are printed at growing intervals instead;
+    see `progress.log_interval`.
     """
 
     def __init__(self, console: Console):
@@ -120,7 +131,9 @@ class RunView:
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._node = ""
         self._tasks: dict[ClusterTask, Progress] = {}
-        self._last_printed = 0.0
+        self._time_left, self._left = TimeLeft(), None
+        self._stages = (0, 0)
+        self._started = self._last_printed = 0.0
         self._warnings = _WarningLines(self._console)
 
     def __enter__(self) -> "RunView":
@@ -136,7 +149,8 @@ class RunView:
 
     def node_started(self, node: str) -> None:
         """Shows that a node has started."""
-        self._node = node
+        self._node, self._started, self._stages = node, time.monotonic(), (0, 0)
+        self._last_printed = self._started
         self._tasks.clear()
         self._show()
 
@@ -153,18 +167,39 @@ class RunView:
 
     def training_progressed(self, task: ClusterTask, progress: Progress) -> None:
         """Shows the progress of a training process."""
+        if not self._tasks:  # the first line of a training comes at once
+            self._last_printed -= LOG_SECONDS
         previous = self._tasks.get(task)
         if previous and not progress.metrics:
-            progress = Progress(**{**vars(progress), "metrics": previous.metrics})
+            progress = replace(progress, metrics=previous.metrics)
         self._tasks[task] = progress
-        if progress.message and task == CHIEF_TASK:
-            self._console.print(Text(f"    {progress.message}"))
+        if task == CHIEF_TASK:
+            left = self._time_left.add(time.monotonic(), progress)
+            self._left = left if left is not None or progress.phase != "train" else self._left
+            if progress.message:
+                self._console.print(Text(f"    {progress.message}"))
         self._show()
+        if task == CHIEF_TASK and progress.phase == "train":
+            self._print_if_due()
+
+    def beam_progressed(self, done: int, total: int) -> None:
+        """Shows how many stages of the node's Beam pipeline are done."""
+        self._stages = (done, total)
+        self._show()
+        self._print_if_due()
+
+    def _print_if_due(self) -> None:
         now = time.monotonic()
-        is_due = now - self._last_printed >= PLAIN_SECONDS
-        if not self._live and task == CHIEF_TASK and is_due and progress.phase == "train":
+        if not self._live and now - self._last_printed >= log_interval(now - self._started):
             self._last_printed = now
-            self._console.print(Text(f"    {format_training_line(self._tasks)}"))
+            line = self._line()
+            self._console.print(Text(f"    {line}" if self._tasks else f"    {self._node}: {line}"))
+
+    def _line(self) -> str:
+        if self._tasks:
+            return format_training_line(self._tasks, self._left)
+        done, total = self._stages
+        return f"stage {done} of {total}, {format_seconds(time.monotonic() - self._started)}" if total else ""
 
     def _show(self) -> None:
         if not self._live:
@@ -172,41 +207,19 @@ class RunView:
         if not self._node:
             self._live.update("")
             return
-        line = format_training_line(self._tasks) if self._tasks else ""
-        self._live.update(Spinner("dots", Text(f"{self._node:<24}{line}")))
+        chief = self._tasks.get(CHIEF_TASK)
+        done, total = (chief.step, chief.train_steps) if chief else self._stages
+        row = Table.grid(padding=(0, 1))
+        cells = [Spinner("dots"), f"{self._node:<24}", self._line()]
+        if total:
+            cells.insert(2, ProgressBar(total=total, completed=done, width=BAR_WIDTH))
+        row.add_row(*cells)
+        self._live.update(row)
 
 
-def format_training_line(tasks: dict[ClusterTask, Progress]) -> str:
-    """Formats a cluster's progress as one line.
-
-    ```text
-    step 30/440  loss 0.2500  1,234 examples/s  chief: 30 worker 0: 28
-    ```
-
-    Args:
-      tasks: Last progress of each training process.
-    """
-    chief = tasks.get(CHIEF_TASK) or next(iter(tasks.values()))
-    if chief.phase == "start":
-        return "starting " + ", ".join(map(str, tasks))
-    if chief.phase in ("export", "done"):
-        return "writing the model"
-    parts = [f"step {chief.step}/{chief.train_steps}"]
-    if chief.metrics and "loss" in chief.metrics:
-        parts.append(f"loss {chief.metrics['loss']:.4f}")
-    rate = sum(progress.examples_per_second for progress in tasks.values())
-    if rate:
-        parts.append(f"{rate:,.0f} examples/s")
-    if len(tasks) > 1:
-        parts.append(" ".join(f"{task}: {_format_position(progress)}" for task, progress in tasks.items()))
-    return "  ".join(parts)
-
-
-def _format_position(progress: Progress) -> str:
-    """Formats how far a process is: its step, or its epoch if it evaluates."""
-    if progress.phase == "serve":
-        return "serves"
-    return f"epoch {progress.step}" if progress.phase == "evaluate" else str(progress.step)
+def make_view(console: Console) -> "RunView | JsonRunView":
+    """Returns what shows a run on a console."""
+    return JsonRunView(console) if isinstance(console, JsonConsole) else RunView(console)
 
 
 def format_header(spec: PipelineSpec) -> Text:
@@ -220,10 +233,8 @@ def print_commands(console: Console, paths: "RunPaths") -> None:
     """Prints the commands that show a run: its report, and TensorBoard."""
     from tfx_distribute.pipelines.runners.local import commands
 
-    root = os.path.relpath(paths.root)
-    shown = str(paths.root) if root.startswith(os.pardir) else root
-    console.print(f"report   {commands.report_command(paths.run_id, shown)}", markup=False)
-    console.print(f"curves   {commands.tensorboard_command(paths.run_id, shown)}", markup=False)
+    console.print(f"report   {commands.report_command(paths.run_id, paths.root)}", markup=False)
+    console.print(f"curves   {commands.tensorboard_command(paths.run_id, paths.root)}", markup=False)
 
 
 def format_trials(search: trials.SearchResult) -> Text:
@@ -244,6 +255,17 @@ def format_summary(result: "RunResult") -> Text:
         steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
         replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
         rows.append(("trained", f"{training['strategy']}, {replicas}{size}{steps}"))
+    shares = format_shares({name.removeprefix("time_"): training[name] for name in training if name.startswith("time_")})
+    if shares:
+        rows.append(("time", shares))
+    if "slowest_process" in training:
+        slowest = TimeUse(
+            (),
+            training["slowest_process"],
+            training["slowest_process_holds_back"],
+            training["slowest_process_reason"],
+        )
+        rows.append(("slowest", Text(slowest.describe(), "yellow")))
     if "exported_epoch" in training:
         metrics = [
             f", {name.removeprefix('exported_')} {value:.6g}"

@@ -26,10 +26,13 @@ from tfx_distribute.pipelines.runners import target as target_lib
 from tfx_distribute.pipelines.runners.local.target import LocalTarget
 from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.lifecycle import process_log
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.trainer_module.job.cluster import ClusterTask
+    from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 
 @click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -108,7 +111,27 @@ def schema() -> None:
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
 @click.option("--no-cache", is_flag=True, help="Run every component, even if an earlier run has its outputs.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
-def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: bool, verbose: bool) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(process_log.FORMATS),
+    default="text",
+    show_default=True,
+    help="Format of the output; json prints one object per line, for log collectors.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="Port on loopback that serves the progress of training as Prometheus text, at /metrics.",
+)
+def run(
+    pipeline: str,
+    parameters: tuple[str, ...],
+    root: str | None,
+    no_cache: bool,
+    verbose: bool,
+    log_format: str,
+    metrics_port: int | None,
+) -> None:
     """Runs a pipeline on this machine.
 
     Exit code 0: the pipeline ran, and its model met its thresholds. 1: a component
@@ -125,11 +148,11 @@ def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: 
         paths.create()
     except ConfigurationError as error:
         refuse(str(error))
-    with console_lib.redirect_output(paths.log, verbose) as console:
+    with console_lib.redirect_output(paths.log, verbose, log_format) as console:
         console.print(console_lib.format_header(spec))
         code = FAILED
         try:
-            code = _run(spec, module, paths, console, enable_cache=not no_cache)
+            code = _run(spec, module, paths, console, not no_cache, metrics_port)
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID
@@ -148,11 +171,17 @@ def run(pipeline: str, parameters: tuple[str, ...], root: str | None, no_cache: 
     sys.exit(code)
 
 
-def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool) -> int:  # type: ignore[no-untyped-def]
+def _run(  # type: ignore[no-untyped-def]
+    spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool, metrics_port: int | None
+) -> int:
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.trainer_module import garbage_collection
+    from tfx_distribute.trainer_module.lifecycle import metrics_server
 
+    metrics = metrics_server.Metrics()
+    if metrics_port:
+        metrics_server.serve(metrics, metrics_port)
     # The fork server imports TensorFlow while this process imports TFX and runs the
     # components before the Trainer.
     with ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
@@ -163,7 +192,7 @@ def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: b
 
         autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
 
-        with console_lib.RunView(console) as view:
+        with console_lib.make_view(console) as view:
 
             def on_node(event: local_runner.NodeStarted | local_runner.NodeEnded) -> None:
                 if isinstance(event, local_runner.NodeStarted):
@@ -171,8 +200,14 @@ def _run(spec: "PipelineSpec", module: "Module", paths, console, enable_cache: b
                 else:
                     view.node_ended(event.node, event.seconds, event.cached)
 
+            def on_training(task: "ClusterTask", progress: "Progress") -> None:
+                metrics.add(task, progress)
+                view.training_progressed(task, progress)
+
             try:
-                result = local_runner.run(spec, module, paths, server, enable_cache, on_node, view.training_progressed)
+                result = local_runner.run(
+                    spec, module, paths, server, enable_cache, on_node, on_training, view.beam_progressed
+                )
             except local_runner.NodeError as error:
                 view.node_failed(error.node)
                 message = node_errors.explain(error.__cause__ or error, module.file.parent)

@@ -1,5 +1,7 @@
 """Defines the settings that all targets have that pipelines are compiled for."""
 
+from typing import Literal
+
 from tfx_distribute.pipelines.spec.base import SpecModel
 
 
@@ -11,3 +13,6 @@ class RemoteSettings(SpecModel):
     the pipeline's module."""
     pipeline_root: str
     """Address that artifacts are written under."""
+    log_format: Literal["text", "json"] = "text"
+    """Format of what training processes log; `json` is one object per line, for log
+    collectors."""

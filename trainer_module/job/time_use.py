@@ -22,6 +22,7 @@ HOLDS_BACK_SHARE = 0.1
 # Of less time than this, nothing is said: a process may just have started later.
 MIN_SECONDS = 2.0
 
+_TITLES = {WAIT: "waiting for peers", "save": "saving", "evaluate": "evaluation", "trace": "tracing"}
 # Bytes that a process may read besides its examples, such as modules that it imports.
 _OTHER_FILES = 16 << 20
 
@@ -61,6 +62,14 @@ class ProcessTime:
         """Seconds over all activities."""
         return sum(self.seconds.values())
 
+    def since(self, before: Mapping[str, float]) -> "ProcessTime":
+        """Returns the time after another moment.
+
+        Args:
+          before: The seconds by activity until then.
+        """
+        return ProcessTime(self.task, {name: value - before.get(name, 0.0) for name, value in self.seconds.items()})
+
     def share(self, activity: str) -> float:
         """Returns the part of the time that an activity takes, from 0 to 1."""
         return self.seconds.get(activity, 0.0) / self.total if self.total else 0.0
@@ -98,13 +107,30 @@ class TimeUse:
         Example:
           >>> summarize([ProcessTime("chief-0", {"compute": 4, "wait_for_peers": 6}),
           ...     ProcessTime("worker-0", {"compute": 4, "input": 6})]).describe()
-          'worker-0 holds the others back for 60 % of the time: its input takes ...'
+          'worker 0 holds the others back for 60 % of the time: its input takes ...'
         """
         if not self.slowest:
             return ""
-        return f"{self.slowest} holds the others back for {self.held_back:.0%} of the time: ".replace("%", " %") + (
-            _REASONS.get(self.reason, self.reason)
-        )
+        share = f"{self.held_back:.0%}".replace("%", " %")
+        return f"{title(self.slowest)} holds the others back for {share} of the time: {_REASONS[self.reason]}"
+
+
+def format_shares(shares: Mapping[str, float]) -> str:
+    """Formats where time went: `compute 62 %, input 20 %`, the largest share first.
+
+    Shares below 1 percent are left out.
+
+    Args:
+      shares: Activity -> its part of the time, from 0 to 1.
+    """
+    known = sorted(((share, name) for name, share in shares.items() if share >= 0.01), reverse=True)
+    return ", ".join(f"{_TITLES.get(name, name)} {100 * share:.0f} %" for share, name in known)
+
+
+def title(task: str) -> str:
+    """Returns the name of a process for people: `worker 0` for `worker-0`."""
+    role, _, index = task.rpartition("-")
+    return role if role in ("chief", "evaluator") else f"{role} {index}"
 
 
 def summarize(processes: Sequence[ProcessTime]) -> TimeUse:
@@ -149,6 +175,6 @@ def _likely_reason(slowest: ProcessTime, others: Sequence[ProcessTime]) -> str:
         return UNEVEN_SHARDS
     if excess("disk_wait_seconds") > longer[activity] / 2:
         return SLOW_DISK
-    if excess("cpu_wait_seconds") > longer[activity] / 2:
+    if excess("cpu_wait_seconds") > longer[activity]:  # a sum over threads
         return BUSY_CORE
     return activity

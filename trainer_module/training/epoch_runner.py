@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import PreemptedError
 from tfx_distribute.trainer_module.job.step_plan import Plan
-from tfx_distribute.trainer_module.job.time_use import WAIT
+from tfx_distribute.trainer_module.job.time_use import WAIT, ProcessTime, format_shares
 from tfx_distribute.trainer_module.lifecycle import preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
@@ -55,6 +55,7 @@ class EpochRunner:
         self._profiler = profiler
         self._checkpoints = checkpoints
         self._is_traced = False
+        self._before_window: dict[str, float] | None = None
         self._agreeing = WAIT if step_runner.has_peers else "other"
 
     def run(self, epoch: int, first_step: int, num_steps: int) -> None:
@@ -108,29 +109,34 @@ class EpochRunner:
         """
         self._save(Position(epoch, num_steps, self._counter.step), preempted=False)
 
-    def ends_training(self, epoch: int, is_last: bool) -> bool:
-        """Returns True if training ends after an epoch; if not, saves the state if due.
+    def ends_training(self, epoch: int, is_last: bool, wants_times: bool) -> tuple[bool, bool]:
+        """Decides whether training ends after an epoch; if not, saves the state if due.
 
         Call this after the `on_epoch_end` of callbacks.
 
         Args:
           epoch: Number of the epoch that has ended, from 0.
           is_last: True if no epoch is left.
+          wants_times: True to gather the times of the processes after this epoch.
+
+        Returns:
+          True if training ends, and True if any process wants the times.
 
         Raises:
           PreemptedError: A process was asked to stop.
         """
         with self._counter.meter.spending(self._agreeing):
-            stop_training, save_due, preempted = self._step_runner.agree(
+            stop_training, save_due, preempted, times_wanted = self._step_runner.agree(
                 self._callbacks.model.stop_training,
                 self._checkpoints.due_at_epoch_end(self._counter.step),
                 preemption.preemption_requested(),
+                wants_times,
             )
         if stop_training or is_last:
-            return True
+            return True, True
         if save_due or preempted:
             self._save(Position(epoch + 1, 0, self._counter.step), bool(preempted))
-        return False
+        return False, bool(times_wanted)
 
     def evaluate(self) -> dict[str, float]:
         """Evaluates on the eval split and returns the metrics, as `fit` does."""
@@ -162,21 +168,33 @@ class EpochRunner:
     def _run_call(self, done: int, max_steps: int, calls_hooks: bool) -> int:
         """Makes one TensorFlow call and returns the number of its steps."""
         self._profiler.start_if_due(self._counter.step)
+        is_in_window = self._profiler.is_in_window(self._counter.step)
+        if is_in_window and self._before_window is None:
+            self._before_window = self._counter.meter.seconds()
         count = min(max_steps, self._profiler.steps_until_end(self._counter.step) or max_steps)
         if calls_hooks:
             self._callbacks.on_train_batch_begin(done)
         loss = self._train(count)
         self._counter.advance(count, loss)
+        if is_in_window and not self._profiler.is_in_window(self._counter.step):
+            self._report_window()
         self._profiler.stop_if_due(self._counter.step)
         if calls_hooks:
             self._callbacks.on_train_batch_end(done + count - 1, {"loss": loss})
         return count
 
+    def _report_window(self) -> None:
+        """Reports where the time of the steps of `profile_steps` went."""
+        spent = ProcessTime("", self._counter.meter.seconds()).since(self._before_window or {})
+        shares = format_shares({activity: spent.share(activity) for activity in spent.seconds})
+        self._counter.report(message=f"profile_steps: {shares}")
+
     def _train(self, count: int) -> float:
         """Makes the call, and counts its time by activity; returns the loss."""
         meter, began = self._counter.meter, time.time()
         with meter.spending("compute"):
-            loss, call_time = self._step_runner.train(count, exact_time=self._profiler.is_in_window(self._counter.step))
+            in_window = self._profiler.is_in_window(self._counter.step)
+            loss, call_time = self._step_runner.train(count, exact_time=in_window)
         is_traced, self._is_traced = self._is_traced, True
         meter.move("compute", "other" if is_traced else "trace", call_time.begin - began)
         meter.move("compute", "input", call_time.input)

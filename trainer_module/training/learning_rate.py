@@ -68,10 +68,11 @@ def scale(
 
 def read(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
     """Returns the learning rate of an optimizer's next step; None if it has none."""
-    rate = getattr(gradients.unwrap(optimizer), "learning_rate", None)
-    if callable(rate) and not hasattr(rate, "numpy"):  # a schedule, in Keras 2
-        rate = rate(gradients.unwrap(optimizer).iterations)
-    try:
-        return None if rate is None else float(rate)
-    except (TypeError, ValueError):
+    inner = gradients.unwrap(optimizer)
+    rate = getattr(inner, "learning_rate", None)
+    if rate is None:
         return None
+    if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+        rate = rate(inner.iterations)
+    # A variable of several replicas has no value of its own, but converts to one.
+    return float(tf.convert_to_tensor(rate))

@@ -159,12 +159,14 @@ def train(
                 reporter.enter("saving the best weights")
                 with counter.meter.spending("save"):
                     best_model.offer(metrics, epoch, counter.step, step_runner.agree)
-            process_times.gather(step_runner, epoch)
             counter.record_epoch(metrics)
-            if process_times.remark:
-                counter.report(metrics, process_times.remark)
             counter.report_if_due(metrics)
-            if epoch_runner.ends_training(epoch, is_last=epoch + 1 == plan.epochs):
+            ends, gathers_times = epoch_runner.ends_training(epoch, epoch + 1 == plan.epochs, process_times.are_due)
+            if gathers_times:
+                process_times.gather(step_runner, epoch)
+                if process_times.remark:
+                    counter.report(metrics, process_times.remark)
+            if ends:
                 break
         if sidecar_writer and not is_evaluated:
             sidecar_writer.save(epoch)  # the evaluator's last metrics are those of the result

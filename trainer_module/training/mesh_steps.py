@@ -53,6 +53,7 @@ class MeshStepRunner(StepRunner):
         self._clipnorm, optimizer.clipnorm = optimizer.clipnorm, None
         self._global_clipnorm, optimizer.global_clipnorm = optimizer.global_clipnorm, None
         super().__init__(model_adapter, strategy, input_pipeline, options, before_step)
+        self._measures_peers = False  # DTensor has no operation for the time of day
         strategy.check_rules(model_adapter.model)
         self._gradients_function = tf.function(self._gradients)
         self._apply_function = tf.function(self._apply)

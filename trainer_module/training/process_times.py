@@ -1,6 +1,7 @@
 """Collects how the processes of a training spend their time, in all of them alike."""
 
 import os
+import time
 
 import tensorflow as tf
 
@@ -9,16 +10,18 @@ from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, COUNTERS, Pro
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.training.time_meter import TimeMeter
 
+# Between two times that they are gathered: after each short epoch would take too long.
+GATHER_SECONDS = 2.0
 _ROLES = (CHIEF, WORKER)
 _NAMES = (*ACTIVITIES, *COUNTERS)
 _UNKNOWN = -1.0
 
 
 class ProcessTimes:
-    """Gathers the times of all processes that train in step, after each epoch.
+    """Gathers the times of all processes that train in step, after epochs.
 
     The chief writes them for TensorBoard, as a run `processes/<task>` for each process:
-    the share of each activity since the epoch before.
+    the share of each activity since the last time.
 
     Args:
       meter: The time of this process.
@@ -33,7 +36,13 @@ class ProcessTimes:
         self.time_use = TimeUse(())
         self.remark = ""
         self._meter, self._folder = meter, folder
+        self._gathered_at = time.monotonic()
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    @property
+    def are_due(self) -> bool:
+        """True if the last time was long enough ago."""
+        return time.monotonic() - self._gathered_at >= GATHER_SECONDS
 
     def gather(self, step_runner: StepRunner, epoch: int) -> None:
         """Gathers the times. All processes of the cluster have to call this together.
@@ -42,7 +51,7 @@ class ProcessTimes:
           step_runner: Connects the processes.
           epoch: Number of the epoch that has ended, from 0.
         """
-        before = self.time_use
+        before, self._gathered_at = self.time_use, time.monotonic()
         row = encode(task_from_environment(os.environ), self._meter.seconds(), self._meter.counters())
         self.time_use = summarize(decode(step_runner.gather(row)))
         is_new = (self.time_use.slowest, self.time_use.reason) != (before.slowest, before.reason)
@@ -53,10 +62,7 @@ class ProcessTimes:
     def _write(self, before: TimeUse, epoch: int) -> None:
         seconds_before = {process.task: process.seconds for process in before.processes}
         for process in self.time_use.processes:
-            earlier = seconds_before.get(process.task, {})
-            spent = ProcessTime(
-                process.task, {name: value - earlier.get(name, 0.0) for name, value in process.seconds.items()}
-            )
+            spent = process.since(seconds_before.get(process.task, {}))
             if process.task not in self._writers:
                 self._writers[process.task] = tf.summary.create_file_writer(f"{self._folder}/processes/{process.task}")
             with self._writers[process.task].as_default(step=epoch):

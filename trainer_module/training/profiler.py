@@ -16,7 +16,7 @@ class Profiler:
 
     def __init__(self, window: tuple[int, int] | None, folder: str | None):
         # Steps that are done when the profiler starts and when it stops.
-        self._ends = (window[0] - 1, window[1]) if window else ()
+        self._ends: tuple[int, ...] = (window[0] - 1, window[1]) if window else ()
         self._folder = folder
         self._running = False
 

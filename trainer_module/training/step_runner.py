@@ -241,6 +241,7 @@ class StepRunner:
         loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
         return loss, tf.concat([[begin], seconds], 0)
 
+    @tf.autograph.experimental.do_not_convert
     def _next(self, iterator: Iterator, losses: Any, step: tf.Tensor, sample: tf.Tensor) -> tuple[Any, tf.Tensor]:
         """Takes the next batch; returns it and the seconds for which it was waited for.
 
@@ -338,5 +339,6 @@ class StepRunner:
         return gradients_lib.apply(self._model_adapter.optimizer, gradients, variables, self._measures_peers)
 
 
+@tf.autograph.experimental.do_not_convert
 def _gather_rows(row: tf.Tensor) -> tf.Tensor:
     return tf.distribute.get_replica_context().all_gather(row, axis=0)

@@ -37,6 +37,7 @@ def computes_behind_host() -> bool:
     return any(device.device_type != "CPU" for device in tf.config.list_logical_devices())
 
 
+@tf.autograph.experimental.do_not_convert
 def moment(*values: Any) -> tf.Tensor:
     """Returns the time of day once values are computed, a float64 scalar.
 
@@ -47,6 +48,7 @@ def moment(*values: Any) -> tf.Tensor:
         return tf.timestamp()
 
 
+@tf.autograph.experimental.do_not_convert
 def moment_on_all_replicas(values: Any) -> tf.Tensor:
     """Returns the time of day once all replicas of this process have computed values.
 
@@ -66,6 +68,7 @@ def _moment_of_replicas(strategy: tf.distribute.Strategy, values: Any) -> tf.Ten
     return moment([strategy.experimental_local_results(value) for value in values])
 
 
+@tf.autograph.experimental.do_not_convert
 def moment_after_device(losses: Any, is_measured: tf.Tensor) -> tf.Tensor:
     """Returns the time of day once the devices have computed the steps before.
 

@@ -58,6 +58,7 @@ class CustomJobSettings:
         none.
       encryption_spec: EncryptionSpec of the job; empty for none.
       labels: Labels of the job.
+      environment: Environment variables of training processes.
       kind: Tells the kinds of settings apart in their JSON document.
     """
 
@@ -77,6 +78,7 @@ class CustomJobSettings:
     tensorboard: str | None = None
     encryption_spec: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     kind: Literal["custom_job"] = "custom_job"
 
 
@@ -131,10 +133,11 @@ def worker_pools(
     def training_container(machine: Mapping[str, Any]) -> dict[str, Any]:
         has_gpus = machine.get("accelerator_type", "").startswith("NVIDIA")
         gpus = {REQUESTED_GPUS: str(machine["accelerator_count"])} if has_gpus else {}
+        variables = {**settings.environment, **environment, **gpus}
         return {
             "image_uri": settings.image,
             "command": ["python", "-m", "tfx_distribute.trainer_module", "--job", job_address],
-            "env": [{"name": key, "value": value} for key, value in sorted({**environment, **gpus}.items())],
+            "env": [{"name": key, "value": value} for key, value in sorted(variables.items())],
         }
 
     def pool(machine: Mapping[str, Any], count: int, container: dict[str, Any]) -> dict[str, Any]:

@@ -14,13 +14,13 @@ from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.lifecycle.progress import Progress, describe, log_interval
 
 RETRY_SECONDS = 2.0  # between two connections
 LAST_LINES = 20
 SILENT_SECONDS = 120.0  # after which to connect again: the connection may be lost
 OVERLAP_SECONDS = 60  # by which our clock and the cluster's may differ
-PROGRESS_SECONDS = 10.0  # between two reports of progress
+PROGRESS_SECONDS = 10.0  # between two reports of progress, at least
 FINISH_SECONDS = 10.0  # to read the rest of the log when the pod has ended
 
 
@@ -42,7 +42,7 @@ class PodLog:
         self._thread = threading.Thread(target=self._run, daemon=True, name="pod-log")
         self._last_times: dict[str, str] = {}  # pod's uid -> time of the last line passed on
         self._passed_on_at: dict[str, float] = {}  # pod's uid -> when that was, by our clock
-        self._progress_shown_at = 0.0
+        self._begun_at, self._progress_shown_at = time.monotonic(), 0.0
         self.last_lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
     def __enter__(self) -> "PodLog":
@@ -120,14 +120,11 @@ class PodLog:
         except (ValueError, TypeError):
             return line
         now = time.monotonic()
-        is_early = now - self._progress_shown_at < PROGRESS_SECONDS
-        stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
-        if progress.phase == "train" and is_early and not (progress.message or stall):
+        is_early = now - self._progress_shown_at < max(PROGRESS_SECONDS, log_interval(now - self._begun_at))
+        if progress.phase == "train" and is_early and not (progress.message or progress.stalled_secs):
             return ""
         self._progress_shown_at = now
-        metrics = ", ".join(f"{name} {value:.4g}" for name, value in (progress.metrics or {}).items())
-        where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
-        return "; ".join(filter(None, (progress.phase, where, metrics, stall, progress.message)))
+        return describe(progress)
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterable[str]:

@@ -11,7 +11,7 @@ import socket
 import tempfile
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from absl import logging
@@ -19,6 +19,7 @@ from absl import logging
 from tfx_distribute.components.launchers.local import gpus, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.processes import LostError, Process, Processes, ProgressListener
+from tfx_distribute.components.launchers.local.progress_log import ProgressLog
 from tfx_distribute.components.launchers.local.restart_policy import RestartPolicy
 from tfx_distribute.components.launchers.local.silence import SilenceMonitor
 from tfx_distribute.components.launchers.sigterm import terminable
@@ -43,10 +44,6 @@ from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, P
 MISSED_HEARTBEATS = 3
 
 
-def _log_progress(task: ClusterTask, progress: Progress) -> None:
-    logging.info("%s: %s", task, progress)
-
-
 @dataclass(frozen=True)
 class LocalLauncherSettings:
     """Settings of training on this machine.
@@ -67,7 +64,7 @@ class LocalLauncherSettings:
 
     log_dir: Path | None = None
     base_port: int = 0
-    on_progress: ProgressListener = _log_progress
+    on_progress: ProgressListener = field(default_factory=ProgressLog)
     server: ForkServer | None = None
     gpus: tuple[str, ...] | None = None
 

@@ -17,6 +17,7 @@ from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings, SecurityContext
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
+from tfx_distribute.trainer_module.lifecycle import metrics_server, process_log
 
 Document = dict[str, Any]
 
@@ -190,6 +191,18 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     if accelerators.GPU_RESOURCE in machine.limits:
         environment.append({"name": REQUESTED_GPUS, "value": machine.limits[accelerators.GPU_RESOURCE]})
     container: Document = {"name": CONTAINER, "image": target.image, "securityContext": NO_PRIVILEGES}
+    if target.log_format != "text":
+        environment.append({"name": process_log.FORMAT_VARIABLE, "value": target.log_format})
+    annotations = dict(NO_SIDECAR)
+    if target.metrics_port:
+        environment += [
+            {"name": metrics_server.PORT_VARIABLE, "value": str(target.metrics_port)},
+            {"name": metrics_server.ADDRESS_VARIABLE, "value": "0.0.0.0"},  # noqa: S104 (Prometheus is in another pod)
+        ]
+        container["ports"] = [{"name": "metrics", "containerPort": target.metrics_port}]
+        # Annotations that the charts of Prometheus look for. Source:
+        # https://github.com/prometheus-community/helm-charts/blob/main/charts/prometheus/README.md
+        annotations |= {"prometheus.io/scrape": "true", "prometheus.io/port": str(target.metrics_port)}
     if environment:
         container["env"] = environment
     if machine.limits:
@@ -211,7 +224,7 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
         spec["imagePullSecrets"] = [{"name": name} for name in target.image_pull_secrets]
     if target.service_account:
         spec["serviceAccountName"] = target.service_account
-    return {"metadata": {"annotations": NO_SIDECAR, "labels": dict(target.labels)}, "spec": spec}
+    return {"metadata": {"annotations": annotations, "labels": dict(target.labels)}, "spec": spec}
 
 
 def _make_security_context(settings: SecurityContext) -> Document:

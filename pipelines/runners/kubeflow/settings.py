@@ -112,5 +112,9 @@ class KubeflowSettings(RemoteSettings):
     their part of it; an hour by default, as the step that waits needs little."""
     security_context: SecurityContext = Field(default_factory=SecurityContext)
     """User and group of pods."""
+    metrics_port: int | None = Field(None, ge=1024, le=65535)
+    """Port of each pod of a training that serves its progress as Prometheus text, at
+    `/metrics`, to everyone who can connect; the pods are annotated for it. Default
+    none."""
     metadata_service: str = Field("metadata-grpc-service.kubeflow:8080", pattern=r"^[^:/]+:\d+$")
     """`host:port` of Kubeflow Pipelines' metadata store, as pods reach it."""

@@ -3,11 +3,13 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tfx_distribute.pipelines.runners.local.runs import Run
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.runners.local.runs import Run
 
 
-def list_commands(run: Run) -> dict[str, str]:
+def list_commands(run: "Run") -> dict[str, str]:
     """Returns commands and files of a run: a purpose -> a command or path."""
     commands = {"report": report_command(run.id, run.root)}
     if folders := find_tensorboard_folders([run]):
@@ -17,17 +19,17 @@ def list_commands(run: Run) -> dict[str, str]:
     return commands
 
 
-def report_command(run_id: str, root: Path | str) -> str:
+def report_command(run_id: str, root: Path) -> str:
     """Returns the command that writes the report of a run."""
     return shlex.join(["tfx-distribute", "report", run_id, "--root", str(root)])
 
 
-def tensorboard_command(run_id: str, root: Path | str) -> str:
+def tensorboard_command(run_id: str, root: Path) -> str:
     """Returns the command that starts TensorBoard with the logs of a run."""
     return shlex.join(["tfx-distribute", "runs", "tensorboard", run_id, "--root", str(root)])
 
 
-def find_tensorboard_folders(runs: Sequence[Run]) -> dict[str, str]:
+def find_tensorboard_folders(runs: "Sequence[Run]") -> dict[str, str]:
     """Returns the folders with TensorBoard's logs: a name for each -> its path."""
     folders = {}
     for run in runs:

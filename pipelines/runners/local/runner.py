@@ -173,6 +173,7 @@ def run(
     enable_cache: bool = True,
     on_node: NodeListener = lambda event: None,
     on_training: local_launcher.ProgressListener = lambda task, progress: None,
+    on_beam: Callable[[int, int], None] = lambda done, total: None,
 ) -> results.RunResult:
     """Runs a pipeline on this machine.
 
@@ -185,6 +186,8 @@ def run(
         an earlier run.
       on_node: Called before and after each node.
       on_training: Called with each report of each training process.
+      on_beam: Called with the number of stages of a node's Beam pipeline that have run,
+        and of all, with the direct runner.
 
     Returns:
       The results of the run: how the model was trained, its metrics, where it is.
@@ -214,6 +217,7 @@ def run(
         local_launcher.settings(settings),
         _gpus_hidden(),
         direct_runner.as_default(),
+        direct_runner.reporting_stages(on_beam),
     ):
         beam_caches.install()
         # A module that cannot be imported fails here, before the first node, and not in

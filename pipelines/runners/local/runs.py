@@ -129,9 +129,7 @@ def find_roots(root: str | None) -> list[Path]:
         return [Path(root)]
     roots = sorted(path.parent for path in Path(DEFAULT_ROOTS).glob(f"*/{METADATA_FILE}"))
     if not roots:
-        raise ConfigurationError(
-            f"--root: there are no runs in {DEFAULT_ROOTS}/; write the folder that `run` wrote to"
-        )
+        raise ConfigurationError(f"--root: there are no runs in {DEFAULT_ROOTS}/; write the folder that `run` wrote to")
     return roots
 
 

@@ -10,6 +10,7 @@ from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
+from tfx_distribute.trainer_module.lifecycle import process_log
 
 _DISK = ("boot_disk_type", "boot_disk_size_gb")
 _CUSTOM_JOB_SETTINGS = ("reservation", "tensorboard", "timeout", *_DISK)
@@ -66,6 +67,7 @@ def launcher(name: str, resources: Mapping[str, MachineSpec], settings: VertexSe
         tensorboard=settings.tensorboard,
         encryption_spec={"kms_key_name": settings.encryption_spec_key_name} if settings.encryption_spec_key_name else {},
         labels=settings.labels,
+        environment={} if settings.log_format == "text" else {process_log.FORMAT_VARIABLE: settings.log_format},
     )
 
 

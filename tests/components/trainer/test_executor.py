@@ -5,6 +5,7 @@ from dataclasses import replace
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components.trainer.executor import record
+from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     Outputs,
@@ -43,6 +44,7 @@ def test_how_a_model_was_trained_is_recorded_with_it():
         "gradient_accumulation_steps": 1,
         "global_batch_size": 16,
         "train_steps": 40,
+        "train_seconds": 2.5,
         "precision": "mixed_bfloat16",
         "keras_version": 2,
         "num_corrupt_records": 0,
@@ -59,6 +61,18 @@ def test_base_model_is_recorded_with_the_model():
     assert model.get_int_custom_property("base_model_weights_taken") == 4
     assert model.get_int_custom_property("base_model_weights_skipped") == 2
     assert model.get_string_custom_property("freeze") == "dense"
+
+
+def test_where_time_went_is_recorded_with_the_model():
+    processes = (ProcessTime("chief-0", {"compute": 1.0, "wait_for_peers": 3.0}), ProcessTime("worker-0", {"compute": 4.0}))
+    model = standard_artifacts.Model()
+    record(model, JOB, replace(RESULT, time_use=summarize(processes)))
+    assert model.get_float_custom_property("time_compute") == 0.625
+    assert model.get_float_custom_property("time_wait_for_peers") == 0.375
+    assert model.get_float_custom_property("time_save") == 0.0
+    assert model.get_string_custom_property("slowest_process") == "worker-0"
+    assert model.get_float_custom_property("slowest_process_holds_back") == 0.75
+    assert model.get_string_custom_property("slowest_process_reason") == "compute"
 
 
 def test_settings_that_a_run_fn_ignores_are_not_recorded():

@@ -1,3 +1,4 @@
+import io
 import logging
 import math
 import os
@@ -8,36 +9,60 @@ from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
 from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 from tfx_distribute.pipelines.spec.pipeline import Change, Metric
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 TRAINING = {"strategy": "mirrored", "num_replicas": 2, "global_batch_size": 64, "train_steps": 440}
 
 
-def test_line_of_one_process():
-    progress = Progress("train", 30, 440, 1234.5, 1, 64, {"loss": 0.25, "accuracy": 0.5})
-    assert console.format_training_line({CHIEF_TASK: progress}) == "step 30/440  loss 0.2500  1,234 examples/s"
+def test_summary_says_where_time_went():
+    times = {"time_compute": 0.62, "time_wait_for_peers": 0.3, "time_input": 0.076, "time_save": 0.004}
+    slowest = {"slowest_process": "worker-0", "slowest_process_holds_back": 0.3, "slowest_process_reason": "busy_core"}
+    result = RunResult(training={**TRAINING, **times, **slowest}, model="/m")
+    assert [line.rstrip() for line in str(console.format_summary(result)).splitlines()[1:3]] == [
+        "time     compute 62 %, waiting for peers 30 %, input 8 %",
+        "slowest  worker 0 holds the others back for 30 % of the time: its threads wait for a core: give it more cores, or "
+        "stop what else runs there",
+    ]
 
 
-def test_line_of_a_cluster_adds_up_examples_and_names_each_process():
-    tasks = {CHIEF_TASK: Progress("train", 30, 440, 1000.0), ClusterTask("worker", 0): Progress("train", 28, 440, 1500.0)}
-    assert console.format_training_line(tasks) == "step 30/440  2,500 examples/s  chief: 30 worker 0: 28"
+def test_lines_without_a_terminal_become_rare(capsys, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.RunView(console.Console()) as view:
+        view.node_started("Trainer")
+        for step in range(1, 24 * 3600):
+            now += 1.0
+            view.training_progressed(CHIEF_TASK, Progress("train", step, 24 * 3600, 64.0, metrics={"loss": 0.5}))
+        view.node_started("Transform")
+        now += 90.0
+        view.beam_progressed(3, 14)
+        view.beam_progressed(4, 14)
+    lines = capsys.readouterr().out.splitlines()
+    assert 50 < len(lines) < 120, "of a day"
+    assert lines[:2] == [
+        "    step 1/86400  loss 0.5000  64 examples/s",
+        "    step 6/86400  loss 0.5000  64 examples/s  24 h 00 min left",
+    ]
+    assert lines[-1] == "    Transform: stage 3 of 14, 90 s"
 
 
-def test_line_of_processes_that_take_no_steps():
-    tasks = {
-        CHIEF_TASK: Progress("train", 30, 440),
-        ClusterTask("ps", 0): Progress("serve"),
-        ClusterTask("evaluator", 0): Progress("evaluate", 2),
-    }
-    assert console.format_training_line(tasks) == "step 30/440  chief: 30 ps 0: serves evaluator: epoch 2"
-
-
-def test_line_before_and_after():
-    assert console.format_training_line({CHIEF_TASK: Progress("start"), ClusterTask("worker", 0): Progress("start")}) == (
-        "starting chief, worker 0"
-    )
-    assert console.format_training_line({CHIEF_TASK: Progress("export", 440, 440)}) == "writing the model"
+def test_live_line_has_a_bar_for_training_and_for_beam(monkeypatch):
+    shown = console.Console(file=io.StringIO(), force_terminal=True, width=160, legacy_windows=False)
+    with console.RunView(shown) as view:
+        view.node_started("Transform")
+        view.beam_progressed(7, 14)
+        view._live.refresh()
+        beam = shown.file.getvalue()
+        view.node_started("Trainer")
+        progress = Progress("train", 220, 440, metrics={"loss": 0.5}, epoch=10, epochs=20, learning_rate=0.002)
+        view.training_progressed(CHIEF_TASK, progress)
+        view._live.refresh()
+        training = shown.file.getvalue()[len(beam) :]
+    assert "stage 7 of 14" in beam
+    assert "━" * 9 in beam
+    assert "epoch 10/20  step 220/440  loss 0.5000  learning rate 0.002" in training
+    assert "━" * 9 in training
 
 
 def test_summary_of_a_pushed_model():

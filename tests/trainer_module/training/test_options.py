@@ -4,6 +4,7 @@ Clipping, accumulation, XLA, steps per execution, profiles, an evaluator and wei
 """
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +160,8 @@ def test_profile_of_a_window_of_steps(cluster, distribution):
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     assert xplane_pb2.XSpace.FromString(profile.read_bytes()).planes, "a profile that TensorBoard can read"
+    (message,) = {progress.message for task, progress in cluster.reports if task.role == "chief"} - {""}
+    assert re.fullmatch(r"profile_steps: (\w[a-z ]* \d+ %(, )?)+", message), "where the time of those steps went"
 
 
 @pytest.mark.parametrize("distribution", [WORKERS, SERVERS], ids=lambda d: d.strategy)

@@ -41,6 +41,23 @@ def test_a_machine_in_all_documents(name, expected):
     )
 
 
+def test_a_pod_that_prometheus_and_log_collectors_read():
+    target = TARGET.model_copy(update={"log_format": "json", "metrics_port": 9400})
+    template = pods.make_pod_template(pods.make_machine(MachineSpec(), "kubernetes"), target)
+    assert template["metadata"]["annotations"] == {
+        "sidecar.istio.io/inject": "false",
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "9400",
+    }
+    (container,) = template["spec"]["containers"]
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9400}]
+    assert [(variable["name"], variable["value"]) for variable in container["env"][-3:]] == [
+        ("TFX_DISTRIBUTE_LOG_FORMAT", "json"),
+        ("TFX_DISTRIBUTE_METRICS_PORT", "9400"),
+        ("TFX_DISTRIBUTE_METRICS_ADDRESS", "0.0.0.0"),  # noqa: S104
+    ]
+
+
 def test_a_machine_of_which_nothing_is_said():
     machine = pods.make_machine(MachineSpec(), "kubernetes")
     assert pods.make_resource_spec(machine) == {}

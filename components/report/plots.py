@@ -74,7 +74,7 @@ def draw_timeline(nodes: Sequence[Node]) -> Plot | None:
     if not nodes:
         return None
     begin = min(node.started for node in nodes)
-    with _figure(5.0, 0.5 + 0.26 * len(nodes)) as (figure, axes):
+    with _figure(4.4, 0.5 + 0.24 * len(nodes)) as (figure, axes):
         for row, node in enumerate(nodes):
             color = _SERIES[5] if node.state == "failed" else _SERIES[6] if node.state == "cached" else _SERIES[0]
             axes.barh(row, max(node.seconds or 0.0, 1e-3), left=node.started - begin, height=0.62, color=color)
@@ -112,7 +112,7 @@ def draw_time_use(time_use: TimeUse) -> Plot | None:
     if not time_use.processes:
         return None
     activities = [name for name in ACTIVITIES if any(process.share(name) >= 0.001 for process in time_use.processes)]
-    with _figure(5.0, 0.45 + 0.3 * len(time_use.processes)) as (figure, axes):
+    with _figure(4.4, 0.45 + 0.28 * len(time_use.processes)) as (figure, axes):
         for row, process in enumerate(time_use.processes):
             left = 0.0
             for name in activities:
@@ -243,7 +243,7 @@ def _draw_curves(title: str, curves: Iterable[Curve], unit: str, restarts: Seque
     curves = list(curves)
     names = list(dict.fromkeys(curve.series for curve in curves))
     color_of = {name: number % NUM_COLORS for number, name in enumerate(names)}
-    with _figure(*((5.0, 2.3) if from_zero else (4.4, 2.5))) as (figure, axes):
+    with _figure(4.4, 2.2 if from_zero else 2.5) as (figure, axes):
         for curve in curves:
             steps, values = [step for step, _ in curve.points], [value for _, value in curve.points]
             marker = "o" if len(steps) <= 30 else ""

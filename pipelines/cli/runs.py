@@ -54,7 +54,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
         from tfx_distribute.pipelines.runners.local import report as report_lib
 
         made = report_lib.make(found)
-    path = Path(output) if output else (found.logs or found.root / "logs" / found.id) / report_lib.FILE
+    path = Path(output) if output else report_lib.default_path(found)
     try:
         report_lib.write(made, path)
     except OSError as error:

@@ -54,6 +54,11 @@ def make(run: Run) -> Report:
     )
 
 
+def default_path(run: Run) -> Path:
+    """Returns the file of a run's report: in its logs, if they have not been deleted."""
+    return run.logs / FILE if run.logs else run.root / f"report-{run.id}.html"
+
+
 def write(report: Report, path: Path) -> None:
     """Writes a report as an HTML file; a new file replaces an old one at once."""
     path.parent.mkdir(parents=True, exist_ok=True)

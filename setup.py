@@ -55,7 +55,11 @@ setup(
         "tfx_distribute": "src/tfx_distribute",
         **{f"tfx_distribute.{top}": top for top in MAPPED},
     },
-    package_data={"tfx_distribute": ["py.typed"], "": ["*.pyi"]},
+    package_data={
+        "tfx_distribute": ["py.typed"],
+        "tfx_distribute.components.report": ["templates/*"],
+        "": ["*.pyi"],
+    },
     # Not a Python module, but a library that is loaded into training processes. Where
     # it cannot be built, training works without it and warns (see docs/security.md).
     ext_modules=[
@@ -89,6 +93,8 @@ setup(
         "wheel",
         "click>=8.1",
         "google-crc32c>=1.5",
+        "jinja2>=3.1",
+        "matplotlib>=3.8",
         "pydantic>=2.7",
         "pyyaml>=6",
         "rich>=13",

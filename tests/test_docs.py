@@ -161,7 +161,10 @@ def test_the_command_line_page_has_every_option_and_exit_code(request):
     for name, command in main.commands.items():
         section = text.partition(f"## {name}\n")[2].partition("\n## ")[0]
         assert section, name
-        for parameter in command.params:
+        subcommands = command.commands if isinstance(command, click.Group) else {}
+        for subcommand in subcommands:
+            assert f"`runs {subcommand}" in section, subcommand
+        for parameter in (parameter for part in (command, *subcommands.values()) for parameter in part.params):
             if isinstance(parameter, click.Option):
                 for option in (*parameter.opts, *([parameter.envvar] if parameter.envvar else [])):
                     assert option in section, f"{name} {option}"

@@ -19,6 +19,7 @@ from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.types import artifact as artifact_lib
 from tfx.utils import import_utils
 
+from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 # Schemes of addresses that only Kubeflow's launcher can read: it copies inputs and
@@ -62,6 +63,7 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
       ConfigurationError: An input has several artifacts.
     """
     addresses: dict[str, str] = {}
+    artifact_types.register()
 
     def convert(kind: str) -> dict[str, list[types.Artifact]]:
         definitions = component.get(f"{kind[:-1]}Definitions", {}).get("artifacts", {})

@@ -9,12 +9,26 @@ from absl import logging
 from tfx import types
 from tfx.components.evaluator import constants, executor
 from tfx.dsl.io import fileio
-from tfx.types import artifact_utils, standard_component_specs
+from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
-from tfx_distribute.components.evaluator import thresholds
+from tfx_distribute.components.evaluator import report, thresholds
+from tfx_distribute.components.report import artifact_types
 
 UNUSABLE_BASELINE = "unusable_baseline"
+REPORT = "report"
+# What a report is made of besides the evaluation, and the artifacts that it becomes.
+REPORT_INPUTS = {
+    report.STATISTICS: standard_artifacts.ExampleStatistics,
+    report.ANOMALIES: standard_artifacts.ExampleAnomalies,
+    report.MODEL_RUN: standard_artifacts.ModelRun,
+    report.TRIALS: standard_artifacts.TunerResults,
+}
+REPORT_OUTPUTS = {
+    report.HTML: artifact_types.HTML,
+    report.METRICS: artifact_types.Metrics,
+    report.CLASSIFICATION_METRICS: artifact_types.ClassificationMetrics,
+}
 
 
 class Executor(executor.Executor):
@@ -30,14 +44,34 @@ class Executor(executor.Executor):
 
         Args:
           input_dict: Input artifacts: examples, model and, if there is one,
-            baseline_model.
-          output_dict: Output artifacts: evaluation and blessing.
+            baseline_model; those of `REPORT_INPUTS`.
+          output_dict: Output artifacts: evaluation and blessing, with a report those of
+            `REPORT_OUTPUTS`.
           exec_properties: The component's parameters.
         """
         super().Do(input_dict, output_dict, exec_properties)
+        blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties)
+        if exec_properties.get(REPORT):
+            try:
+                report.write(exec_properties[REPORT], input_dict, output_dict, blessed, unusable_baseline)
+            except Exception:  # the model is evaluated, whatever becomes of the report
+                logging.exception("The report cannot be written")
+
+    def _judge(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> tuple[bool | None, str]:
+        """Blesses the model if it meets all thresholds.
+
+        Returns:
+          True if it does, None without thresholds, and the metrics of the baseline that
+          are not finite.
+        """
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
         if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):
-            return  # the evaluation has no thresholds
+            return None, ""  # the evaluation has no thresholds
         config = tfma.EvalConfig()
         proto_utils.json_to_proto(exec_properties[standard_component_specs.EVAL_CONFIG_KEY], config)
         folder = artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY])
@@ -54,6 +88,7 @@ class Executor(executor.Executor):
             blessing.set_string_custom_property(UNUSABLE_BASELINE, verdict.unusable_baseline)
         _write_validation(folder, verdict.validation)
         _bless(blessing, verdict.validation.validation_ok)
+        return bool(verdict.validation.validation_ok), verdict.unusable_baseline
 
 
 def _write_validation(folder: str, validation: Any) -> None:

@@ -43,7 +43,7 @@ class Verdict:
 
 
 @dataclass
-class _Slice:
+class SliceMetrics:
     """The metrics of one slice by key, without the model's name; NaN if missing."""
 
     candidate: dict[Key, float] = field(default_factory=dict)
@@ -76,8 +76,8 @@ def judge(
     Returns:
       The corrected verdict.
     """
-    thresholds = _read_thresholds(config)
-    slices = _read_slices(metrics, config, has_baseline)
+    thresholds = read_thresholds(config)
+    slices = read_slices(metrics, config, has_baseline)
     tfma_failures = {
         slicer_lib.deserialize_slice_key(on_slice.slice_key): list(on_slice.failures)
         for on_slice in validation.metric_validations_per_slice
@@ -132,7 +132,7 @@ def slice_name(slice_key: SliceKey) -> str:
     )
 
 
-def _read_thresholds(config: tfma.EvalConfig) -> dict[Key, list[_SliceThreshold]]:
+def read_thresholds(config: tfma.EvalConfig) -> dict[Key, list[_SliceThreshold]]:
     """Returns the thresholds on each metric of the new model."""
     updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=True)
     baselines = {spec.name for spec in updated.model_specs if spec.is_baseline}
@@ -144,18 +144,25 @@ def _read_thresholds(config: tfma.EvalConfig) -> dict[Key, list[_SliceThreshold]
     return thresholds
 
 
-def _read_slices(
+def read_slices(
     metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice], config: tfma.EvalConfig, has_baseline: bool
-) -> dict[SliceKey, _Slice]:
+) -> dict[SliceKey, SliceMetrics]:
+    """Returns the metrics of each slice, all examples first.
+
+    Args:
+      metrics: TFMA's metrics of the new model and of the baseline.
+      config: The evaluation.
+      has_baseline: True if there is a baseline.
+    """
     updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=has_baseline, rubber_stamp=True)
     baselines = {spec.name for spec in updated.model_specs if spec.is_baseline}
-    slices: dict[SliceKey, _Slice] = {}
+    slices: dict[SliceKey, SliceMetrics] = {}
     if not config.slicing_specs or tfma.SlicingSpec() in config.slicing_specs:
-        slices[_OVERALL] = _Slice()  # TFMA reports no metrics for it if there are no examples
+        slices[_OVERALL] = SliceMetrics()  # TFMA reports no metrics for it if there are no examples
     for slice_metrics in metrics:
         if slice_metrics.HasField("cross_slice_key"):
             continue
-        values = slices.setdefault(slicer_lib.deserialize_slice_key(slice_metrics.slice_key), _Slice())
+        values = slices.setdefault(slicer_lib.deserialize_slice_key(slice_metrics.slice_key), SliceMetrics())
         for metric in slice_metrics.metric_keys_and_values:
             key = Key.from_proto(metric.key)
             if key.is_diff:
@@ -166,7 +173,7 @@ def _read_slices(
 
 
 def _find_unusable_baselines(
-    thresholds: dict[Key, list[_SliceThreshold]], slices: dict[SliceKey, _Slice]
+    thresholds: dict[Key, list[_SliceThreshold]], slices: dict[SliceKey, SliceMetrics]
 ) -> dict[SliceKey, list[Key]]:
     """Returns, per slice, the metrics whose baseline is needed but not finite.
 

@@ -32,6 +32,7 @@ from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
 from tfx_distribute.trainer_module.lifecycle.progress import LOG_SECONDS, Progress, log_interval
 
 if TYPE_CHECKING:
+    from tfx_distribute.pipelines.runners.local.paths import RunPaths
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
@@ -229,6 +230,14 @@ def format_header(spec: PipelineSpec) -> Text:
     parameters = spec.trainer.parameters
     workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
     return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
+
+
+def print_commands(console: Console, paths: "RunPaths") -> None:
+    """Prints the commands that show a run: its report, and TensorBoard."""
+    from tfx_distribute.pipelines.runners.local import commands
+
+    console.print(f"report   {commands.report_command(paths.run_id, paths.root)}", markup=False)
+    console.print(f"curves   {commands.tensorboard_command(paths.run_id, paths.root)}", markup=False)
 
 
 def format_trials(search: trials.SearchResult) -> Text:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.cli import compare, remote, shell
+from tfx_distribute.pipelines.cli import compare, remote, runs, shell
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
@@ -165,6 +165,8 @@ def run(
             )
             code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
+            if code != INVALID:
+                console_lib.print_commands(console, paths)
             console.print(f"log      {paths.log}", markup=False)
     sys.exit(code)
 
@@ -221,5 +223,5 @@ for remote_target in target_lib.remote_targets().values():
     for checking_command in (validate, plan):
         add_options(checking_command, remote_target.compile_options)
 
-for command in (compare.compare, remote.compile_, remote.submit, remote.manifests):
+for command in (compare.compare, runs.report, runs.runs, remote.compile_, remote.submit, remote.manifests):
     main.add_command(command)

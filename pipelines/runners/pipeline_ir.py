@@ -40,6 +40,8 @@ except errors.ConfigurationError as error:
     sys.exit(f"image: {{error}}")
 runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
+SCHEMA_VERSION = "0.0.1"  # of `system.` types, as kfp writes it
+_TITLE = re.compile(r"^title: (system\.\w+)$", re.MULTILINE)
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9-]+")
 _TFX_ARGUMENTS = ("--executor_class_path", "--json_serialized_invocation_args", "--json_serialized_inputs_spec_args")
 _BLESSING_RESOLVER, _MODEL_RESOLVER = "-model-blessing-resolver", "-model-resolver"
@@ -86,6 +88,20 @@ def with_guarded_entrypoint(pipeline: Document) -> Document:
     for _, container in _iterate_containers(pipeline):
         if "--executor_class_path" in container.get("args", ()):
             container["command"] = make_command(GUARDED_ENTRYPOINT)
+    return pipeline
+
+
+def with_system_types(pipeline: Document) -> Document:
+    """Declares output artifacts of `system.` types as kfp does.
+
+    TFX declares every type by a schema of its own, and pages show those of `kfp.dsl`.
+    """
+    pipeline = copy.deepcopy(pipeline)
+    for component in pipeline["components"].values():
+        for output in component.get("outputDefinitions", {}).get("artifacts", {}).values():
+            title = _TITLE.search(output["artifactType"].get("instanceSchema", ""))
+            if title:
+                output["artifactType"] = {"schemaTitle": title[1], "schemaVersion": SCHEMA_VERSION}
     return pipeline
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
     from tfx_distribute.components.launchers.settings import Settings as LauncherSettings
+    from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.runners.settings import RemoteSettings
     from tfx_distribute.pipelines.spec.base import SpecModel
     from tfx_distribute.pipelines.spec.machines import MachineSpec
@@ -146,11 +147,14 @@ class RemoteTarget(Target[RemoteSettingsT]):
       compile_options: The target's own options of the commands `validate`, `plan`,
         `compile` and `submit`.
       submit_options: The target's own options of the command `submit` alone.
+      run_options: Names of those options that say where the platform is, and who asks;
+        the commands `runs` take them too.
     """
 
     suffix: ClassVar[str]
     compile_options: ClassVar[Sequence[click.Option]] = ()
     submit_options: ClassVar[Sequence[click.Option]] = ()
+    run_options: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -220,6 +224,20 @@ class RemoteTarget(Target[RemoteSettingsT]):
         Raises:
           ConfigurationError: The platform refuses it.
         """
+
+    @classmethod
+    def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
+        """Connects to the platform, to list, show and cancel runs.
+
+        Args:
+          options: Command-line options of `run_options`, by parameter name.
+
+        Raises:
+          ConfigurationError: The platform does not answer, or refuses.
+        """
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        raise ConfigurationError(f"--target: runs on {cls.title} cannot be listed; use the platform's own tools")
 
     def make_request(
         self,

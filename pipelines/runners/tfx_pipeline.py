@@ -159,10 +159,11 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         "checkpoint_dir": paths.checkpoint_dir,
         **parameters,
     }
-    hyperparameters = None
+    hyperparameters = tuner_results = None
     if spec.tune:
         tuner = Tuner(spec.tune.search, **training)
         hyperparameters = tuner.outputs["best_hyperparameters"]
+        tuner_results = tuner.outputs["tuner_results"]
         nodes.append(tuner)
     trainer = Trainer(**training, hyperparameters=hyperparameters, custom_config=spec.trainer.custom_config)
     nodes.append(trainer)
@@ -176,6 +177,12 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
             else None,
             eval_config=make_eval_config(spec, spec.evaluate, module),
             example_splits=spec.evaluate.splits,
+            # For the page of the platform; `tfx-distribute report` makes one here.
+            report=spec.name if paths.image else None,
+            statistics=statistics.outputs["statistics"],
+            anomalies=validator.outputs["anomalies"],
+            model_run=trainer.outputs["model_run"],
+            tuner_results=tuner_results,
         )
         nodes.append(evaluator)
         if spec.evaluate.has_thresholds:

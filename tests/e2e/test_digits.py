@@ -37,6 +37,14 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     assert "INFO:absl" not in first.output, "and only there"
     assert {path.name for path in log.parent.iterdir()} == {"run.log", "fork-server.log", "chief-0.log", "worker-0.log"}
 
+    # The report has the curves of both processes, and all numbers without a script.
+    run_id = log.parent.name
+    made = command("report", run_id, "-o", tmp_path / "report.html")
+    assert (made.code, made.output) == (0, f"{tmp_path}/report.html\n"), "nothing is missing"
+    page = (tmp_path / "report.html").read_text()
+    for shown in ("worker 0", "chief-0", "wait for peers", "SparseCategoricalCrossentropy", "1,414 examples", str(pushed)):
+        assert shown in page
+
     # Another strategy: nodes that do not depend on it come from the cache.
     second = command("run", pipeline, "-p", "strategy=mirrored", "-p", "accelerator_count=2", "-p", "accelerator_type=cpu")
     assert second.code == 0, second.output
@@ -56,6 +64,12 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     assert re.search(r"SparseCategoricalAccuracy +[\d.]+ +>= 0.95  not met", fourth.output)
     assert "not pushed: thresholds are not met" in fourth.output
     assert len(list(pushed.parent.iterdir())) == 2
+
+    listed = command("runs", "list").output.splitlines()[1:]
+    assert [line.split()[2] for line in listed] == ["complete"] * 4
+    assert listed[-1].startswith(run_id)
+    log_of_worker = command("runs", "logs", run_id, "--process", "worker-0")
+    assert (log_of_worker.code, log_of_worker.output) == (0, (log.parent / "worker-0.log").read_text())
 
 
 def assert_serves(model: Path) -> None:

@@ -68,11 +68,30 @@ def pushed(installation: Installation) -> list[Path]:
     return sorted((installation.claim / "serving").glob("*/saved_model.pb"))
 
 
+def check_report(installation: Installation, outputs: dict) -> None:
+    """Checks what the pages of Kubeflow Pipelines show of an evaluation."""
+    page = (installation.steps.folder / "store" / outputs["html"]["uri"].replace("://", "/")).read_text()
+    assert page.startswith("<!doctype html>")
+    for shown in ("trip_start_hour=3", "train_steps", "payment_type", ">= 0.8", "blessed", "validation"):
+        assert shown in page
+    assert 0.8 < outputs["metrics"]["metadata"]["AUC"] < 1
+    metadata = outputs["classification_metrics"]["metadata"]
+    assert [spec["displayName"] for spec in metadata["confusionMatrix"]["annotationSpecs"]] == ["negative", "positive"]
+    assert (
+        sum(sum(row["row"]) for row in metadata["confusionMatrix"]["rows"]) == outputs["metrics"]["metadata"]["ExampleCount"]
+    )
+    assert {"confidenceThreshold", "falsePositiveRate", "recall"} == set(metadata["confidenceMetrics"][0])
+    assert 10 < len(metadata["confidenceMetrics"]) <= 101
+
+
 def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     """Trains in the step; inspects the data in each run; reuses unchanged results."""
     data = installation.claim / "data"
     shutil.copytree(Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple", data)
-    package = installation.package(command, "taxi", data={"csv": str(data), "splits": {"train": 2, "eval": 1}})
+    evaluate = yaml.safe_load((EXAMPLES / "taxi" / "pipeline.yaml").read_text())["evaluate"]
+    evaluate["metrics"]["ConfusionMatrixPlot"] = {}
+    csv = {"csv": str(data), "splits": {"train": 2, "eval": 1}}
+    package = installation.package(command, "taxi", data=csv, evaluate=evaluate)
     installation.pipelines.output_file = "tmp"  # as before 2.15
     first = installation.pipelines.run(package, {}, ROOT)
     assert first.cached == []
@@ -82,6 +101,7 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     assert json.loads(first.parameters["CsvExampleGen-input"]["resolved_input"])["span"] == 0
     examples = first.outputs["CsvExampleGen"]["examples"]["metadata"]
     assert "total_bytes" in examples["input_fingerprint"]
+    check_report(installation, first.outputs["Evaluator"])
 
     second = installation.pipelines.run(package, {}, ROOT)
     assert "CsvExampleGen-input" not in second.cached

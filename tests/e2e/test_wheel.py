@@ -47,6 +47,8 @@ def test_holds_nothing_but_the_package(wheel):
         "pipelines/cli/main.py",
         "components/launchers/local/launcher.py",
         "trainer_module/__main__.py",
+        "components/report/templates/report.css",
+        "components/report/templates/report.html",
     ):
         assert f"tfx_distribute/{file}" in names
 

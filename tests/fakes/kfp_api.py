@@ -287,10 +287,19 @@ class KfpApi:
                     return self._create_experiment(_fields(body, kfp_server_api.V2beta1Experiment))
                 case "POST", ["runs"]:
                     return self._create_run(_fields(body, kfp_server_api.V2beta1Run))
+                case "GET", ["runs"]:
+                    latest = [run.document() for run in reversed(self.runs.values())]
+                    return _page("runs", [{**run, "run_details": None} for run in latest], query)
                 case "GET", ["runs", run_id]:
                     if run_id not in self.runs:
                         raise ApiError(404, f"Run {run_id} not found", "Failed to get a run")
                     return self.runs[run_id].document()
+                case "POST", ["runs", action] if action.endswith(":terminate"):
+                    run_id = action.removesuffix(":terminate")
+                    if run_id not in self.runs:
+                        raise ApiError(404, f"Run {run_id} not found", "Failed to terminate a run")
+                    self.runs[run_id].state = "CANCELING"
+                    return {}
         raise ApiError(404, "Not Found")
 
     def _upload(self, query: dict[str, str], namespace: str, file: tuple[str, str]) -> Document:
@@ -473,6 +482,13 @@ def _listed(kind: str, documents: list[Document], namespace: str, query: dict[st
         wanted = predicate.get("stringValue", predicate.get("string_value"))
         matching = [document for document in matching if document.get(key, document["display_name"]) == wanted]
     return {kind: matching, "total_size": len(matching)} if matching else {}
+
+
+def _page(kind: str, documents: list[Document], query: dict[str, str]) -> Document:
+    """Returns a page of documents, and the token of the next one."""
+    start, size = int(query.get("page_token") or 0), int(query.get("page_size") or 20)
+    token = {"next_page_token": str(start + size)} if len(documents) > start + size else {}
+    return {kind: documents[start : start + size], "total_size": len(documents), **token}
 
 
 def _experiment(name: str, namespace: str = "") -> Document:

@@ -37,6 +37,9 @@ if code:
 for stored, local in step["outputs"]:
     if os.path.isdir(local):
         shutil.copytree(local, stored, copy_function=shutil.copyfile)
+    elif os.path.exists(local):
+        os.makedirs(os.path.dirname(stored), exist_ok=True)
+        shutil.copyfile(local, stored)
 if os.path.exists(step["output_file"]):
     print(step["mark"] + json.dumps(json.load(open(step["output_file"]))), flush=True)
 """

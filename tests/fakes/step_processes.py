@@ -43,8 +43,11 @@ class StepProcesses:
         log = self._run(step)
         for uri in step.outputs:
             stored, local = self._paths(step.pod, uri)
-            if local.exists():
+            if local.is_dir():
                 shutil.copytree(local, stored)
+            elif local.exists():
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(local, stored)
         output = Path(step.output_file)
         return log, json.loads(output.read_text()) if output.exists() else {}
 

@@ -44,7 +44,7 @@ _UNAUTHORIZED = (401, 403)
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")  # OpenSSL's reasons if the server speaks http
 # Names that Kubeflow Pipelines gives to tasks that it adds to each run: a step with
 # such a name cannot be distinguished from them.
-_BACKEND_TASKS = {"root", "executor"}
+BACKEND_TASKS = {"root", "executor"}
 _ADDRESS = (
     "write the address of its API, such as http://localhost:8080 after `kubectl port-forward -n kubeflow "
     "svc/ml-pipeline-ui 8080:80`"
@@ -131,6 +131,10 @@ class Pipelines:
     Args:
       login: Address and credentials.
 
+    Attributes:
+      client: kfp's client.
+      namespace: Namespace of the user's runs; None in an installation for one user.
+
     Raises:
       ConfigurationError: The API does not answer, or refuses the credentials.
     """
@@ -155,10 +159,10 @@ class Pipelines:
         # The time is for people to read; two people may submit in the same second.
         version = f"{run.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
         output = io.StringIO()
-        with self._explaining_errors(), contextlib.redirect_stdout(output):
+        with self.explaining_errors(), contextlib.redirect_stdout(output):
             uploaded = self._upload(run, version)
-            experiment = self._client.create_experiment(run.experiment or "Default", namespace=self._namespace)
-            started = self._client.run_pipeline(
+            experiment = self.client.create_experiment(run.experiment or "Default", namespace=self.namespace)
+            started = self.client.run_pipeline(
                 experiment_id=experiment.experiment_id,
                 job_name=run.display_name or version,
                 params=dict(run.arguments),
@@ -202,10 +206,10 @@ class Pipelines:
 
     def _connect(self) -> None:
         settings = {name: value for name, value in vars(self._login).items() if value is not None}
-        with self._explaining_errors():
+        with self.explaining_errors():
             try:
-                self._client = _Client(**settings)
-                is_multi_user = self._client.get_kfp_healthz().multi_user
+                self.client = _Client(**settings)
+                is_multi_user = self.client.get_kfp_healthz().multi_user
             except kfp_server_api.ApiException as error:
                 if error.status != _NOT_FOUND:
                     raise
@@ -213,13 +217,13 @@ class Pipelines:
                     f"--host: what answers at {self._host} has no API of Kubeflow Pipelines 2 there ({error.status}: "
                     f"{_get_message(error)}); {_ADDRESS}"
                 ) from error
-        self._namespace = self._login.namespace or self._client.get_user_namespace() or None
+        self.namespace = self._login.namespace or self.client.get_user_namespace() or None
         if is_multi_user is None:
             raise ConfigurationError(
                 f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; if it is a login page, "
                 "see the options --existing-token and --iap-client-id"
             )
-        if is_multi_user and not self._namespace:
+        if is_multi_user and not self.namespace:
             raise ConfigurationError(
                 f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
             )
@@ -233,30 +237,30 @@ class Pipelines:
             pipeline_id = self._find_pipeline_id(run.name)
             if pipeline_id is None:
                 try:
-                    uploaded = self._client.upload_pipeline(str(file), run.name, namespace=self._namespace)
-                    return self._client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
+                    uploaded = self.client.upload_pipeline(str(file), run.name, namespace=self.namespace)
+                    return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
                 except kfp_server_api.ApiException as error:
                     # Another user may have uploaded it in the meantime.
                     pipeline_id = self._find_pipeline_id(run.name) if error.status == _CONFLICT else None
                     if pipeline_id is None:
                         raise
-            return self._client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
+            return self.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
 
     def _find_pipeline_id(self, name: str) -> str | None:
         # The client's own method finds neither pipelines of a namespace nor pipelines
         # whose display name was changed.
         predicate = {"operation": "EQUALS", "key": "name", "stringValue": name}
         name_filter = json.dumps({"predicates": [predicate]})
-        pipelines = self._client.list_pipelines(filter=name_filter, namespace=self._namespace).pipelines
+        pipelines = self.client.list_pipelines(filter=name_filter, namespace=self.namespace).pipelines
         return pipelines[0].pipeline_id if pipelines else None
 
     def _get_run(self, run_id: str) -> Any:
         deadline = time.monotonic() + PATIENCE_SECONDS
         has_reconnected = False
-        with self._explaining_errors():
+        with self.explaining_errors():
             while True:
                 try:
-                    return self._client.call("run", "get_run", run_id)
+                    return self.client.call("run", "get_run", run_id)
                 except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
                     status = getattr(error, "status", None)
                     if status == _UNAUTHORIZED[0] and not has_reconnected:
@@ -268,7 +272,7 @@ class Pipelines:
                 time.sleep(POLL_SECONDS)
 
     @contextlib.contextmanager
-    def _explaining_errors(self) -> Iterator[None]:
+    def explaining_errors(self) -> Iterator[None]:
         """Silences the client's log, and turns its errors into `ConfigurationError`."""
         level = _RETRY_LOGGER.level
         _RETRY_LOGGER.setLevel(logging.ERROR)
@@ -314,7 +318,7 @@ def _list_steps(document: str) -> frozenset[str]:
     pipeline = next(yaml.safe_load_all(document))
     components = [pipeline["root"], *pipeline.get("components", {}).values()]
     tasks = frozenset(name for component in components for name in component.get("dag", {}).get("tasks", ()))
-    return tasks - _BACKEND_TASKS
+    return tasks - BACKEND_TASKS
 
 
 def _explain_unreached(host: str, error: Exception) -> str:

@@ -104,7 +104,7 @@ def compile_pipeline(
     compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
     compiled = pipeline_ir.without_cache(compiled, unversioned)
     compiled = pipeline_ir.without_resolvers(compiled, settings.image, settings.metadata_service, settings.pipeline_root)
-    compiled = pipeline_ir.with_entrypoint(compiled)
+    compiled = pipeline_ir.with_entrypoint(pipeline_ir.with_system_types(compiled))
     steps = {
         name: _step(component, settings, resources, name in in_step)
         for name, component in by_name.items()

@@ -10,7 +10,9 @@ from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follo
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
+    from tfx_distribute.pipelines.runners.kubeflow.client import Login
     from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
+    from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.spec.machines import MachineSpec
 
 
@@ -42,6 +44,8 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             help="Kubeflow: token to log in to the API with; safer in $KFP_EXISTING_TOKEN.",
         ),
     )
+
+    run_options = ("host", "namespace", "iap_client_id", "other_client_id", "other_client_secret", "existing_token")
 
     @classmethod
     def settings_class(cls) -> "type[KubeflowSettings]":
@@ -96,19 +100,19 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
         return compiler.compile_pipeline(pipeline, settings, resources, defaults)
 
+    @classmethod
+    def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
+        """Connects to the API of Kubeflow Pipelines."""
+        from tfx_distribute.pipelines.runners.kubeflow.runs import KubeflowRuns
+
+        return KubeflowRuns(_make_login(options))
+
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Uploads the pipeline with `kfp`, and runs it."""
         from tfx_distribute.pipelines.runners.kubeflow import client
 
-        login = client.Login(
-            self.settings.host,
-            self.settings.namespace,
-            self.options.get("iap_client_id"),
-            self.options.get("other_client_id"),
-            self.options.get("other_client_secret"),
-            self.options.get("existing_token"),
-        )
-        installation = client.Pipelines(login)
+        place = {"host": self.settings.host, "namespace": self.settings.namespace}
+        installation = client.Pipelines(_make_login({**self.options, **place}))
         run = client.Run(
             name=self.spec.name,
             document=package.to_text(),
@@ -120,3 +124,16 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         )
         submitted = installation.submit(run)
         return follow(submitted, installation.wait if wait else None, client.SUCCESS_STATES, report)
+
+
+def _make_login(options: Mapping[str, Any]) -> "Login":
+    from tfx_distribute.pipelines.runners.kubeflow.client import Login
+
+    return Login(
+        options.get("host"),
+        options.get("namespace"),
+        options.get("iap_client_id"),
+        options.get("other_client_id"),
+        options.get("other_client_secret"),
+        options.get("existing_token"),
+    )

@@ -30,6 +30,11 @@ class RunPaths:
     serving: Path
 
     @property
+    def run_id(self) -> str:
+        """Id of the run, in ML Metadata too: the name of its log folder."""
+        return self.logs.name
+
+    @property
     def artifacts(self) -> Path:
         """Folder of the outputs of all nodes."""
         return self.root / "artifacts"

@@ -86,15 +86,20 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
       parameters: Values of the pipeline's runtime parameters; others take their
         defaults.
       listener: Called before and after each node.
+      run_id: Id of the run in ML Metadata; None for the time of its start.
 
     Attributes:
       executions: Node -> id of its execution in ML Metadata.
     """
 
     def __init__(
-        self, parameters: Mapping[str, int | float | str] | None = None, listener: NodeListener = lambda event: None
+        self,
+        parameters: Mapping[str, int | float | str] | None = None,
+        listener: NodeListener = lambda event: None,
+        run_id: str | None = None,
     ):
         super().__init__()
+        self._run_id = run_id
         self._parameters = dict(parameters or {})
         self._listener = listener
         self.executions: dict[str, int] = {}
@@ -117,7 +122,8 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         if run_options is not None:
             raise ValueError("LocalRunner runs whole pipelines; for a partial run use LocalDagRunner")
         runtime_parameter_utils.substitute_runtime_parameter(
-            pipeline, {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: datetime.now().isoformat()}
+            pipeline,
+            {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: self._run_id or datetime.now().isoformat()},
         )
         deployment = runner_utils.extract_local_deployment_config(pipeline)
         store = deployment.metadata_connection_config
@@ -202,7 +208,7 @@ def run(
       NodeError: A node failed.
     """
     with session(spec, module, paths, server, on_training, on_beam) as connection:
-        runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node)
+        runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
         runner.run(build(spec, module, paths, connection, enable_cache))
         return results.read(connection, runner.executions, spec)
 

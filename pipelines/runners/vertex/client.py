@@ -89,10 +89,7 @@ class Pipelines:
     def __init__(self, target: VertexSettings):
         self._target = target
         self._where = f"{target.region} of project {target.project}"
-        try:
-            aiplatform.init(project=target.project, location=target.region)
-        except ValueError as error:
-            raise ConfigurationError(f"--region: {target.region}: {error}") from error
+        initialize(target.project, target.region)
 
     def submit(self, run: Run) -> Submitted:
         """Runs a pipeline once.
@@ -103,7 +100,7 @@ class Pipelines:
         Raises:
           ConfigurationError: The service refuses it.
         """
-        with self._explaining_errors():
+        with explaining_errors(self._where):
             job = self._make_job(run)
             job.submit(service_account=self._target.service_account, network=self._target.network, experiment=run.experiment)
         return Submitted(job.resource_name, _make_address("runs", job.resource_name))
@@ -118,7 +115,7 @@ class Pipelines:
         Raises:
           ConfigurationError: The service refuses it.
         """
-        with self._explaining_errors():
+        with explaining_errors(self._where):
             created = self._make_job(run).create_schedule(
                 display_name=run.display_name or run.name,
                 service_account=self._target.service_account,
@@ -177,39 +174,56 @@ class Pipelines:
             )
 
     def _get_job(self, client: Any, job_name: str) -> Any:
-        with self._explaining_errors():
+        with explaining_errors(self._where):
             return service_errors.call_vertex_ai(
                 lambda: client.get_pipeline_job(name=job_name, timeout=service_errors.REQUEST_SECONDS)
             )
 
-    @contextlib.contextmanager
-    def _explaining_errors(self) -> Iterator[None]:
-        """Silences the SDK's output, and turns its errors into `ConfigurationError`."""
-        sdk_logger = logging.getLogger("google.cloud.aiplatform")
-        sdk_logger.disabled = True
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                yield
-        except (auth_exceptions.DefaultCredentialsError, auth_exceptions.RefreshError) as error:
-            raise ConfigurationError(
-                f"there are no credentials for Google Cloud ({error}); run `gcloud auth application-default login`, or have "
-                "GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
-            ) from error
-        except exceptions.Forbidden as error:
-            raise ConfigurationError(
-                f"--project: you may not run pipelines in {self._where} ({error.message}); you need the roles "
-                "roles/aiplatform.user, and roles/iam.serviceAccountUser on the service account"
-            ) from error
-        except (*service_errors.UNAVAILABLE, TrainingError) as error:
-            raise ConfigurationError(f"Vertex AI in {self._where} does not answer: {error}") from error
-        except exceptions.GoogleAPICallError as error:
-            raise ConfigurationError(f"Vertex AI in {self._where} refuses: {error.message}") from error
-        except requests.exceptions.RequestException as error:
-            raise ConfigurationError(f"Vertex AI in {self._where} does not answer: {error}") from error
-        except ValueError as error:
-            raise ConfigurationError(f"the SDK of Vertex AI refuses: {error}") from error
-        finally:
-            sdk_logger.disabled = False
+
+def initialize(project: str | None, region: str | None) -> None:
+    """Sets the project and region of the SDK; None for its defaults.
+
+    Raises:
+      ConfigurationError: The region does not exist.
+    """
+    try:
+        aiplatform.init(project=project, location=region)
+    except ValueError as error:
+        raise ConfigurationError(f"--region: {region}: {error}") from error
+
+
+@contextlib.contextmanager
+def explaining_errors(where: str) -> Iterator[None]:
+    """Silences the SDK's output, and turns its errors into `ConfigurationError`.
+
+    Args:
+      where: Region and project, for messages.
+    """
+    sdk_logger = logging.getLogger("google.cloud.aiplatform")
+    sdk_logger.disabled = True
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    except (auth_exceptions.DefaultCredentialsError, auth_exceptions.RefreshError) as error:
+        raise ConfigurationError(
+            f"there are no credentials for Google Cloud ({error}); run `gcloud auth application-default login`, or have "
+            "GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
+        ) from error
+    except exceptions.Forbidden as error:
+        raise ConfigurationError(
+            f"--project: you may not run pipelines in {where} ({error.message}); you need the roles "
+            "roles/aiplatform.user, and roles/iam.serviceAccountUser on the service account"
+        ) from error
+    except (*service_errors.UNAVAILABLE, TrainingError) as error:
+        raise ConfigurationError(f"Vertex AI in {where} does not answer: {error}") from error
+    except exceptions.GoogleAPICallError as error:
+        raise ConfigurationError(f"Vertex AI in {where} refuses: {error.message}") from error
+    except requests.exceptions.RequestException as error:
+        raise ConfigurationError(f"Vertex AI in {where} does not answer: {error}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"the SDK of Vertex AI refuses: {error}") from error
+    finally:
+        sdk_logger.disabled = False
 
 
 def _make_address(kind: str, name: str) -> str:

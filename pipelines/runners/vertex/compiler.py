@@ -86,6 +86,7 @@ def compile_pipeline(
     ):
         job = runners_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=False)
     spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.without_cache(job["pipelineSpec"], unversioned))
+    spec = pipeline_ir.with_system_types(spec)
     step_resources = {
         name: _resources(component, resources, name in in_step)
         for name, component in by_name.items()

@@ -10,6 +10,7 @@ from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follo
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
+    from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
 
@@ -51,6 +52,8 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             help="Vertex AI: runs of --cron at a time; default 1.",
         ),
     )
+
+    run_options = ("project", "region")
 
     @classmethod
     def settings_class(cls) -> "type[VertexSettings]":
@@ -101,6 +104,13 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         from tfx_distribute.pipelines.runners.vertex import compiler
 
         return compiler.compile_pipeline(pipeline, settings, resources, defaults)
+
+    @classmethod
+    def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
+        """Connects to Vertex AI."""
+        from tfx_distribute.pipelines.runners.vertex.runs import VertexRuns
+
+        return VertexRuns(options.get("project"), options.get("region"))
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Runs the pipeline once, or with the option `cron` on a schedule."""

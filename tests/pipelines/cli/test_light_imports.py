@@ -39,6 +39,9 @@ def run_command(*arguments: str) -> str:
     [
         ("--help",),
         ("run", "--help"),
+        ("report", "--help"),
+        ("runs", "--help"),
+        ("runs", "list", "--help"),
         ("schema",),
         ("validate", "examples/digits/pipeline.yaml"),
         ("validate", "examples/digits/kubeflow.yaml", "--target", "kubeflow"),

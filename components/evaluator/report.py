@@ -1,0 +1,91 @@
+"""Writes the report of a run into output artifacts of the Evaluator."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+from tfx import types
+from tfx.dsl.io import fileio
+from tfx.types import standard_component_specs
+
+from tfx_distribute.components.report import artifact_types, artifacts, page
+from tfx_distribute.components.report.data import Report
+
+HTML, METRICS, CLASSIFICATION_METRICS = "html", "metrics", "classification_metrics"
+STATISTICS, ANOMALIES, MODEL_RUN, TRIALS = "statistics", "anomalies", "model_run", "tuner_results"
+
+
+def write(
+    title: str,
+    inputs: Mapping[str, list[types.Artifact]],
+    outputs: Mapping[str, list[types.Artifact]],
+    blessed: bool | None,
+    unusable_baseline: str,
+) -> None:
+    """Writes the page, and the metrics as properties of artifacts.
+
+    Args:
+      title: Title of the report.
+      inputs: Input artifacts of the Evaluator.
+      outputs: Its output artifacts, with a complete evaluation.
+      blessed: True if all thresholds are met; None without thresholds.
+      unusable_baseline: Metrics of the baseline that are not finite.
+    """
+    report = make(title, inputs, outputs, blessed, unusable_baseline)
+    for text in report.missing:
+        logging.warning("The report lacks: %s", text)
+    (html,) = outputs[HTML]
+    # TFX makes a folder for each output; pages expect a file at the address.
+    if fileio.exists(html.uri) and fileio.isdir(html.uri):
+        fileio.rmtree(html.uri)
+    with fileio.open(html.uri, "w") as file:
+        file.write(page.render(report))
+    if report.evaluation is None:
+        return
+    (metrics,), (classification,) = outputs[METRICS], outputs[CLASSIFICATION_METRICS]
+    for name, value in artifact_types.to_metrics(report.evaluation).items():
+        metrics.set_float_custom_property(name, value)
+    for name, value in artifact_types.to_classification_metrics(report.evaluation).items():
+        classification.set_json_value_custom_property(name, value)
+
+
+def make(
+    title: str,
+    inputs: Mapping[str, list[types.Artifact]],
+    outputs: Mapping[str, list[types.Artifact]],
+    blessed: bool | None,
+    unusable_baseline: str,
+) -> Report:
+    """Makes the report from artifacts; the arguments are those of `write`."""
+
+    def uri(kind: Mapping[str, list[types.Artifact]], name: str) -> str:
+        return str(kind[name][0].uri) if kind.get(name) else ""
+
+    search = read_properties(inputs[TRIALS][0]) if inputs.get(TRIALS) else {}
+    sources = artifacts.Sources(
+        statistics=uri(inputs, STATISTICS),
+        anomalies=uri(inputs, ANOMALIES),
+        model_run=uri(inputs, MODEL_RUN),
+        evaluation=uri(outputs, standard_component_specs.EVALUATION_KEY),
+        trials=uri(inputs, TRIALS),
+        blessed=blessed,
+        unusable_baseline=unusable_baseline,
+        objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
+    )
+    model = inputs.get(standard_component_specs.MODEL_KEY)
+    training = artifacts.training_properties(read_properties(model[0])) if model else {}
+    return Report(pipeline=title, training=training, **artifacts.read(sources))
+
+
+def read_properties(artifact: types.Artifact) -> dict[str, Any]:
+    """Returns the custom properties of an artifact that are numbers or strings."""
+    properties = {}
+    for name, value in artifact.mlmd_artifact.custom_properties.items():
+        kind = value.WhichOneof("value")
+        if kind in ("int_value", "double_value", "string_value", "bool_value"):
+            properties[name] = getattr(value, kind)
+        elif kind == "struct_value":  # as Kubeflow's metadata of an input has numbers
+            plain = artifact.get_json_value_custom_property(name)
+            if isinstance(plain, int | float | str):
+                properties[name] = plain
+    return properties

@@ -1,0 +1,263 @@
+"""Defines what a report shows, as plain values: no file is read here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfx_distribute.components.tuner.trials import SearchResult
+from tfx_distribute.trainer_module.job.time_use import TimeUse
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the pipeline in this run.
+
+    Attributes:
+      name: The node's id.
+      state: `complete`, `cached`, `failed`, `canceled` or `running`.
+      started: Unix time of its start, in seconds.
+      seconds: How long it took; None while it runs.
+      from_run: The run whose outputs a cached node took; empty if unknown.
+      saved_seconds: How long the node took in that run; None if unknown.
+    """
+
+    name: str
+    state: str
+    started: float
+    seconds: float | None = None
+    from_run: str = ""
+    saved_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A distribution of numbers, or of the most frequent texts.
+
+    Attributes:
+      counts: Number of examples in each bucket.
+      edges: Bounds of the buckets, one more than `counts`; empty for texts.
+      labels: The texts; empty for numbers.
+    """
+
+    counts: tuple[float, ...]
+    edges: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature's values in one split.
+
+    Attributes:
+      name: The feature.
+      kind: `int`, `float`, `text`, `bytes` or `struct`.
+      present: Examples that have a value.
+      missing: Examples without one.
+      numbers: Name of a statistic -> its value: mean, std, min, median, max, zeros for
+        numbers, and the number of unique values for texts.
+      histogram: How the values are distributed; None if unknown.
+    """
+
+    name: str
+    kind: str
+    present: float
+    missing: float = 0
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    histogram: Histogram | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """Statistics of one split of the data.
+
+    Attributes:
+      name: The split, such as `train`.
+      examples: Number of examples.
+      features: Its features.
+    """
+
+    name: str
+    examples: float
+    features: tuple[Feature, ...] = ()
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """A difference between the data and their schema.
+
+    Attributes:
+      split: The split.
+      feature: The feature; empty if it concerns the whole split.
+      severity: `error` or `warning`.
+      summary: The anomaly in a few words.
+      description: Details.
+    """
+
+    split: str
+    feature: str
+    severity: str
+    summary: str
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values of one metric of one process and try.
+
+    Attributes:
+      metric: Name of the metric, such as `loss`.
+      series: What is measured: `train`, `validation`, or a process such as `worker 0`.
+      points: Pairs of a step, or epoch, and a value.
+      attempt: Number of the try, from 0.
+    """
+
+    metric: str
+    series: str
+    points: tuple[tuple[float, float], ...]
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The course of a training.
+
+    Attributes:
+      unit: What the horizontal axis counts: `step` or `epoch`.
+      metrics: Curves of the loss and the metrics.
+      throughput: Curves of examples per second of each process.
+      restarts: Steps at which a later try continued.
+    """
+
+    unit: str = "step"
+    metrics: tuple[Curve, ...] = ()
+    throughput: tuple[Curve, ...] = ()
+    restarts: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A metric on one slice.
+
+    Attributes:
+      value: The value of the new model; NaN if it is missing.
+      baseline: The value of the model that it is compared with; None without one.
+      failed: True if a threshold is not met here.
+    """
+
+    value: float
+    baseline: float | None = None
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The metrics of one slice of the evaluated examples.
+
+    Attributes:
+      name: The slice, such as `hour=3`; empty for all examples.
+      cells: Name of a metric -> its value.
+    """
+
+    name: str
+    cells: Mapping[str, Cell]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics by slice, against thresholds and the baseline.
+
+    Attributes:
+      slices: All examples first, then the slices.
+      thresholds: Name of a metric -> its threshold, as text.
+      blessed: True if all thresholds are met; None without thresholds.
+      unusable_baseline: Metrics of the baseline that are not finite; empty if none.
+      confusion: Names of classes, and rows of counts: one for each true class; empty if
+        the evaluation has no plot with them.
+      roc: Threshold, false positive rate and true positive rate; empty if the
+        evaluation has no plot with them.
+    """
+
+    slices: tuple[Slice, ...]
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    blessed: bool | None = None
+    unusable_baseline: str = ""
+    confusion: tuple[tuple[str, ...], tuple[tuple[float, ...], ...]] = ((), ())
+    roc: tuple[tuple[float, float, float], ...] = ()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of all metrics."""
+        return tuple(dict.fromkeys(name for slice_ in self.slices for name in slice_.cells))
+
+
+@dataclass(frozen=True)
+class ArtifactInfo:
+    """An artifact in the lineage of the run.
+
+    Attributes:
+      node: The node that wrote it.
+      key: Name of the node's output.
+      type: Its type, such as `Model`.
+      id: Its id in ML Metadata; 0 if it has none.
+      uri: Its folder or address.
+      used_by: Nodes of the run that read it.
+      is_missing: True if its files have been deleted.
+    """
+
+    node: str
+    key: str
+    type: str
+    id: int
+    uri: str
+    used_by: tuple[str, ...] = ()
+    is_missing: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a report shows. Parts that a run does not have are empty.
+
+    Attributes:
+      pipeline: Name of the pipeline.
+      run: Id of the run; empty for a report that a step made.
+      state: `complete`, `failed`, `canceled`, `interrupted` or `running`; empty if
+        unknown.
+      started: Unix time of the start, in seconds; None if unknown.
+      seconds: Duration; None if unknown.
+      nodes: The nodes, in the order in which they started.
+      splits: Statistics of the data.
+      anomalies: What ExampleValidator found; None if it did not run.
+      training: How the model was trained, such as `strategy` and `num_replicas`.
+      curves: The course of the training.
+      time_use: How the processes spent the time; None if unknown.
+      evaluation: The metrics; None without an Evaluator.
+      search: The trials of a search for hyperparameters; None without one.
+      parameters: Name of a pipeline parameter -> its value, if it is not the default.
+      defaults: Name of a pipeline parameter with its default value -> that value.
+      hparams: Name of a hyperparameter -> its value in this run.
+      artifacts: The lineage.
+      pushed: Folder of the pushed model; empty if none was pushed.
+      commands: A purpose, such as `TensorBoard` -> the command or path.
+      missing: What the report could not show, and why.
+    """
+
+    pipeline: str
+    run: str = ""
+    state: str = ""
+    started: float | None = None
+    seconds: float | None = None
+    nodes: tuple[Node, ...] = ()
+    splits: tuple[Split, ...] = ()
+    anomalies: tuple[Anomaly, ...] | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
+    curves: Curves = field(default_factory=Curves)
+    time_use: TimeUse | None = None
+    evaluation: Evaluation | None = None
+    search: SearchResult | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    hparams: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: tuple[ArtifactInfo, ...] = ()
+    pushed: str = ""
+    commands: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()

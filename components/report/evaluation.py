@@ -1,0 +1,158 @@
+"""Reads metrics by slice, with thresholds and baseline, from an Evaluator's output."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, validation_result_pb2
+from tensorflow_model_analysis.slicer import slicer_lib
+
+from tfx_distribute.components.evaluator import thresholds as thresholds_lib
+from tfx_distribute.components.report.data import Cell, Evaluation, Slice
+
+MAX_ROC_POINTS = 100
+_ALWAYS_MET = "baseline_or_any"  # a metric that the pipeline adds; nobody asked for it
+
+
+def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") -> Evaluation:
+    """Reads an evaluation.
+
+    Args:
+      folder: Folder or address of a ModelEvaluation artifact.
+      blessed: True if all thresholds are met; None without thresholds.
+      unusable_baseline: Metrics of the baseline that are not finite.
+    """
+    config = tfma.load_eval_result(folder).config
+    slices = to_slices(config, tfma.load_metrics(folder), tfma.load_validation_result(folder))
+    plots = [plot for plot in tfma.load_plots(folder) if not plot.slice_key.single_slice_keys]
+    return Evaluation(
+        slices=slices,
+        thresholds=to_thresholds(config),
+        blessed=blessed,
+        unusable_baseline=unusable_baseline,
+        confusion=to_confusion(plots),
+        roc=to_roc(plots),
+    )
+
+
+def to_slices(
+    config: tfma.EvalConfig,
+    metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice],
+    validation: validation_result_pb2.ValidationResult,
+) -> tuple[Slice, ...]:
+    """Converts TFMA's metrics: all examples first, then slices that fail."""
+    failed = {
+        (slicer_lib.deserialize_slice_key(on_slice.slice_key), failure.metric_key.name)
+        for on_slice in (validation.metric_validations_per_slice if validation else ())
+        for failure in on_slice.failures
+    }
+    has_baseline = any(spec.is_baseline for spec in config.model_specs)
+    slices = []
+    for key, values in thresholds_lib.read_slices(metrics, config, has_baseline).items():
+        cells = {
+            _describe(metric): Cell(value, values.baseline.get(metric), (key, metric.name) in failed)
+            for metric, value in sorted(values.candidate.items(), key=lambda item: item[0].name)
+            if metric.name != _ALWAYS_MET
+        }
+        if cells:
+            slices.append(Slice(thresholds_lib.slice_name(key), cells))
+    slices.sort(
+        key=lambda slice_: (
+            bool(slice_.name),
+            not any(cell.failed for cell in slice_.cells.values()),
+            _natural_order(slice_.name),
+        )
+    )
+    return tuple(slices)
+
+
+def to_thresholds(config: tfma.EvalConfig) -> dict[str, str]:
+    """Returns the threshold of each metric that has one, such as `>= 0.95`."""
+    texts: dict[str, list[str]] = {}
+    for key, limits in thresholds_lib.read_thresholds(config).items():
+        for _, limit in limits:
+            text = _describe_limit(limit)
+            if text and key.name != _ALWAYS_MET and text not in texts.setdefault(_describe(key), []):
+                texts[_describe(key)].append(text)
+    return {name: ", ".join(parts) for name, parts in texts.items() if parts}
+
+
+def to_confusion(plots: Iterable[Any]) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
+    """Returns class names and counts, a row for each true class.
+
+    Takes the first plot of `MultiClassConfusionMatrixPlot` over all examples; without
+    one, the two classes of `ConfusionMatrixPlot` at a threshold of one half.
+    """
+    for plot in _each_plot(plots):
+        matrices = plot.multi_class_confusion_matrix_at_thresholds.matrices
+        if matrices:
+            entries = {
+                (entry.actual_class_id, entry.predicted_class_id): entry.num_weighted_examples
+                for entry in matrices[0].entries
+            }
+            classes = sorted({number for pair in entries for number in pair})
+            rows = tuple(tuple(entries.get((actual, predicted), 0.0) for predicted in classes) for actual in classes)
+            return tuple("none" if number < 0 else str(number) for number in classes), rows
+    for plot in _each_plot(plots):
+        matrices = plot.confusion_matrix_at_thresholds.matrices
+        if matrices:
+            half = min(matrices, key=lambda matrix: abs(matrix.threshold - 0.5))
+            return ("negative", "positive"), (
+                (half.true_negatives, half.false_positives),
+                (half.false_negatives, half.true_positives),
+            )
+    return (), ()
+
+
+def to_roc(plots: Iterable[Any]) -> tuple[tuple[float, float, float], ...]:
+    """Returns threshold, false and true positive rate, from a `ConfusionMatrixPlot`."""
+    for plot in _each_plot(plots):
+        matrices = [matrix for matrix in plot.confusion_matrix_at_thresholds.matrices if 0 <= matrix.threshold <= 1]
+        if matrices:
+            stride = math.ceil(len(matrices) / MAX_ROC_POINTS)
+            points = [
+                (
+                    matrix.threshold,
+                    _ratio(matrix.false_positives, matrix.true_negatives),
+                    _ratio(matrix.true_positives, matrix.false_negatives),
+                )
+                for matrix in (*matrices[:-1:stride], matrices[-1])
+            ]
+            return tuple(sorted(points))
+    return ()
+
+
+def _natural_order(text: str) -> list[tuple[int, float, str]]:
+    """Returns a sort key by which `hour=9` comes before `hour=10`."""
+    parts = re.split(r"(\d+)", text)
+    return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts]
+
+
+def _each_plot(plots: Iterable[Any]) -> Iterable[Any]:
+    for slice_plots in plots:
+        for entry in slice_plots.plot_keys_and_values:
+            yield entry.value
+
+
+def _ratio(part: float, rest: float) -> float:
+    return part / (part + rest) if part + rest else 0.0
+
+
+def _describe(key: Any) -> str:
+    """Names a metric, with its output, class or top k if it has one."""
+    parts = [key.output_name, key.name] if key.output_name else [key.name]
+    sub_key = getattr(key, "sub_key", None)
+    return ".".join(parts) + (f" ({sub_key})" if sub_key else "")
+
+
+def _describe_limit(limit: Any) -> str:
+    if isinstance(limit, config_pb2.GenericValueThreshold):
+        bounds: Mapping[str, str] = {"lower_bound": ">=", "upper_bound": "<="}
+        return ", ".join(
+            f"{sign} {getattr(limit, bound).value:g}" for bound, sign in bounds.items() if limit.HasField(bound)
+        )
+    parts = [f"{limit.absolute.value:+g}"] if limit.HasField("absolute") else []
+    parts += [f"{limit.relative.value:+g}x"] if limit.HasField("relative") else []
+    return f"change {' and '.join(parts)}"

@@ -1,0 +1,123 @@
+"""Reads statistics of the data, and anomalies, from the files of TFX's components."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
+from tfx.dsl.io import fileio
+
+from tfx_distribute.components.report.data import Anomaly, Feature, Histogram, Split
+
+STATISTICS_FILE, ANOMALIES_FILE = "FeatureStats.pb", "SchemaDiff.pb"
+MAX_TEXTS = 10  # the most frequent ones that a histogram has
+_KINDS = {"INT": "int", "FLOAT": "float", "STRING": "text", "BYTES": "bytes", "STRUCT": "struct"}
+
+
+def read_splits(folder: str) -> tuple[Split, ...]:
+    """Reads statistics of all splits.
+
+    Args:
+      folder: Folder or address of an ExampleStatistics artifact.
+    """
+    splits = []
+    for name, path in _list_splits(folder, STATISTICS_FILE):
+        with fileio.open(path, "rb") as file:
+            statistics = statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read())
+        splits.append(to_split(name, statistics))
+    return tuple(splits)
+
+
+def read_anomalies(folder: str) -> tuple[Anomaly, ...]:
+    """Reads the anomalies of all splits.
+
+    Args:
+      folder: Folder or address of an ExampleAnomalies artifact.
+    """
+    anomalies: list[Anomaly] = []
+    for name, path in _list_splits(folder, ANOMALIES_FILE):
+        with fileio.open(path, "rb") as file:
+            anomalies += to_anomalies(name, anomalies_pb2.Anomalies.FromString(file.read()))
+    return tuple(anomalies)
+
+
+def to_split(name: str, statistics: statistics_pb2.DatasetFeatureStatisticsList) -> Split:
+    """Converts TFDV's statistics of a split.
+
+    Args:
+      name: The split.
+      statistics: The statistics; those of slices are ignored.
+    """
+    dataset = statistics.datasets[0] if statistics.datasets else statistics_pb2.DatasetFeatureStatistics()
+    features = tuple(_to_feature(feature) for feature in dataset.features)
+    return Split(name, dataset.num_examples, features)
+
+
+def to_anomalies(split: str, anomalies: anomalies_pb2.Anomalies) -> list[Anomaly]:
+    """Converts TFDV's anomalies of a split, errors first."""
+    severity = anomalies_pb2.AnomalyInfo.Severity
+    if anomalies.data_missing:
+        return [Anomaly(split, "", "error", "no examples")]
+    found = [
+        Anomaly(
+            split,
+            feature,
+            "error" if info.severity == severity.ERROR else "warning",
+            info.short_description,
+            info.description,
+        )
+        for feature, info in anomalies.anomaly_info.items()
+    ]
+    if anomalies.HasField("dataset_anomaly_info"):
+        info = anomalies.dataset_anomaly_info
+        found.append(Anomaly(split, "", "error", info.short_description, info.description))
+    return sorted(found, key=lambda anomaly: (anomaly.severity, anomaly.feature))
+
+
+def _to_feature(feature: statistics_pb2.FeatureNameStatistics) -> Feature:
+    kind = statistics_pb2.FeatureNameStatistics.Type.Name(feature.type)
+    values: Any = getattr(feature, feature.WhichOneof("stats")) if feature.WhichOneof("stats") else None
+    common = getattr(values, "common_stats", values)
+    numbers: dict[str, float] = {}
+    histogram = None
+    if feature.HasField("num_stats"):
+        statistics = feature.num_stats
+        numbers = {
+            "mean": statistics.mean,
+            "std": statistics.std_dev,
+            "min": statistics.min,
+            "median": statistics.median,
+            "max": statistics.max,
+            "zeros": float(statistics.num_zeros),
+        }
+        histogram = _number_histogram(statistics.histograms)
+    elif feature.HasField("string_stats"):
+        numbers = {"unique": float(feature.string_stats.unique)}
+        buckets = feature.string_stats.rank_histogram.buckets[:MAX_TEXTS]
+        if buckets:
+            counts = tuple(bucket.sample_count for bucket in buckets)
+            histogram = Histogram(counts, labels=tuple(bucket.label for bucket in buckets))
+    return Feature(
+        name=feature.name or ".".join(feature.path.step),
+        kind=_KINDS.get(kind, kind.lower()),
+        present=getattr(common, "num_non_missing", 0),
+        missing=getattr(common, "num_missing", 0),
+        numbers=numbers,
+        histogram=histogram,
+    )
+
+
+def _number_histogram(histograms: Iterable[statistics_pb2.Histogram]) -> Histogram | None:
+    standard = statistics_pb2.Histogram.HistogramType.STANDARD
+    for histogram in histograms:
+        if histogram.type == standard and histogram.buckets:
+            edges = (histogram.buckets[0].low_value, *(bucket.high_value for bucket in histogram.buckets))
+            return Histogram(tuple(bucket.sample_count for bucket in histogram.buckets), edges)
+    return None
+
+
+def _list_splits(folder: str, file: str) -> list[tuple[str, str]]:
+    """Returns name and file of each split, `train` first."""
+    paths = fileio.glob(os.path.join(folder, "Split-*", file))
+    splits = [(os.path.basename(os.path.dirname(path)).removeprefix("Split-"), path) for path in paths]
+    return sorted(splits, key=lambda split: (split[0] != "train", split))

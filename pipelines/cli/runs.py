@@ -1,0 +1,349 @@
+"""Defines the commands for runs that have started: report, and the group `runs`."""
+
+import contextlib
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfx_distribute.pipelines.cli.options import add_options, check_options, quiet, refuse
+from tfx_distribute.pipelines.runners import target as target_lib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tfx_distribute.pipelines.runners.local.runs import Run
+    from tfx_distribute.pipelines.runners.remote_runs import RemoteRun, RemoteRuns
+
+REMOTE_TARGETS = target_lib.remote_targets()
+ROOT = click.option(
+    "--root", type=click.Path(file_okay=False), help="Folder of a pipeline's runs; default all folders in runs/."
+)
+RUN = click.argument("run", required=False)
+OUTPUT = click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
+TARGET = click.option(
+    "--target",
+    "target_name",
+    type=click.Choice(target_lib.names()),
+    default="local",
+    show_default=True,
+    help="Platform that has the runs.",
+)
+
+
+@click.command()
+@RUN
+@ROOT
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), help="File to write; default report.html in the run's logs."
+)
+def report(run: str | None, root: str | None, output: str | None) -> None:
+    """Writes the report of a run on this machine, one HTML file.
+
+    RUN is an id as `runs list` shows it, or the beginning of one, or the name of a
+    pipeline; by default the latest run. The file needs no network and no script. What
+    cannot be read, because it was deleted or an older version wrote it, is named.
+    """
+    found = _find(root, run)
+    with _without_logs():
+        from tfx_distribute.pipelines.runners.local import report as report_lib
+
+        made = report_lib.make(found)
+    path = Path(output) if output else report_lib.default_path(found)
+    try:
+        report_lib.write(made, path)
+    except OSError as error:
+        refuse(f"--output: cannot write {path}: {error.strerror}")
+    for text in made.missing:
+        click.echo(f"missing: {text}", err=True)
+    click.echo(str(path))
+
+
+@click.group()
+def runs() -> None:
+    """Lists, shows, compares and cancels runs."""
+
+
+@runs.command("list")
+@ROOT
+@TARGET
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of runs.")
+@OUTPUT
+def list_(root: str | None, target_name: str, limit: int, output: str, **options: Any) -> None:
+    """Lists runs, the latest first."""
+    from tfx_distribute.pipelines.cli import tables
+
+    if target_name == "local":
+        _check_local(options)
+        local = _list(root)[:limit]
+        documents = [_local_document(run) for run in local]
+        rows = [[run.id, run.pipeline, run.state, *_format_times(run)] for run in local]
+    else:
+        platform = _open(target_name, root, options)
+        with _refusing_errors(), quiet():
+            remote = platform.list_runs(limit)
+        documents = [dataclasses.asdict(run) for run in remote]
+        rows = [[run.id, run.name, run.state, *_format_times(run)] for run in remote]
+    if output == "json":
+        click.echo(tables.to_json(documents))
+    elif rows:
+        click.echo(tables.format_table([["run", "name", "state", "started", "duration"], *rows]))
+    else:
+        click.echo("there are no runs", err=True)
+
+
+@runs.command()
+@RUN
+@ROOT
+@TARGET
+@OUTPUT
+def show(run: str | None, root: str | None, target_name: str, output: str, **options: Any) -> None:
+    """Shows a run: its steps, parameters and metrics.
+
+    On this machine, RUN is as for `report`; elsewhere it is an id that `runs list`
+    shows.
+    """
+    from tfx_distribute.pipelines.cli import tables
+
+    if target_name != "local":
+        if run is None:
+            refuse("RUN: is missing; write an id that `runs list` shows")
+        platform = _open(target_name, root, options)
+        with _refusing_errors(), quiet():
+            remote = platform.get(run)
+        click.echo(tables.to_json(dataclasses.asdict(remote)) if output == "json" else _format_remote(remote))
+        return
+    _check_local(options)
+    found = _find(root, run)
+    with _without_logs():
+        from tfx_distribute.pipelines.runners.local import commands as commands_lib
+        from tfx_distribute.pipelines.runners.local import comparison
+
+        metrics, missing = comparison.read_metrics(found)
+    commands = commands_lib.list_commands(found)
+    document = {**_local_document(found), "metrics": metrics, "commands": commands, "missing": missing}
+    if output == "json":
+        click.echo(tables.to_json(document))
+        return
+    click.echo(_format_local(found, metrics, commands))
+    for text in missing:
+        click.echo(f"missing: {text}", err=True)
+
+
+@runs.command()
+@click.argument("names", nargs=-1, required=True, metavar="RUN RUN...")
+@ROOT
+@OUTPUT
+def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
+    """Compares runs on this machine: parameters and metrics that differ."""
+    from tfx_distribute.pipelines.cli import tables
+
+    if len(names) < 2:
+        refuse("RUN: one run cannot be compared; write two or more")
+    found = [_find(root, name) for name in names]
+    with _without_logs():
+        from tfx_distribute.pipelines.runners.local import comparison
+
+        read = [comparison.read_metrics(run) for run in found]
+    result = comparison.compare(found, [metrics for metrics, _ in read], [text for _, texts in read for text in texts])
+    if output == "json":
+        click.echo(tables.to_json(dataclasses.asdict(result)))
+        return
+    for title, differences in (("parameter", result.parameters), ("metric", result.metrics)):
+        rows = [[row.name, *map(tables.format_value, row.values)] for row in differences]
+        click.echo(tables.format_table([[title, *result.runs], *rows]) if rows else f"no {title} differs")
+    for text in result.missing:
+        click.echo(f"missing: {text}", err=True)
+
+
+@runs.command()
+@RUN
+@ROOT
+@click.option("--process", help="The process, such as chief-0 or trial-1/worker-0; run for the log of the pipeline.")
+def logs(run: str | None, root: str | None, process: str | None) -> None:
+    """Prints the log of a process of a run, or without --process, lists its logs."""
+    found = _find(root, run)
+    if found.logs is None:
+        refuse(f"RUN: the logs of {found.id} have been deleted")
+    folder = found.logs
+    files = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.log"))}
+    if process is None:
+        for name, path in files.items():
+            click.echo(f"{name:24} {path}")
+        return
+    if process not in files:
+        refuse(f"--process: {found.id} has no log of {process!r}; it has those of {', '.join(files)}")
+    with files[process].open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            click.echo(line, nl=False)
+
+
+@runs.command()
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@ROOT
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of TensorBoard; default TensorBoard's own.")
+def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> None:
+    """Starts TensorBoard with the logs of runs: trainings, and trials of searches."""
+    found = [_find(root, name) for name in names or (None,)]
+    from tfx_distribute.pipelines.runners.local import commands
+
+    folders = commands.find_tensorboard_folders(found)
+    if not folders:
+        refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; no Trainer ran, or they were deleted")
+    arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
+    click.echo(" ".join(["tensorboard", *arguments]), err=True)
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", *arguments])  # noqa: S606 (no shell on purpose)
+
+
+@runs.command()
+@click.argument("run")
+@click.option(
+    "--target",
+    "target_name",
+    type=click.Choice(list(REMOTE_TARGETS)),
+    required=True,
+    help="Platform that has the run. A run on this machine ends by Ctrl-C.",
+)
+def cancel(run: str, target_name: str, **options: Any) -> None:
+    """Cancels a run on a platform."""
+    platform = _open(target_name, None, options)
+    with _refusing_errors(), quiet():
+        platform.cancel(run)
+    click.echo(f"{run}: asked to end")
+
+
+def _run_options(target_class: "type[target_lib.RemoteTarget[Any]]") -> list[click.Option]:
+    options = (*target_class.compile_options, *target_class.submit_options)
+    return [option for option in options if option.name in target_class.run_options]
+
+
+for _target in REMOTE_TARGETS.values():
+    for _command in (list_, show, cancel):
+        add_options(_command, _run_options(_target))
+
+
+def _open(target_name: str, root: str | None, options: "dict[str, Any]") -> "RemoteRuns":
+    """Connects to a platform."""
+    target_class = REMOTE_TARGETS[target_name]
+    if root is not None:
+        refuse(f"--root: goes with --target local, not with --target {target_name}")
+    check_options(target_class, options)
+    with _refusing_errors(), quiet():
+        return target_class.open_runs(options)
+
+
+@contextlib.contextmanager
+def _without_logs() -> "Iterator[None]":
+    """Hides what TensorFlow and TFX log while they are loaded and read files."""
+    import logging
+
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with quiet():
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _refusing_errors() -> "Iterator[None]":
+    """Ends the program with the message of a `ConfigurationError`."""
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    try:
+        yield
+    except ConfigurationError as error:
+        refuse(str(error))
+
+
+def _check_local(options: "dict[str, Any]") -> None:
+    check_options(target_lib.get("local"), options)
+
+
+def _list(root: str | None) -> "list[Run]":
+    from tfx_distribute.pipelines.runners.local import runs as runs_lib
+
+    with _refusing_errors():
+        return runs_lib.list_runs(runs_lib.find_roots(root))
+
+
+def _find(root: str | None, name: str | None) -> "Run":
+    from tfx_distribute.pipelines.runners.local import runs as runs_lib
+
+    with _refusing_errors():
+        return runs_lib.find(runs_lib.find_roots(root), name)
+
+
+def _local_document(run: "Run") -> dict[str, Any]:
+    """Returns a run as JSON has it."""
+    document = {name: value for name, value in vars(run).items() if name not in ("nodes", "artifacts")}
+    return {
+        **document,
+        "nodes": [dataclasses.asdict(node) for node in run.nodes],
+        "artifacts": [dataclasses.asdict(artifact.info) for artifact in run.artifacts],
+    }
+
+
+def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
+    from tfx_distribute.pipelines.cli import tables
+
+    return tables.format_time(run.started), tables.format_seconds(run.seconds)
+
+
+def _format_local(run: "Run", metrics: "Mapping[str, float]", commands: "Mapping[str, str]") -> str:
+    from tfx_distribute.pipelines.cli import tables
+
+    head = [
+        ("run", run.id),
+        ("pipeline", run.pipeline),
+        ("state", run.state),
+        ("started", tables.format_time(run.started)),
+        ("duration", tables.format_seconds(run.seconds)),
+    ]
+    nodes = [
+        [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]
+        for node in run.nodes
+    ]
+    parameters = {**run.changes, **{f"hparams.{name}": value for name, value in run.hparams.items()}}
+    parts = [
+        tables.format_pairs(head),
+        tables.format_table([["node", "state", "time", ""], *nodes]),
+        _format_values("parameter", parameters),
+        _format_values("metric", metrics),
+        tables.format_pairs(list(commands.items())),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _format_remote(run: "RemoteRun") -> str:
+    from tfx_distribute.pipelines.cli import tables
+
+    head = [
+        ("run", run.id),
+        ("name", run.name),
+        ("state", run.state),
+        ("started", tables.format_time(run.started)),
+        ("duration", tables.format_seconds(run.seconds)),
+        *([("error", run.error)] if run.error else []),
+    ]
+    tasks = [[task.name, task.state, tables.format_seconds(task.seconds), task.error] for task in run.tasks]
+    parts = [
+        tables.format_pairs(head),
+        tables.format_table([["step", "state", "time", ""], *tasks]) if tasks else "",
+        _format_values("parameter", run.parameters),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _format_values(title: str, values: "Mapping[str, Any]") -> str:
+    from tfx_distribute.pipelines.cli import tables
+
+    rows = [[name, tables.format_value(value)] for name, value in values.items()]
+    return tables.format_table([[title, "value"], *rows]) if rows else ""

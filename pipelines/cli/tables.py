@@ -1,0 +1,58 @@
+"""Formats tables and documents for the terminal."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> str:
+    r"""Formats rows as aligned columns; the first row has the names.
+
+    Example:
+      >>> format_table([["run", "state"], ["20260131", "complete"]])
+      'run       state\n20260131  complete'
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def format_pairs(pairs: Sequence[tuple[str, str]]) -> str:
+    """Formats names and values as two columns."""
+    return format_table([[name, value] for name, value in pairs]) if pairs else ""
+
+
+def format_value(value: Any) -> str:
+    """Formats a value on one line; `-` for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return " ".join(str(value).split()) or "''"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Formats a duration; `-` for None."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{seconds:.1f} s" if seconds < 60 else f"{minutes} min {rest} s"
+
+
+def format_time(seconds: float | None) -> str:
+    """Formats a Unix time in this machine's time zone; `-` for None."""
+    return "-" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def to_json(document: Any) -> str:
+    """Formats a document as JSON; numbers that are not finite become strings."""
+    return json.dumps(_finite(document), indent=2, default=str, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return str(value) if isinstance(value, float) and value - value != 0 else value

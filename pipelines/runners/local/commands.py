@@ -1,0 +1,48 @@
+"""Says which commands show a run: its report, its logs, TensorBoard."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.runners.local.runs import Run
+
+
+def list_commands(run: "Run") -> dict[str, str]:
+    """Returns commands and files of a run: a purpose -> a command or path."""
+    commands = {"report": report_command(run.id, run.root)}
+    if folders := find_tensorboard_folders([run]):
+        commands["tensorboard"] = shlex.join(["tensorboard", *make_tensorboard_arguments(folders)])
+    if run.logs:
+        commands["log"] = str(run.logs / "run.log")
+    return commands
+
+
+def report_command(run_id: str, root: Path) -> str:
+    """Returns the command that writes the report of a run."""
+    return shlex.join(["tfx-distribute", "report", run_id, "--root", str(root)])
+
+
+def tensorboard_command(run_id: str, root: Path) -> str:
+    """Returns the command that starts TensorBoard with the logs of a run."""
+    return shlex.join(["tfx-distribute", "runs", "tensorboard", run_id, "--root", str(root)])
+
+
+def find_tensorboard_folders(runs: "Sequence[Run]") -> dict[str, str]:
+    """Returns the folders with TensorBoard's logs: a name for each -> its path."""
+    folders = {}
+    for run in runs:
+        prefix = f"{run.id}/" if len(runs) > 1 else ""
+        for type_name, suffix in (("ModelRun", ""), ("TunerResults", "/logs")):
+            artifact = run.find(type_name)
+            if artifact and not artifact.info.is_missing:
+                folders[f"{prefix}{artifact.info.node}"] = f"{artifact.info.uri}{suffix}"
+    return folders
+
+
+def make_tensorboard_arguments(folders: dict[str, str]) -> list[str]:
+    """Returns the options of TensorBoard that show some folders under their names."""
+    if len(folders) == 1:
+        return ["--logdir", *folders.values()]
+    return ["--logdir_spec", ",".join(f"{name}:{path}" for name, path in folders.items())]

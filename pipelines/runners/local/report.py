@@ -1,0 +1,96 @@
+"""Makes the report of a run on this machine, from ML Metadata and its artifacts."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tfx_distribute.components.report import artifacts, page
+from tfx_distribute.components.report.data import Report
+from tfx_distribute.pipelines.runners.local import commands
+from tfx_distribute.pipelines.runners.local.runs import Run
+from tfx_distribute.trainer_module.lifecycle import atomic_files
+
+FILE = "report.html"
+
+
+def make(run: Run) -> Report:
+    """Reads everything that the report of a run shows.
+
+    Args:
+      run: The run. Parts whose files are missing are left out and named.
+    """
+    parts = artifacts.read(find_sources(run))
+    missing = list(parts.pop("missing"))
+    model = run.model
+    pushed = run.find("PushedModel")
+    failed = [node.name for node in run.nodes if node.state == "failed"]
+    if failed:
+        missing.insert(0, f"Everything after {failed[0]}, which failed; the reason is in the log")
+    elif run.state in ("interrupted", "canceled"):
+        missing.insert(0, f"Everything after {run.nodes[-1].name if run.nodes else 'the start'}: the run was {run.state}")
+    elif run.state == "running":
+        missing.insert(0, "Nodes that have not ended: the run is going on")
+    if run.logs is None:
+        missing.append("Logs: their folder has been deleted")
+    if model and not parts.get("curves") and run.find("ModelRun") is None:
+        missing.append("Training curves: the Trainer has no output model_run")
+    return Report(
+        pipeline=run.pipeline,
+        run=run.id,
+        state=run.state,
+        started=run.started,
+        seconds=run.seconds,
+        nodes=run.nodes,
+        training=artifacts.training_properties(model.properties) if model else {},
+        parameters=run.changes,
+        defaults=run.defaults,
+        hparams={**run.hparams, **_read_best(run)},
+        artifacts=tuple(artifact.info for artifact in run.artifacts),
+        pushed=str(pushed.properties.get("pushed_destination", "")) if pushed else "",
+        commands=commands.list_commands(run),
+        missing=tuple(missing),
+        **parts,
+    )
+
+
+def default_path(run: Run) -> Path:
+    """Returns the file of a run's report: in its logs, if they have not been deleted."""
+    return run.logs / FILE if run.logs else run.root / f"report-{run.id}.html"
+
+
+def write(report: Report, path: Path) -> None:
+    """Writes a report as an HTML file; a new file replaces an old one at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_files.write(str(path), page.render(report))
+
+
+def find_sources(run: Run) -> artifacts.Sources:
+    """Returns where the parts of a run's report are."""
+    blessing, results = run.find("ModelBlessing"), run.find("TunerResults")
+    has_thresholds = blessing is not None and "blessed" in blessing.properties
+    search = results.properties if results else {}
+    return artifacts.Sources(
+        statistics=_uri(run, "ExampleStatistics"),
+        anomalies=_uri(run, "ExampleAnomalies"),
+        model_run=_uri(run, "ModelRun"),
+        evaluation=_uri(run, "ModelEvaluation"),
+        trials=_uri(run, "TunerResults"),
+        blessed=bool(blessing.properties["blessed"]) if blessing and has_thresholds else None,
+        unusable_baseline=str(blessing.properties.get("unusable_baseline", "")) if blessing else "",
+        objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
+    )
+
+
+def _uri(run: Run, type_name: str) -> str:
+    artifact = run.find(type_name)
+    return artifact.info.uri if artifact else ""
+
+
+def _read_best(run: Run) -> dict[str, Any]:
+    """Returns the hyperparameters that a search has found; empty without one."""
+    artifact = run.find("HyperParameters")
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        text = Path(artifact.info.uri, "best_hyperparameters.txt").read_text(encoding="utf-8") if artifact else "{}"
+        return dict(json.loads(text)["values"])
+    return {}

@@ -1,0 +1,91 @@
+"""Defines runs on a platform, as the command `runs` shows them."""
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RemoteTask:
+    """A task of a run: a step of the pipeline.
+
+    Attributes:
+      name: Its name.
+      state: The platform's word for its state, in lower case.
+      seconds: Duration; None if it has not ended, or is unknown.
+      error: Why it failed; empty if it did not.
+    """
+
+    name: str
+    state: str
+    seconds: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class RemoteRun:
+    """A run on a platform.
+
+    Attributes:
+      id: Its id, which `show` and `cancel` take.
+      name: Its name, as people see it.
+      state: The platform's word for its state, in lower case.
+      started: Unix time at which it was created; None if unknown.
+      seconds: Duration; None if it has not ended.
+      parameters: Name of a pipeline parameter -> its value; empty in a list.
+      tasks: Its tasks; empty in a list.
+      error: Why it failed; empty if it did not.
+    """
+
+    id: str
+    name: str
+    state: str
+    started: float | None = None
+    seconds: float | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    tasks: tuple[RemoteTask, ...] = ()
+    error: str = ""
+
+
+class RemoteRuns(abc.ABC):
+    """The runs on a platform."""
+
+    @abc.abstractmethod
+    def list_runs(self, limit: int) -> list[RemoteRun]:
+        """Returns runs, the latest first.
+
+        Args:
+          limit: Maximum number of runs.
+
+        Raises:
+          ConfigurationError: The platform refuses, or does not answer.
+        """
+
+    @abc.abstractmethod
+    def get(self, run_id: str) -> RemoteRun:
+        """Returns a run with its parameters and tasks.
+
+        Raises:
+          ConfigurationError: There is no such run, or the platform refuses.
+        """
+
+    @abc.abstractmethod
+    def cancel(self, run_id: str) -> None:
+        """Asks the platform to end a run.
+
+        Raises:
+          ConfigurationError: There is no such run, it has ended, or the platform
+            refuses.
+        """
+
+
+def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
+    """Returns the seconds from one time to another; None if one is unknown.
+
+    Kubeflow Pipelines has 1970 for a time that has not come.
+    """
+    if start is None or end is None or end.timestamp() <= start.timestamp():
+        return None
+    return end.timestamp() - start.timestamp()

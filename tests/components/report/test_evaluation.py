@@ -1,0 +1,75 @@
+"""Tests reading metrics by slice, thresholds and plots from TFMA's documents."""
+
+import tensorflow_model_analysis as tfma
+from google.protobuf import text_format
+from kfp import dsl
+from tensorflow_model_analysis.proto import metrics_for_slice_pb2, validation_result_pb2
+
+from tfx_distribute.components.report import artifact_types, evaluation
+from tfx_distribute.components.report.data import Cell, Evaluation, Slice
+
+CONFIG = """
+model_specs { name: "candidate" } model_specs { name: "baseline" is_baseline: true }
+slicing_specs {} slicing_specs { feature_keys: "hour" }
+metrics_specs {
+  model_names: ["candidate", "baseline"]
+  metrics { class_name: "AUC" config: '{"name": "AUC"}' threshold {
+    value_threshold { lower_bound { value: 0.8 } }
+    change_threshold { direction: HIGHER_IS_BETTER absolute { value: -0.01 } }
+  } }
+}
+"""
+
+
+def on_slice(hour: int | None, candidate: float, baseline: float) -> metrics_for_slice_pb2.MetricsForSlice:
+    metrics = metrics_for_slice_pb2.MetricsForSlice()
+    if hour is not None:
+        metrics.slice_key.single_slice_keys.add(column="hour", int64_value=hour)
+    for name, value in (("candidate", candidate), ("baseline", baseline)):
+        entry = metrics.metric_keys_and_values.add()
+        entry.key.name, entry.key.model_name = "AUC", name
+        entry.value.double_value.value = value
+    return metrics
+
+
+def test_slices_against_thresholds_and_baseline():
+    """All examples come first, then slices that fail, then others by number."""
+    config = text_format.Parse(CONFIG, tfma.EvalConfig())
+    metrics = [on_slice(10, 0.9, 0.9), on_slice(9, 0.9, 0.9), on_slice(None, 0.85, 0.84), on_slice(11, 0.7, 0.9)]
+    validation = validation_result_pb2.ValidationResult()
+    failed = validation.metric_validations_per_slice.add(slice_key=metrics[3].slice_key)
+    failed.failures.add().metric_key.name = "AUC"
+    assert evaluation.to_slices(config, metrics, validation) == (
+        Slice("", {"AUC": Cell(0.85, 0.84)}),
+        Slice("hour=11", {"AUC": Cell(0.7, 0.9, failed=True)}),
+        Slice("hour=9", {"AUC": Cell(0.9, 0.9)}),
+        Slice("hour=10", {"AUC": Cell(0.9, 0.9)}),
+    )
+    assert evaluation.to_thresholds(config) == {"AUC": ">= 0.8, change -0.01"}
+
+
+def test_classification_metrics_are_those_of_kfp():
+    """The pages read what kfp's own classes write."""
+    plots = metrics_for_slice_pb2.PlotsForSlice()
+    binary = plots.plot_keys_and_values.add().value.confusion_matrix_at_thresholds
+    for threshold, values in ((-1e-7, (4, 0, 6, 0)), (0.5, (3, 5, 1, 1)), (1.0, (0, 6, 0, 4))):
+        names = ("true_positives", "true_negatives", "false_positives", "false_negatives")
+        binary.matrices.add(threshold=threshold, **dict(zip(names, values, strict=True)))
+    made = Evaluation((), confusion=evaluation.to_confusion([plots]), roc=evaluation.to_roc([plots]))
+    assert made.roc == ((0.5, 1 / 6, 0.75), (1.0, 0.0, 0.0))
+
+    expected = dsl.ClassificationMetrics()
+    expected.log_confusion_matrix(["negative", "positive"], [[5, 1], [1, 3]])
+    expected.log_roc_curve([1 / 6, 0.0], [0.75, 0.0], [0.5, 1.0])
+    assert artifact_types.to_classification_metrics(made) == expected.metadata
+
+    several = plots.plot_keys_and_values.add().value.multi_class_confusion_matrix_at_thresholds.matrices.add(threshold=0.5)
+    for actual, predicted, count in ((0, 0, 5), (1, 1, 6), (2, 1, 2)):
+        several.entries.add(actual_class_id=actual, predicted_class_id=predicted, num_weighted_examples=count)
+    assert evaluation.to_confusion([plots]) == (("0", "1", "2"), ((5, 0, 0), (0, 6, 0), (0, 2, 0)))
+
+
+def test_only_finite_metrics_over_all_examples_are_stored():
+    cells = {"AUC": Cell(0.5), "Loss": Cell(float("nan"))}
+    made = Evaluation((Slice("", cells), Slice("hour=1", {"AUC": Cell(0.1)})))
+    assert artifact_types.to_metrics(made) == {"AUC": 0.5}

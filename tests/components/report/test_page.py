@@ -1,0 +1,201 @@
+"""Tests the page of a report: its parts, hostile names, and a real browser."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from browser import opened
+
+from tfx_distribute.components.report import page
+from tfx_distribute.components.report.data import (
+    Anomaly,
+    ArtifactInfo,
+    Cell,
+    Curve,
+    Curves,
+    Evaluation,
+    Feature,
+    Histogram,
+    Node,
+    Report,
+    Slice,
+    Split,
+)
+from tfx_distribute.components.tuner.trials import SearchResult, Trial
+from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
+
+HOSTILE = "<script>alert('x')</script><img src=https://example.com/x.png>$\\frac{1}{2}$&\u202e\x00"
+
+REPORT = Report(
+    pipeline="digits",
+    run="20260131-120000-000000",
+    state="complete",
+    started=1769860800.0,
+    seconds=83.0,
+    nodes=(
+        Node("ExampleGen", "cached", 1769860800.0, 0.1, "20260130-120000-000000", 12.5),
+        Node("Trainer", "complete", 1769860801.0, 60.0),
+        Node("Pusher", "failed", 1769860861.0, 0.5),
+    ),
+    splits=(
+        Split(
+            "train",
+            10,
+            (
+                Feature("fare", "float", 8, 2, {"mean": 2.5}, Histogram((3, 5), (0, 2, 4))),
+                Feature("payment", "text", 10, 0, {"unique": 2}, Histogram((7, 3), labels=("cash", "card"))),
+                Feature("constant", "int", 10, 0, {"mean": 1}, Histogram((10,), (1, 1))),
+                Feature("image", "bytes", 10),
+            ),
+        ),
+        Split("eval", 5, (Feature("fare", "float", 5, 0, {"mean": 2}, Histogram((2, 3), (0, 2, 4))),)),
+    ),
+    anomalies=(Anomaly("eval", "fare", "error", "Column dropped", "not present"),),
+    training={"strategy": "multi_worker_mirrored", "num_replicas": 2, "train_steps": 460},
+    curves=Curves(
+        metrics=(
+            Curve("loss", "train", ((1, 0.9), (2, 0.5))),
+            Curve("loss", "train", ((3, 0.4),), attempt=1),
+            Curve("loss", "worker 0", ((1, 0.8),)),
+        ),
+        throughput=(Curve("examples per second", "chief 0", ((1, 1000.0),)),),
+        restarts=(3,),
+    ),
+    time_use=summarize(
+        [
+            ProcessTime("chief-0", {"compute": 4.0, "wait_for_peers": 6.0}),
+            ProcessTime("worker-0", {"compute": 4.0, "input": 6.0}),
+        ]
+    ),
+    evaluation=Evaluation(
+        (Slice("", {"AUC": Cell(0.85, 0.9)}), Slice("hour=3", {"AUC": Cell(0.7, None, failed=True)})),
+        {"AUC": ">= 0.8"},
+        blessed=False,
+        confusion=(("0", "1"), ((5, 1), (1, 3))),
+        roc=((0.0, 1.0, 1.0), (0.5, 0.2, 0.8), (1.0, 0.0, 0.0)),
+    ),
+    search=SearchResult(
+        "val_accuracy",
+        "max",
+        (
+            Trial("1", "COMPLETED", {"learning_rate": 0.001, "activation": "relu"}, 0.9, 460, seconds=12.0),
+            Trial("0", "COMPLETED", {"learning_rate": 0.1, "activation": "tanh"}, 0.8, 460),
+            Trial("2", "FAILED", {"learning_rate": 1.0, "activation": "relu"}, message="ValueError: too many"),
+        ),
+    ),
+    parameters={"strategy": "multi_worker_mirrored"},
+    defaults={"seed": 0},
+    hparams={"learning_rate": 0.002},
+    artifacts=(ArtifactInfo("Trainer", "model", "Model", 9, "/runs/model/8", ("Evaluator",), is_missing=True),),
+    pushed="/serving/1",
+    commands={"log": "/runs/run.log"},
+    missing=("Logs: their folder has been deleted",),
+)
+
+
+class _Page(HTMLParser):
+    """Collects the elements and the text of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href", "xlink:href"):
+                self.addresses.append(value or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_all_numbers_are_readable_without_a_script():
+    html = page.render(REPORT)
+    parsed = _Page(html)
+    text = " ".join(parsed.text.split())
+    for shown in (
+        "from run 20260130-120000-000000, where it took 12.5 s",
+        "train: 10 examples; eval: 5 examples",
+        "Column dropped",
+        "0.7 ✗",
+        "-0.05",
+        "worker-0 holds the others back for 60 %",
+        "ValueError: too many",
+        "1 min 23 s",
+        "Logs: their folder has been deleted",
+        "multi_worker_mirrored, 2 replicas",
+        "deleted",
+        "restart",
+    ):
+        assert shown in text, shown
+    assert "script" not in parsed.tags
+    assert len(parsed.ids) == len(set(parsed.ids))
+    anchors = {address for address in parsed.addresses if address}
+    assert all(address.startswith("#") and address[1:] in parsed.ids for address in anchors)
+    assert "url(http" not in html
+    assert not re.search(r"#f[de]0\d\d0", html), "all colours are those of the style sheet"
+
+
+def test_a_report_of_nothing_has_its_reasons():
+    text = _Page(page.render(Report("digits", missing=("Everything: the run failed",)))).text
+    assert "Everything: the run failed" in text
+    assert "Nodes" not in text
+
+
+def test_names_are_escaped():
+    """Everything that users name is text, wherever the page or a drawing has it."""
+
+    def spoil(value: object) -> object:
+        if isinstance(value, str):
+            return HOSTILE
+        if isinstance(value, tuple):
+            return tuple(map(spoil, value))
+        if isinstance(value, dict):
+            return {f"{HOSTILE}{number}": spoil(part) for number, part in enumerate(value.values())}
+        if hasattr(value, "__dataclass_fields__"):
+            kept = ("unit", "state", "severity", "goal", "task")
+            if isinstance(value, ProcessTime):
+                return replace(value, task=HOSTILE)
+            return replace(value, **{name: spoil(part) for name, part in vars(value).items() if name not in kept})  # type: ignore[type-var]
+        return value
+
+    html = page.render(spoil(REPORT))  # type: ignore[arg-type]
+    parsed = _Page(html)
+    assert not {"script", "img"} & set(parsed.tags)
+    assert parsed.text.count("<script>alert('x')</script>") > 20
+    assert "\x00" not in html
+    assert "\u202e" not in html
+
+
+@pytest.mark.e2e
+def test_page_in_a_browser(tmp_path):
+    """No overflow on a phone, both colour schemes, no request, no script."""
+    file = tmp_path / "report.html"
+    file.write_text(page.render(REPORT), encoding="utf-8")
+    with opened(tmp_path / "profile") as browser:
+        backgrounds = set()
+        for width in (360, 1280):
+            for dark in (False, True):
+                browser.open(file, width, dark)
+                assert browser.evaluate("document.documentElement.scrollWidth") <= width
+                backgrounds.add(browser.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert len(backgrounds) == 2, "light and dark"
+        assert browser.evaluate("document.querySelectorAll('figure svg').length") >= 10
+        bars = "getComputedStyle(document.querySelector('#nodes svg [style*=\"var(--c\"]')).fill"
+        assert browser.evaluate(bars) == "rgb(147, 160, 181)", "drawings have the colours of the dark mode"
+        numbers = "document.querySelector('#training details')"
+        assert browser.evaluate(f"{numbers}.querySelector('table').checkVisibility()") is False
+        browser.evaluate(f"{numbers}.querySelector('summary').click()")
+        assert browser.evaluate(f"{numbers}.querySelector('table').checkVisibility()") is True
+        assert {address.partition("#")[0] for address in browser.requests} == {file.as_uri()}
+        assert browser.errors == []
+        browser.screenshot(tmp_path / "report.png")
+        assert (tmp_path / "report.png").stat().st_size > 50_000

@@ -1,0 +1,73 @@
+"""Tests the commands for runs on this machine: what they refuse, and logs."""
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tfx_distribute.pipelines.cli import runs
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.runners.local.runs import Run
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments])
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> Run:
+    """Returns a run whose Trainer has not run; commands find it."""
+    logs = tmp_path / "logs" / "20260131-120000-000000"
+    (logs / "trial-1").mkdir(parents=True)
+    (logs / "trial-1" / "chief-0.log").write_bytes(b"step 1\n\xff\n")
+    made = Run(logs.name, "digits", tmp_path, "failed", 1769860800.0, 83.0, (), logs=logs)
+    monkeypatch.setattr(runs, "_list", lambda root: [made])
+    monkeypatch.setattr(runs, "_find", lambda root, name: made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("report",), ("runs", "list"), ("runs", "show"), ("runs", "logs", "20260131"), ("runs", "compare", "a", "b")],
+)
+def test_without_runs(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = command(*arguments)
+    assert (done.exit_code, done.output) == (
+        2,
+        "Error: --root: there are no runs in runs/; write the folder that `run` wrote to\n",
+    )
+
+
+def test_list_and_logs(run):
+    assert command("runs", "list").output.splitlines()[1].split()[:3] == [run.id, "digits", "failed"]
+    (document,) = json.loads(command("runs", "list", "--output", "json").output)
+    assert (document["id"], document["seconds"]) == (run.id, 83.0)
+    assert command("runs", "logs").output.split() == ["trial-1/chief-0", str(run.logs / "trial-1" / "chief-0.log")]
+    assert command("runs", "logs", "--process", "trial-1/chief-0").output == "step 1\n\ufffd\n"
+    unknown = command("runs", "logs", "--process", "../../secret")
+    assert unknown.output == (f"Error: --process: {run.id} has no log of '../../secret'; it has those of trial-1/chief-0\n")
+
+
+def test_one_message_for_what_cannot_be_done(run):
+    for arguments, message in (
+        (("runs", "compare", "one"), "RUN: one run cannot be compared; write two or more"),
+        (("runs", "tensorboard"), f"RUN: {run.id} has no TensorBoard logs; no Trainer ran, or they were deleted"),
+        (("runs", "list", "--host", "http://x"), "--host: goes with --target kubeflow, not with --target local"),
+    ):
+        done = command(*arguments)
+        assert (done.exit_code, done.output) == (2, f"Error: {message}\n")
+    assert command("runs", "cancel", "one").exit_code == 2
+    assert "Missing option '--target'" in command("runs", "cancel", "one").output
+
+
+def test_tensorboard_replaces_the_command(run, monkeypatch):
+    from tfx_distribute.pipelines.runners.local import commands
+
+    started = []
+    monkeypatch.setattr(runs.os, "execv", lambda program, arguments: started.append((program, arguments)))
+    monkeypatch.setattr(commands, "find_tensorboard_folders", lambda found: {"Trainer": "/run", "Tuner": "/trials/logs"})
+    assert command("runs", "tensorboard", "--port", "7007").exit_code == 0
+    expected = ["-m", "tensorboard.main", "--logdir_spec", "Trainer:/run,Tuner:/trials/logs", "--port=7007"]
+    assert started == [(sys.executable, [sys.executable, *expected])]

@@ -112,6 +112,7 @@ def cloud(tmp_path, command) -> Iterator[Cloud]:
     environment |= {"TF_CPP_MIN_LOG_LEVEL": "2", "no_proxy": "127.0.0.1"}
     options = Options(environment=environment, grace=10.0)
     with VertexApi(jobs, options, project="example-project", location="europe-west4") as api:
+        api.around.make_bucket(BUCKET.removeprefix("gs://"))
         connected = {task: [api.url, api.project, api.location] for task in ("Trainer", "Tuner")}
         places = {BUCKET: f"file://{bucket}"}
         pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected)

@@ -217,7 +217,7 @@ class Pipelines:
             ) from error
         except (*service_errors.UNAVAILABLE, TrainingError) as error:
             raise ConfigurationError(f"Vertex AI in {self._where} does not answer: {error}") from error
-        except exceptions.InvalidArgument as error:
+        except exceptions.BadRequest as error:
             remedy = service_errors.find_act_as_remedy(error.message, "you")
             raise ConfigurationError(f"Vertex AI in {self._where} refuses: {error.message}{remedy}") from error
         except exceptions.GoogleAPICallError as error:

@@ -172,6 +172,7 @@ def test_no_bucket_is_created(api, cron):
     assert not api.all("pipelineJobs")
 
 
+@pytest.mark.parametrize("transport", ["rest", "grpc"])
 def test_accounts_that_one_may_not_act_as(api):
     api.around.accounts = {"other@project.iam.gserviceaccount.com"}
     with pytest.raises(

@@ -190,8 +190,8 @@ class Project:
         }
 
     def _quota(self, metric: str, **_: object) -> Document:
-        buckets: list[Document] = [{"effectiveLimit": "0", "defaultLimit": "0"}]
         limit = self.limits.get(metric, -1)
+        buckets: list[Document] = [{"effectiveLimit": str(min(limit, 0))}]  # of all other regions
         buckets.append({"effectiveLimit": str(limit), "dimensions": {"region": self.location}})
         return {
             "metric": metric,

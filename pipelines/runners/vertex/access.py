@@ -10,7 +10,7 @@ https://cloud.google.com/dataflow/docs/concepts/security-and-permissions.
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from tfx_distribute.pipelines.runners.vertex import image_name, storage_places
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
@@ -21,7 +21,11 @@ NUMBER = "$PROJECT_NUMBER"
 SUBMITTER = "$SUBMITTER"
 """Stands for the member that submits pipelines, such as `user:EMAIL`."""
 
-PROJECT, BUCKET, ACCOUNT, REPOSITORY, KEY = "project", "bucket", "service account", "repository", "key"
+PROJECT: Final = "project"
+BUCKET: Final = "bucket"
+ACCOUNT: Final = "service account"
+REPOSITORY: Final = "repository"
+KEY: Final = "key"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Quotas of Vertex AI are its own, not those of Compute Engine, and are 0 for most
 a new project. Source: https://cloud.google.com/vertex-ai/docs/quotas
 """
 
+import functools
 import math
 import re
 from collections import Counter
@@ -83,7 +84,7 @@ def quotas(demand: Mapping[str, int], settings: VertexSettings) -> Iterator[Chec
         yield Check(
             f"quota {metric.rpartition('/')[2]}",
             (Request(url),),
-            lambda answers, metric=metric, amount=amount: _judge(metric, amount, settings, answers),
+            functools.partial(_judge, metric, amount, settings),
         )
 
 

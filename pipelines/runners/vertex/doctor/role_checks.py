@@ -4,6 +4,7 @@ Reads the policies of the project and of single resources. A role may also come 
 folder, an organization or a group, which are not read: then nothing is known.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 from tfx_distribute.pipelines.runners.finding import Finding
@@ -51,7 +52,7 @@ def roles(grants: Sequence[Grant], project: str, number: str, has_parent: bool) 
             grant.reason,
         )
         requests = (of_project,) if named.kind == access.PROJECT else (of_project, _policy_request(named))
-        yield Check(_name(named), requests, lambda answers, grant=named: _judge(grant, answers, has_parent))
+        yield Check(_name(named), requests, functools.partial(_judge, named, has_parent))
 
 
 def _name(grant: Grant) -> str:
@@ -71,7 +72,7 @@ def _policy_request(grant: Grant) -> Request:
     return Request(f"https://{host}.googleapis.com/v1/{grant.resource}:getIamPolicy")
 
 
-def _judge(grant: Grant, answers: Sequence[Answer], has_parent: bool) -> Finding:
+def _judge(grant: Grant, has_parent: bool, answers: Sequence[Answer]) -> Finding:
     check = _name(grant)
     held: set[str] = set()
     for answer in answers:

@@ -43,11 +43,16 @@ def manifests(pipeline: str | None, target_name: str, parameters: tuple[str, ...
     left out. For Vertex AI, the `gcloud` commands that give exactly the roles that
     PIPELINE needs.
     """
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
     target_class = REMOTE_TARGETS[target_name]
     check_options(target_class, options)
     if pipeline is not None:
         target, _ = load(pipeline, parameters, target_class, options)
-        click.echo(target.make_manifests(), nl=False)
+        try:
+            click.echo(target.make_manifests(), nl=False)
+        except ConfigurationError as error:
+            refuse(str(error))
         return
     if target_name != "kubeflow":
         refuse(f"PIPELINE: is missing; the roles on {target_class.title} follow from the pipeline")

@@ -124,9 +124,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         """
         from tfx_distribute.pipelines.runners.vertex import client
 
-        if not self.options.get("skip_checks"):
-            self._check_project()
-
         run = client.Run(
             name=self.spec.name,
             document=package.to_text(),
@@ -137,6 +134,8 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             labels=_parse_labels(self.options.get("labels") or ()),
         )
         pipelines = client.Pipelines(self.settings)
+        if not self.options.get("skip_checks"):
+            self._check_project()
         if cron := self.options.get("cron"):
             limits = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
             schedule = pipelines.schedule(run, client.Schedule(cron, **limits))

@@ -71,7 +71,7 @@ def connected(api: "VertexApi", transport: str, account: str) -> Iterator[None]:
         stack.enter_context(mock.patch.object(resource_manager_utils, "resourcemanager", named))
         stack.enter_context(mock.patch.object(rest, "make_session", functools.partial(make_session, api.url, account)))
         if transport == "grpc":
-            stack.enter_context(vertex_grpc.redirected(api.grpc_address, account))
+            stack.enter_context(vertex_grpc.redirect(api.grpc_address, account))
         stack.callback(vars(config).update, before)
         aiplatform.init(
             project=api.project,

@@ -20,10 +20,11 @@ class ApiError(Exception):
       code: HTTP status.
       message: Error message, in the real service's words.
       status: Name of the gRPC code. Default: the usual one for the HTTP status.
+      details: Details, as JSON values of google.rpc's messages.
     """
 
-    def __init__(self, code: int, message: str, status: str = ""):
+    def __init__(self, code: int, message: str, status: str = "", details: tuple[dict[str, object], ...] = ()):
         super().__init__(message)
         self.code = code
         self.status = status or CODES[code]
-        self.document = {"error": {"code": code, "message": message, "status": self.status}}
+        self.document = {"error": {"code": code, "message": message, "status": self.status, "details": [*details]}}

@@ -7,7 +7,6 @@ ways meet the same rules. The account that calls is in the metadata.
 import concurrent.futures
 import contextlib
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -119,15 +118,19 @@ class _AddAccount(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
         return continuation(details._replace(metadata=metadata), request)
 
 
-@contextlib.contextmanager
-def redirected(address: str, account: str) -> Iterator[None]:
-    """Redirects the SDK's gRPC channels within the block."""
+def redirect(address: str, account: str) -> contextlib.ExitStack:
+    """Redirects the SDK's gRPC channels, until the returned stack is closed.
+
+    Args:
+      address: Address of a `GrpcServer`.
+      account: Account that calls; empty for the project's owner.
+    """
 
     def create_channel(*_: object, **__: object) -> grpc.Channel:
         channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
         return grpc.intercept_channel(channel, _AddAccount(account)) if account else channel
 
-    with contextlib.ExitStack() as stack:
-        for transport in _TRANSPORTS:
-            stack.enter_context(mock.patch.object(transport, "create_channel", create_channel))
-        yield
+    stack = contextlib.ExitStack()
+    for transport in _TRANSPORTS:
+        stack.enter_context(mock.patch.object(transport, "create_channel", create_channel))
+    return stack

@@ -26,6 +26,8 @@ ROLES: dict[str, set[str]] = {
     "roles/storage.objectViewer": {"storage.objects.get", "storage.objects.list"},
     "roles/storage.legacyBucketReader": {"storage.buckets.get", "storage.objects.list"},
     "roles/storage.admin": _OBJECTS | {f"storage.buckets.{verb}" for verb in ("create", "get", "list", "getIamPolicy")},
+    "roles/storage.legacyBucketOwner": _OBJECTS | {"storage.buckets.get", "storage.buckets.getIamPolicy"},
+    "roles/editor": _JOBS | {"iam.serviceAccounts.actAs", "logging.logEntries.create"},
     "roles/logging.logWriter": {"logging.logEntries.create", "logging.logEntries.route"},
     "roles/artifactregistry.reader": {f"artifactregistry.{each}.get" for each in ("tags", "versions", "dockerimages")}
     | {"artifactregistry.repositories.downloadArtifacts"},

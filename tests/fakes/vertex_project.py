@@ -17,7 +17,7 @@ from vertex_iam import EVERYBODY, ROLES, Iam
 
 Document = dict[str, Any]
 
-SERVICES = ("aiplatform", "artifactregistry", "cloudkms", "compute", "dataflow", "storage")
+SERVICES = ("aiplatform", "artifactregistry", "cloudkms", "cloudresourcemanager", "compute", "dataflow", "storage")
 
 
 class Project:
@@ -113,12 +113,19 @@ class Project:
         """
         words = path.strip("/").split("/")
         if words[0].endswith(".googleapis.com"):
+            self._check_enabled(words[0])
             words = words[1:]
         for pattern, reply in self._routes:
             if match := pattern.fullmatch(f"{method} {'/'.join(words)}"):
                 content = json.loads(body) if body else {}
                 return reply(*map(unquote, match.groups()), query=query, content=content, account=account)
         return None
+
+    def _check_enabled(self, service: str) -> None:
+        name = service.removesuffix(".googleapis.com")
+        if name in SERVICES and name != "aiplatform" and service not in self.services:
+            message = f"{service} has not been used in project {self.number} before or it is disabled."
+            raise ApiError(403, message, details=({"reason": "SERVICE_DISABLED", "metadata": {"service": service}},))
 
     def check(self, account: str, permission: str, resource: str, name: str = "") -> None:
         """Raises what the services answer to an account without a permission."""

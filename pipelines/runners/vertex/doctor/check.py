@@ -42,5 +42,9 @@ def unknown(check: str, answer: Answer, permission: str = "") -> Finding:
     """
     if answer.code == UNREACHABLE:
         return Finding(check, "unknown", f"there is no answer ({answer.message})")
+    if service := answer.disabled_service:
+        return Finding(
+            check, "unknown", f"{service} is not enabled, so it cannot be asked", f"run `gcloud services enable {service}`"
+        )
     remedy = f"ask somebody with {permission}" if permission and answer.code in (401, 403) else ""
     return Finding(check, "unknown", f"the answer is {answer.code} ({answer.message})", remedy)

@@ -32,7 +32,7 @@ def diagnose(spec: PipelineSpec, settings: VertexSettings, custom_job: Mapping[s
         runs in the step.
 
     Yields:
-      What was found. If the project cannot be seen, nothing else is checked.
+      What was found. If there is no such project, nothing else is checked.
 
     Raises:
       ConfigurationError: There are no credentials.
@@ -42,10 +42,11 @@ def diagnose(spec: PipelineSpec, settings: VertexSettings, custom_job: Mapping[s
         (answer,) = rest.send_all(session, list(check.requests))
         finding = check.judge([answer])
         yield finding
-        if finding.status != "pass":
+        if finding.status == "fail":
             return
-        number = str(answer.document["name"]).rpartition("/")[2]
-        checks = make_checks(spec, settings, custom_job, number, has_parent="parent" in answer.document)
+        number = str(answer.document.get("name", "")).rpartition("/")[2]
+        has_parent = not answer.is_ok or "parent" in answer.document
+        checks = make_checks(spec, settings, custom_job, number, has_parent)
         yield from run(session, list(checks))
 
 
@@ -58,14 +59,16 @@ def make_checks(
       spec: As in `diagnose`.
       settings: As in `diagnose`.
       custom_job: As in `diagnose`.
-      number: Number of the project.
-      has_parent: True if the project is in a folder or an organization.
+      number: Number of the project; empty if it is not known, then accounts that have
+        it in their name are not checked.
+      has_parent: True if the project may be in a folder or an organization.
     """
     yield project_checks.services(spec, settings)
     yield project_checks.region(settings)
     yield project_checks.submitter(settings)
-    account = access.run_account(settings).replace(access.NUMBER, number)
-    yield from project_checks.service_account(settings, account)
+    account = access.run_account(settings)
+    if number or access.NUMBER not in account:
+        yield from project_checks.service_account(settings, account.replace(access.NUMBER, number))
     root = storage_places.bucket_of(settings.pipeline_root)
     for bucket in storage_places.find_buckets(spec, settings):
         yield storage_checks.bucket(bucket, settings, in_region=bool(settings.tensorboard) and bucket == root)

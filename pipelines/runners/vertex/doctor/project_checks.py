@@ -1,5 +1,6 @@
 """Checks the project, its services and its region. Pure."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from tfx_distribute.pipelines.runners.finding import Finding
@@ -9,6 +10,7 @@ from tfx_distribute.pipelines.runners.vertex.doctor.rest import UNREACHABLE, Ans
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 
+_NO_SUCH_HOST = re.compile("Name or service not known|NameResolution|nodename nor servname")  # a region has a host
 SUBMITTING = ("aiplatform.pipelineJobs.create", "aiplatform.pipelineJobs.get")
 
 
@@ -20,7 +22,7 @@ def project(settings: VertexSettings) -> Check:
         (answer,) = answers
         if answer.is_ok and answer.document.get("state") == "ACTIVE":
             return passed(name, f"exists ({answer.document.get('name', '')})")
-        if answer.code in (403, 404) or answer.is_ok:
+        if answer.is_ok or (answer.code in (403, 404) and not answer.disabled_service):
             reason = answer.message or f"it is {answer.document.get('state')}"
             remedy = "write its id as targets.vertex.project or --project, and ask for roles/browser on it"
             return failed(name, f"does not exist, or you may not see it ({reason})", remedy)
@@ -63,7 +65,7 @@ def region(settings: VertexSettings) -> Check:
         (answer,) = answers
         if answer.is_ok:
             return passed(name, "Vertex AI is there")
-        if answer.code in (404, UNREACHABLE):
+        if answer.code == 404 or (answer.code == UNREACHABLE and _NO_SUCH_HOST.search(answer.message)):
             remedy = "choose one of https://cloud.google.com/vertex-ai/docs/general/locations"
             return failed(name, f"Vertex AI does not answer there ({answer.message})", remedy)
         return unknown(name, answer, "aiplatform.locations.get")

@@ -49,6 +49,15 @@ class Answer:
         return 200 <= self.code < 300
 
     @property
+    def disabled_service(self) -> str:
+        """The service that was asked, if it is not enabled; else empty."""
+        error = self.document.get("error", {})
+        for detail in error.get("details", ()) if isinstance(error, Mapping) else ():
+            if detail.get("reason") == "SERVICE_DISABLED":
+                return str(detail.get("metadata", {}).get("service", "the service"))
+        return ""
+
+    @property
     def message(self) -> str:
         """The error message of the service, in one line; empty if there is none."""
         error = self.document.get("error", {})

@@ -5,7 +5,7 @@ folder, an organization or a group, which are not read: then nothing is known.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from tfx_distribute.pipelines.runners.finding import Finding
 from tfx_distribute.pipelines.runners.vertex import access
@@ -18,9 +18,15 @@ from tfx_distribute.pipelines.runners.vertex.doctor.rest import Answer, Request,
 _INCLUDED_IN = {
     "roles/aiplatform.user": ("roles/aiplatform.admin", "roles/editor", "roles/owner"),
     "roles/logging.logWriter": ("roles/logging.admin", "roles/editor", "roles/owner"),
-    "roles/iam.serviceAccountUser": ("roles/iam.serviceAccountAdmin", "roles/editor", "roles/owner"),
-    "roles/storage.objectUser": ("roles/storage.objectAdmin", "roles/storage.admin"),
-    "roles/storage.objectViewer": ("roles/storage.objectUser", "roles/storage.objectAdmin", "roles/storage.admin"),
+    "roles/iam.serviceAccountUser": ("roles/editor", "roles/owner"),
+    # Editors own objects and buckets together.
+    "roles/storage.objectUser": ("roles/storage.objectAdmin", "roles/storage.admin", "roles/storage.legacyBucketOwner"),
+    "roles/storage.objectViewer": (
+        "roles/storage.objectUser",
+        "roles/storage.objectAdmin",
+        "roles/storage.admin",
+        "roles/storage.legacyBucketOwner",
+    ),
     "roles/storage.legacyBucketReader": (
         "roles/storage.legacyBucketWriter",
         "roles/storage.legacyBucketOwner",
@@ -37,12 +43,12 @@ def roles(grants: Sequence[Grant], project: str, number: str, has_parent: bool) 
     Args:
       grants: The roles.
       project: Google Cloud project.
-      number: Number of the project.
+      number: Number of the project; empty if it is not known.
       has_parent: True if the project is in a folder or an organization.
     """
     of_project = _policy_request(Grant(access.PROJECT, project, "", "", ""))
     for grant in grants:
-        if grant.member == access.SUBMITTER:
+        if grant.member == access.SUBMITTER or (access.NUMBER in grant.member and not number):
             continue
         named = Grant(
             grant.kind,
@@ -74,11 +80,12 @@ def _policy_request(grant: Grant) -> Request:
 
 def _judge(grant: Grant, has_parent: bool, answers: Sequence[Answer]) -> Finding:
     check = _name(grant)
-    held: set[str] = set()
-    for answer in answers:
-        for binding in answer.document.get("bindings", ()):
-            if _names(binding, grant.member):
-                held.add(binding["role"])
+    held = _held_roles(answers[0], {grant.member})
+    # Buckets have members such as projectEditor:PROJECT.
+    basic = {f"project{role.partition('/')[2].title()}" for role in held & {"roles/editor", "roles/owner", "roles/viewer"}}
+    for answer in answers[1:]:
+        members = {member for binding in answer.document.get("bindings", ()) for member in binding.get("members", ())}
+        held |= _held_roles(answer, {grant.member, *(member for member in members if member.partition(":")[0] in basic)})
     accepted = {grant.role, *_INCLUDED_IN.get(grant.role, ())}
     if having := sorted(held & accepted, key=lambda role: role != grant.role):
         return passed(check, "is there" if having[0] == grant.role else f"is included in {having[0]}")
@@ -94,11 +101,8 @@ def _judge(grant: Grant, has_parent: bool, answers: Sequence[Answer]) -> Finding
     return failed(check, "is missing", remedy)
 
 
-def _names(binding: Mapping[str, object], member: str) -> bool:
-    """Returns True if a binding is for a member; one with a condition may not apply."""
-    members = binding.get("members", ())
-    return (
-        "condition" not in binding
-        and isinstance(members, Sequence)
-        and bool({member, "allUsers", "allAuthenticatedUsers"} & set(members))
-    )
+def _held_roles(policy: Answer, members: set[str]) -> set[str]:
+    """Returns the roles that one of some members has; with a condition, it may not."""
+    bindings = [each for each in policy.document.get("bindings", ()) if "condition" not in each]
+    everybody = {"allUsers", "allAuthenticatedUsers"}
+    return {each["role"] for each in bindings if (members | everybody) & set(each.get("members", ()))}

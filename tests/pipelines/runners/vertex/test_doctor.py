@@ -141,6 +141,34 @@ def test_roles_that_may_be_inherited_are_unknown(cloud):
     assert "run `gcloud projects add-iam-policy-binding example-project" in line
 
 
+def test_editors_have_the_roles(cloud):
+    """The default account of Compute Engine is often an editor, and nothing else."""
+    cloud.around.iam.grant("projects/example-project", "roles/editor", f"serviceAccount:{ACCOUNT}")
+    cloud.around.iam.grant("buckets/example-bucket", "roles/storage.legacyBucketOwner", "projectEditor:example-project")
+    code, lines = doctor(cloud)
+    assert code == 0, lines
+    assert f"pass     roles/aiplatform.user of {ACCOUNT}: is included in roles/editor" in lines
+    bucket_role = (
+        f"pass     roles/storage.objectUser of {ACCOUNT} on example-bucket: is included in roles/storage.legacyBucketOwner"
+    )
+    assert bucket_role in lines
+
+
+def test_services_that_cannot_be_asked(cloud):
+    grant_roles(cloud, DIGITS, *POOLS)
+    cloud.around.services.remove("cloudresourcemanager.googleapis.com")
+    code, lines = doctor(cloud)
+    assert code == 0, lines
+    assert lines[0] == (
+        "unknown  project example-project: cloudresourcemanager.googleapis.com is not enabled, so it cannot be asked; "
+        "run `gcloud services enable cloudresourcemanager.googleapis.com`"
+    )
+    assert f"unknown  roles/aiplatform.user of {ACCOUNT}: cloudresourcemanager.googleapis.com is not enabled" in "\n".join(
+        lines
+    )
+    assert "pass     bucket gs://example-bucket: is in europe-west4" in lines
+
+
 def test_resources_that_the_file_names(cloud, tmp_path):
     settings = {"encryption_spec_key_name": KEY, "tensorboard": TENSORBOARD, "reservation": RESERVATION, "network": NETWORK}
     file = write_with(tmp_path, **settings)
@@ -173,7 +201,7 @@ def test_services_that_do_not_answer(cloud, monkeypatch):
     cloud.unreachable(60)
     code, lines = doctor(cloud)
     assert code == 0
-    assert len(lines) == 1
+    assert {line.split()[0] for line in lines} == {"unknown"}
     assert lines[0].startswith("unknown  project example-project: there is no answer")
 
 

@@ -44,6 +44,21 @@ def test_a_project_that_is_ready(cloud):
     assert lines[-1] == f"pass     quota {L4_QUOTA}: training needs 4, and the limit in europe-west4 is 4"
 
 
+def test_the_document_shows_what_is_printed(cloud, monkeypatch):
+    monkeypatch.chdir(DIGITS.parents[2])
+    file = DIGITS.relative_to(DIGITS.parents[2])
+    document = Path("docs/vertex.md").read_text()
+    printed = run_command("manifests", file, "--target", "vertex", *POOLS).output
+    assert f"```sh\n{printed}```" in document
+    grant_roles(cloud, file, *POOLS)
+    cloud.around.iam.revoke("projects/example-project", "roles/logging.logWriter")
+    cloud.around.limits[L4] = 1
+    code, lines = doctor(cloud, file)
+    assert code == 1
+    command = f"$ tfx-distribute doctor {file} --target vertex {' '.join(POOLS)}"
+    assert "\n".join(["```", command, *lines, "```"]) in document
+
+
 def disable_service(project: Project) -> None:
     project.services.remove("aiplatform.googleapis.com")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.cli import compare, remote, runs, shell
+from tfx_distribute.pipelines.cli import compare, project, remote, runs, shell
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
@@ -223,5 +223,13 @@ for remote_target in target_lib.remote_targets().values():
     for checking_command in (validate, plan):
         add_options(checking_command, remote_target.compile_options)
 
-for command in (compare.compare, runs.report, runs.runs, remote.compile_, remote.submit, remote.manifests):
+for command in (
+    compare.compare,
+    runs.report,
+    runs.runs,
+    remote.compile_,
+    remote.submit,
+    project.manifests,
+    project.doctor,
+):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""Defines the commands for pipelines that run elsewhere: compile, submit, manifests."""
+"""Defines the commands for pipelines that run elsewhere: compile and submit."""
 
 import os
 import sys
@@ -107,21 +107,6 @@ def submit(pipeline: str, target_name: str, parameters: tuple[str, ...], no_cach
 for _target in REMOTE_TARGETS.values():
     add_options(compile_, _target.compile_options)
     add_options(submit, (*_target.compile_options, *_target.submit_options))
-
-
-@click.command()
-@click.option("--namespace", default="kubeflow", show_default=True, help="Namespace of runs.")
-@click.option(
-    "--service-account", default="pipeline-runner", show_default=True, help="Service account that steps of runs act as."
-)
-def manifests(namespace: str, service_account: str) -> None:
-    """Prints the permissions that the Trainer's step needs, for `kubectl apply -f -`.
-
-    They are a Role and its RoleBinding.
-    """
-    from tfx_distribute.pipelines.runners.kubeflow import rbac
-
-    click.echo(rbac.make_manifests_yaml(namespace, service_account), nl=False)
 
 
 def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ everything else that takes time inside of methods.
 
 import abc
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
     from tfx_distribute.components.launchers.settings import Settings as LauncherSettings
+    from tfx_distribute.pipelines.runners.finding import Finding
     from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.runners.settings import RemoteSettings
     from tfx_distribute.pipelines.spec.base import SpecModel
@@ -138,6 +139,23 @@ class Target(abc.ABC, Generic[SettingsT]):
         """
         return None
 
+    def diagnose(self) -> "Iterator[Finding]":
+        """Checks the platform itself for the pipeline, with this person's credentials.
+
+        Yields:
+          The result of each check.
+
+        Raises:
+          ConfigurationError: The target has no such checks, or there are no
+            credentials.
+        """
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        raise ConfigurationError(
+            f"--target: doctor has no checks of {self.name}, only of vertex; "
+            f"`tfx-distribute validate PIPELINE --target {self.name}` checks the pipeline"
+        )
+
 
 class RemoteTarget(Target[RemoteSettingsT]):
     """A target that pipelines are compiled for and submitted to.
@@ -207,6 +225,16 @@ class RemoteTarget(Target[RemoteSettingsT]):
         with compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as built:
             pipeline, defaults = built
             return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
+
+    def make_manifests(self) -> str:
+        """Returns what gives a run its permissions, for `kubectl` or a shell.
+
+        Raises:
+          ConfigurationError: Runs need no permissions there.
+        """
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        raise ConfigurationError(f"--target: runs on {self.name} need no permissions")
 
     @abc.abstractmethod
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:

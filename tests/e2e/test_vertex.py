@@ -2,7 +2,8 @@
 
 Vertex AI itself is a stand-in, its machines are processes, and its bucket is a folder;
 the compiled document, the SDK that submits it, each task's command, the CustomJob, its
-replicas' commands, TFX, Beam and TensorFlow are real.
+replicas' commands, TFX, Beam and TensorFlow are real. The steps have the roles that
+`tfx-distribute manifests` prints, and no others.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+import vertex_example
 import yaml
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
@@ -60,6 +62,7 @@ class Cloud:
         self.file.write_text(yaml.safe_dump(document | changes))
         # A process that was given GPUs does not train on the CPU unless it is told to.
         words = [word for parameter in ("accelerator_type=cpu", *parameters) for word in ("-p", parameter)]
+        vertex_example.grant_roles(self.api, self.file, *words)
         output = self.folder / f"{example}.json"
         done = self.command("compile", self.file, "--target", "vertex", "-o", output, *words)
         assert done.code == 0, done.output
@@ -75,7 +78,7 @@ class Cloud:
         target = loader.load(self.file).targets.vertex
         assert target is not None
         run = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
-        with self.api.connected():
+        with self.api.connected("grpc"):
             name = vertex_client.Pipelines(target).submit(run).id
         return json_format.MessageToDict(types.PipelineJob.pb(self.api.get(name))), name.rpartition("/")[2]
 
@@ -112,7 +115,9 @@ def cloud(tmp_path, command) -> Iterator[Cloud]:
     environment |= {"TF_CPP_MIN_LOG_LEVEL": "2", "no_proxy": "127.0.0.1"}
     options = Options(environment=environment, grace=10.0)
     with VertexApi(jobs, options, project="example-project", location="europe-west4") as api:
-        connected = {task: [api.url, api.project, api.location] for task in ("Trainer", "Tuner")}
+        api.around.make_bucket(BUCKET.removeprefix("gs://"), is_open=False)
+        arguments = [api.grpc_address, api.project, api.location, vertex_example.ACCOUNT]
+        connected = dict.fromkeys(("Trainer", "Tuner"), arguments)
         places = {BUCKET: f"file://{bucket}"}
         pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected)
         project = Cloud(tmp_path, bucket, image, api, pipelines, command)

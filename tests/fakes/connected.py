@@ -1,12 +1,12 @@
 """Runs code or a module as Python does, with fakes in place of Google Cloud.
 
-    python connected.py [URL PROJECT LOCATION] -c CODE [ARGUMENT ...]
-    python connected.py [URL PROJECT LOCATION] -m MODULE [ARGUMENT ...]
+    python connected.py [GRPC_ADDRESS PROJECT LOCATION ACCOUNT] -c CODE [ARGUMENT ...]
+    python connected.py [GRPC_ADDRESS PROJECT LOCATION ACCOUNT] -m MODULE [ARGUMENT ...]
 
 Makes Beam accept addresses that begin with file://, as TensorFlow and TFX do. With the
-URL of a `VertexApi`, connects the SDK to it, and makes the launcher of CustomJobs poll
-more often. Exits at once when the module has ended with success, to save seconds of
-cleanup.
+address of a `VertexApi`, connects the SDK to it over gRPC, its default, as an account,
+and makes the launcher of CustomJobs poll more often. Exits at once when the module has
+ended with success, to save seconds of cleanup.
 """
 
 import atexit
@@ -81,20 +81,20 @@ def _path(address: str) -> str:
     return address.removeprefix(SCHEME)
 
 
-def connect(url: str, project: str, location: str) -> None:
+def connect(address: str, project: str, location: str, account: str) -> None:
     """Connects the SDK to a fake.
 
     This lasts: `aiplatform.init` without these settings keeps them.
     """
+    import vertex_grpc
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import aiplatform
 
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 
     custom_job_launcher.POLL_SECONDS = POLL_SECONDS
-    aiplatform.init(
-        project=project, location=location, api_endpoint=url, api_transport="rest", credentials=AnonymousCredentials()
-    )
+    vertex_grpc.redirect(address, account)
+    aiplatform.init(project=project, location=location, api_endpoint=address, credentials=AnonymousCredentials())
 
 
 def main(arguments: list[str]) -> None:

@@ -29,6 +29,7 @@ def options() -> Options:
 @pytest.fixture
 def api(tmp_path: Path, options: Options) -> Iterator[VertexApi]:
     with VertexApi(tmp_path, options) as server, server.connected():
+        server.around.make_bucket("bucket")
         aiplatform.init(project="project", location="us-central1")  # as everybody does, and it is still led here
         yield server
 

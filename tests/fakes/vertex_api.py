@@ -8,29 +8,29 @@ it is strict: it refuses to cancel a job that has ended, and to delete one that 
 
 import contextlib
 import copy
-import functools
-import http.server
 import itertools
-import json
-import os
 import re
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-from unittest import mock
-from urllib.parse import parse_qsl, urlsplit
 
-from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 from google.rpc import code_pb2, status_pb2
 from vertex_admission import JOB_ID, Document, Errors, custom_job_errors, parse, pipeline_job_errors, schedule_errors
+from vertex_connection import connected
+from vertex_errors import ApiError
+from vertex_filters import selector
+from vertex_grpc import GrpcServer
+from vertex_iam import OWNER
 from vertex_pools import Options, Pools
+from vertex_project import Project
+from vertex_quotas import exceeded
+from vertex_rest import Server
 
 QUOTA = "The following quota metrics exceed quota limits: aiplatform.googleapis.com/custom_model_training_cpus"
 
@@ -43,17 +43,6 @@ _VERBS = {  # (method, True for a single resource, action)
     ("POST", True, "cancel"): "cancel",
     ("DELETE", True, None): "delete",
 }
-_CODES = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    409: "ALREADY_EXISTS",
-    429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
 _FAULTS = {
     429: QUOTA,
     500: "Internal error encountered.",
@@ -61,23 +50,12 @@ _FAULTS = {
     504: "Deadline exceeded.",
 }
 _FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
-_TERM = re.compile(r'(labels\.[\w-]+|\w+)\s*(!=|=|:)\s*(?:"([^"]*)"|([^\s"]+))')
+_QUERY = {"$alt", "alt"}  # that all requests may have
+_QUERIES = {
+    "pipelineJobs.create": {"pipelineJobId"},
+    **{f"{kind}.list": {"filter", "pageSize", "pageToken", "orderBy", "readMask"} for kind in _MESSAGES},
+}
 _OUTPUT_ONLY = {"name", "state", "create_time", "update_time", "error", "job_detail"}
-
-
-class ApiError(Exception):
-    """A request that is answered with an error.
-
-    Args:
-      code: HTTP status.
-      message: Error message, in the real service's words.
-      status: Name of the gRPC code. Default: the usual one for the HTTP status.
-    """
-
-    def __init__(self, code: int, message: str, status: str = ""):
-        super().__init__(message)
-        self.code = code
-        self.document = {"error": {"code": code, "message": message, "status": status or _CODES[code]}}
 
 
 @dataclass
@@ -89,6 +67,7 @@ class Request:
       method: HTTP method.
       path: Path, without the query.
       query: The query.
+      account: Account that sends it.
       message: Resource to create.
     """
 
@@ -96,6 +75,7 @@ class Request:
     method: str
     path: str
     query: dict[str, str]
+    account: str
     message: Any = None
 
 
@@ -156,6 +136,7 @@ class VertexApi:
     Attributes:
       requests: All requests.
       pools: Runs the custom jobs.
+      around: The rest of the project: buckets, roles, images, quotas.
     """
 
     def __init__(
@@ -170,6 +151,7 @@ class VertexApi:
         self.error_delay = error_delay
         self._late: dict[str, tuple[float, status_pb2.Status]] = {}  # errors that jobs get later
         self.project, self.number, self.location = project, number, location
+        self.around = Project(project, number, location)
         self.requests: list[Request] = []
         self._lock = threading.RLock()
         self.pools = Pools(folder, self._lock, self._report, options or Options())
@@ -183,16 +165,19 @@ class VertexApi:
         self.reachable_at = 0.0
         self._answers_at = 0.0
         self._closed = threading.Event()
-        self._server = _Server(self)
+        self._server = Server(self)
+        self._grpc = GrpcServer(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     def __enter__(self) -> "VertexApi":
         self.pools.__enter__()
         self._thread.start()
+        self._grpc.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._closed.set()
+        self._grpc.stop()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -204,42 +189,26 @@ class VertexApi:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
+    def grpc_address(self) -> str:
+        """Returns the service's address for gRPC."""
+        return self._grpc.address
+
+    @property
     def parent(self) -> str:
         """Returns the beginning of all names."""
         return f"projects/{self.number}/locations/{self.location}"
 
     @contextlib.contextmanager
-    def connected(self, wait_seconds: float = 0.05) -> Iterator[None]:
+    def connected(self, transport: str = "rest", account: str = "") -> Iterator[None]:
         """Connects the SDK of this process to the fake, within the block.
 
-        `aiplatform.init` without an endpoint, transport or credentials keeps these. The
-        SDK looks for a pipeline's bucket before it submits the pipeline, also here. It
-        polls a job every `wait_seconds` seconds instead of every five, and asks for the
-        project's number here; nothing else in the SDK is changed.
-        """
-        from google.cloud import aiplatform, resourcemanager
-        from google.cloud.aiplatform.utils import resource_manager_utils
+        `aiplatform.init` without an endpoint, transport or credentials keeps these.
 
-        config = aiplatform.initializer.global_config
-        before = dict(vars(config))
-        variables = {"STORAGE_EMULATOR_HOST": self.url, "no_proxy": "127.0.0.1"}
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(mock.patch.dict(os.environ, variables))
-            for module in (aiplatform.jobs, aiplatform.pipeline_jobs):
-                stack.enter_context(mock.patch.object(module, "_JOB_WAIT_TIME", wait_seconds))
-            projects = functools.partial(
-                resourcemanager.ProjectsClient, transport="rest", client_options={"api_endpoint": self.url}
-            )
-            named = mock.Mock(wraps=resourcemanager, ProjectsClient=projects)
-            stack.enter_context(mock.patch.object(resource_manager_utils, "resourcemanager", named))
-            stack.callback(vars(config).update, before)
-            aiplatform.init(
-                project=self.project,
-                location=self.location,
-                api_endpoint=self.url,
-                api_transport="rest",
-                credentials=AnonymousCredentials(),
-            )
+        Args:
+          transport: `rest`, or `grpc` as is the SDK's default.
+          account: Account that sends the requests; empty for the project's owner.
+        """
+        with connected(self, transport, account):
             yield
 
     # Faults of the service.
@@ -378,21 +347,20 @@ class VertexApi:
 
     # Requests to the service.
 
-    def answer(self, method: str, path: str, query: dict[str, str], body: bytes) -> Document:
-        """Answers a request.
+    def answer(self, method: str, path: str, query: dict[str, str], body: bytes, account: str = "") -> Document:
+        """Answers a request of an account; without one, of the project's owner.
 
         Raises:
           ApiError: The answer is an error.
           ConnectionAbortedError: There is no answer.
         """
-        bucket = re.fullmatch(r"/storage/v1/b/([^/]+)", path)
-        if method == "GET" and bucket:
-            return {"kind": "storage#bucket", "name": bucket[1], "projectNumber": self.number}
-        if method == "GET" and path == f"/v3/projects/{self.project}":
-            return {"name": f"projects/{self.number}", "projectId": self.project, "state": "ACTIVE"}
+        account = account or OWNER
+        with self._lock:
+            if (answer := self.around.answer(method, path, query, body, account)) is not None:
+                return answer
         project, location, kind, ident, action = match.groups() if (match := _PATH.fullmatch(path)) else [""] * 5
         verb = _VERBS.get((method, bool(ident), action), "")
-        request = Request(f"{kind}.{verb}" if match and verb else "", method, path, query)
+        request = Request(f"{kind}.{verb}" if match and verb else "", method, path, query, account)
         self.requests.append(request)
         if time.monotonic() < self._answers_at:
             self._closed.wait()
@@ -411,6 +379,11 @@ class VertexApi:
                 raise ApiError(403, _denied(request))
             if location != self.location:
                 raise ApiError(404, f"The requested location {location} is not at this endpoint.")
+            if unknown := set(query) - _QUERY - _QUERIES.get(request.verb, set()):
+                name = sorted(unknown)[0]
+                raise ApiError(400, f'Invalid JSON payload received. Unknown name "{name}": Cannot bind query parameter.')
+            if not self.around.iam.allows(account, f"aiplatform.{request.verb}", f"projects/{self.project}"):
+                raise ApiError(403, _denied(request))
             message = self._do(request, verb, kind, f"{self.parent}/{kind}/{ident}", body)
             if fault:
                 self._fail(fault, request)
@@ -428,7 +401,7 @@ class VertexApi:
                 request.message = parse(_MESSAGES[kind], body)
             except ValueError as error:
                 raise ApiError(400, str(error)) from error
-            return self._create(kind, copy.deepcopy(request.message), request.query)
+            return self._create(kind, copy.deepcopy(request.message), request)
         if verb == "list":
             return self._list(kind, request.query)
         job = self._find(name)
@@ -448,7 +421,7 @@ class VertexApi:
         empty = {"@type": "type.googleapis.com/google.protobuf.Empty"}
         return {"name": f"{self.parent}/operations/{next(self._ids)}", "done": True, "response": empty}
 
-    def _create(self, kind: str, message: Any, query: dict[str, str]) -> Any:
+    def _create(self, kind: str, message: Any, request: Request) -> Any:
         ident = str(next(self._ids))
         plan: list[_Change] | None = None
         fields = type(message).pb(message)
@@ -456,10 +429,19 @@ class VertexApi:
             fields.ClearField(output)
         if kind == "customJobs":
             _refuse(custom_job_errors(message, self.location))
+            if message.job_spec.service_account:
+                self.around.check_act_as(request.account, message.job_spec.service_account)
+            running = [job for job in self.all(kind) if not job.state.name.endswith(_FINAL)]
+            if metrics := exceeded(message, running, self.around.limits):
+                raise ApiError(429, f"The following quota metrics exceed quota limits: {','.join(metrics)}")
             message.state, plan = types.JobState.JOB_STATE_QUEUED, self._take_plan("JOB_STATE_")
         elif kind == "pipelineJobs":
-            ident = query.get("pipelineJobId", f"pipeline-{ident}")
+            ident = request.query.get("pipelineJobId", f"pipeline-{ident}")
             _refuse(pipeline_job_errors(message, self.location))
+            account = message.service_account or f"{self.number}-compute@developer.gserviceaccount.com"
+            self.around.check_act_as(request.account, account)
+            bucket = message.runtime_config.gcs_output_directory.removeprefix("gs://").partition("/")[0]
+            self.around.check_bucket(bucket, account)
             if not JOB_ID.fullmatch(ident):
                 _refuse(iter([("pipeline_job_id", f"Must match {JOB_ID.pattern}.")]))
             if f"{kind}/{ident}" in self._resources:
@@ -495,7 +477,7 @@ class VertexApi:
 
     def _list(self, kind: str, query: dict[str, str]) -> Document:
         """Returns a page of the resources that match a filter, the latest first."""
-        selects = _selector(query.get("filter", ""))
+        selects = selector(query.get("filter", ""))
         matching = [resource for resource in reversed(self.all(kind)) if selects(resource)]
         start, size = int(query.get("pageToken") or 0), min(int(query.get("pageSize") or 100), 100)
         page = matching[start : start + size]
@@ -539,83 +521,3 @@ def _refuse(errors: Errors) -> None:
 def _denied(request: Request) -> str:
     resource = f"//aiplatform.googleapis.com{request.path.removeprefix('/v1').partition(':')[0]}"
     return f"Permission 'aiplatform.{request.verb}' denied on resource '{resource}' (or it may not exist)."
-
-
-def _selector(text: str) -> Callable[[Any], bool]:
-    """Returns a test for a filter.
-
-    A filter has terms on labels, state, display_name and schedule_name, joined by AND.
-    """
-    terms = []
-    for part in re.split(r"\s+AND\s+", text.strip()) if text.strip() else []:
-        match = _TERM.fullmatch(part)
-        key = re.sub(r"(?<!^)([A-Z])", r"_\1", match[1]).lower() if match and not match[1].startswith("labels.") else ""
-        if not match or (key and (key not in ("state", "display_name", "schedule_name") or match[2] == ":")):
-            raise ApiError(400, f"Invalid filter: {text}")
-        terms.append((key or match[1], match[2], match[4] if match[3] is None else match[3]))
-
-    def selects(resource: Any) -> bool:
-        for key, operator, operand in terms:
-            if key.startswith("labels."):
-                value = resource.labels.get(key.removeprefix("labels."))
-            else:
-                value = resource.state.name if key == "state" else getattr(resource, key, None)
-            if operator == ":":
-                matches = value is not None and operand in ("*", value)
-            else:
-                matches = (value == operand) == (operator == "=")
-            if not matches:
-                return False
-        return True
-
-    return selects
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = False  # closing the server waits for them
-
-    def __init__(self, api: VertexApi):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.api = api
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        return time.monotonic() >= self.api.reachable_at
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # an OSError means that the client has left
-            super().handle_error(request, client_address)
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request per connection, so that no thread keeps waiting."""
-
-    timeout = 30
-    server: _Server
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        try:
-            answer, code = self.server.api.answer(self.command, url.path, dict(parse_qsl(url.query)), body), 200
-        except ConnectionAbortedError:
-            return
-        except ApiError as error:
-            answer, code = error.document, error.code
-        except Exception as error:
-            self._send(500, ApiError(500, f"the fake failed: {error!r}").document)
-            raise
-        self._send(code, answer)
-
-    do_POST = do_DELETE = do_GET  # noqa: N815
-
-    def _send(self, code: int, answer: Document) -> None:
-        content = json.dumps(answer).encode()
-        with contextlib.suppress(OSError):
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json; charset=UTF-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)

@@ -31,6 +31,7 @@ from typing import Any
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
 from vertex_admission import Document
+from vertex_metadata import ArtifactStore
 
 TASK_SECONDS = 280.0
 METADATA_BYTES = 200_000  # of an artifact: https://cloud.google.com/vertex-ai/docs/reference/rest (Artifact.metadata)
@@ -84,6 +85,7 @@ class VertexPipelines:
       connected: Task -> arguments of `connected.py`, for tasks that use the service's
         API.
       on_start: Called with the name of each task and its process.
+      metadata: Artifacts of all runs, which resolvers find.
     """
 
     folder: Path
@@ -93,6 +95,7 @@ class VertexPipelines:
     environment: Mapping[str, str] = field(default_factory=dict)
     connected: Mapping[str, list[str]] = field(default_factory=dict)
     on_start: Callable[[str, subprocess.Popen[bytes]], None] = lambda task, process: None
+    metadata: ArtifactStore = field(default_factory=ArtifactStore)
     _ids: Any = field(default_factory=lambda: itertools.count(10_000_000_000_000_001))
 
     def run(self, job: Document, job_id: str, earlier: Run | None = None, only: Collection[str] = ()) -> Run:
@@ -163,12 +166,19 @@ class _Execution:
         component = self.spec["components"][task["componentRef"]["name"]]
         executor = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]
         if "resolver" in executor:
-            return {}
+            return self.service.metadata.resolve(executor["resolver"], self._artifacts(name, task, component))
         parameters, artifacts = self._parameters(name, task, component), self._artifacts(name, task, component)
         if "importer" in executor:
-            return self._imported(executor["importer"], parameters, component)
+            outputs = self._imported(executor["importer"], parameters, component)
+            return self._kept(outputs)
         attempts = 1 + int(task.get("retryPolicy", {}).get("maxRetryCount", 0))
-        return self._container(name, component, executor["container"], parameters, artifacts, attempts)
+        return self._kept(self._container(name, component, executor["container"], parameters, artifacts, attempts))
+
+    def _kept(self, outputs: dict[str, Document]) -> dict[str, Document]:
+        """Adds the outputs of a task that has succeeded to the metadata store."""
+        for artifact in outputs.values():
+            self.service.metadata.add(artifact)
+        return outputs
 
     def _parameters(self, name: str, task: Document, component: Document) -> dict[str, Document]:
         """Returns a task's parameters, each of the type that the component declares."""

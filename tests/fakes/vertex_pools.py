@@ -46,6 +46,8 @@ class Options:
       job_restarts: How many times the whole job is started again after that.
       permanent: Exit codes after which there is no restart.
       grace: Seconds from SIGTERM to SIGKILL.
+      start_spacing: Seconds between the starts of two replicas of a job, the last
+        replica first. Machines do not start together, and in no order.
       environment: Environment variables of all processes. They override those of this
         process; those of containers override them.
       lone_tf_config: True if a job with one replica has a TF_CONFIG, as in logs of the
@@ -58,6 +60,7 @@ class Options:
     job_restarts: int = 3
     permanent: Collection[int] = ()
     grace: float = 5.0
+    start_spacing: float = 0.1
     environment: Mapping[str, str] = field(default_factory=dict)
     lone_tf_config: bool = True
     evaluator_in_cluster: bool = False
@@ -167,6 +170,8 @@ class _Job:
         """Starts to end all replicas."""
         if self._next in (None, State.JOB_STATE_PENDING):
             self._next, self.status = then, status
+            for replica in self.replicas.values():
+                replica.start_at = 0.0
 
     def end(self, grace: float, wait: bool = False) -> bool:
         """Ends all replicas; returns True if they have ended."""
@@ -192,8 +197,9 @@ class _Job:
         elif self._state == State.JOB_STATE_QUEUED:
             self._state = before if held else State.JOB_STATE_PENDING
         elif self._state == State.JOB_STATE_PENDING:
-            for replica in self.replicas.values():
-                replica.start()
+            spacing = self._options.start_spacing
+            for number, replica in enumerate(reversed(self.replicas.values())):
+                replica.schedule(time.monotonic() + number * spacing)
             self._state, self._started = State.JOB_STATE_RUNNING, self._started or time.monotonic()
         else:
             self._look_at_replicas()
@@ -201,6 +207,8 @@ class _Job:
 
     def _look_at_replicas(self) -> None:
         for number, (name, replica) in enumerate(self.replicas.items()):
+            if replica.start_at and time.monotonic() >= replica.start_at:
+                replica.start()
             code = replica.poll()
             if replica.moves and code is None:
                 replica.end(self._options.grace)
@@ -270,6 +278,7 @@ class _Replica:
     def __init__(self, container: types.ContainerSpec, variables: Mapping[str, str], log: Path):
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = 0
+        self.start_at = 0.0  # when to start it; 0 for never, or if it was started
         self.moves = False  # True if it has to be restarted
         self.broken = ""  # why it could not be started
         self.log = log
@@ -277,9 +286,13 @@ class _Replica:
         self._container, self._variables = container, variables
         self._deadline: float | None = None  # when to kill it, after SIGTERM
 
+    def schedule(self, at: float) -> None:
+        """Has it start at a time, and forgets how it ended before."""
+        self.process, self.broken, self.start_at = None, "", at
+
     def start(self) -> None:
         """Starts it, for the first time or again."""
-        self.process, self.broken, self._deadline = None, "", None
+        self.process, self.broken, self._deadline, self.start_at = None, "", None, 0.0
         if self._container.image_uri == REDUCTION_SERVER:
             return
         here = {**os.environ, **self._variables}

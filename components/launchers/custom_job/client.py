@@ -22,6 +22,7 @@ from tfx_distribute.components.launchers.custom_job.service_errors import (
     TRANSIENT_WHILE_FOLLOWING,
     UNAVAILABLE,
     call_vertex_ai,
+    find_act_as_remedy,
 )
 from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -145,4 +146,5 @@ class CustomJobClient:
                 f"{where} has no room for this CustomJob ({error.message}); ask for a larger quota, or write fewer workers, "
                 "another resources.Trainer.accelerator or another targets.vertex.region"
             )
-        return ConfigurationError(f"Vertex AI refuses a CustomJob in {where}: {error.message}")
+        remedy = find_act_as_remedy(error.message, "the service account of this step")
+        return ConfigurationError(f"Vertex AI refuses a CustomJob in {where}: {error.message}{remedy}")

@@ -37,6 +37,23 @@ TRANSIENT_WHILE_FOLLOWING = (
 )
 
 
+def find_act_as_remedy(message: str, sender: str) -> str:
+    """Returns the remedy for the refusal of a service account, or "" for other errors.
+
+    The service answers it as an invalid argument, also if there is no such account.
+
+    Args:
+      message: The service's message.
+      sender: Whoever sent the request, for a sentence.
+    """
+    if "permission to act as service_account" not in message:
+        return ""
+    return (
+        f"; check that the account exists, and that {sender} may act as it (roles/iam.serviceAccountUser; `tfx-distribute "
+        "manifests --target vertex PIPELINE` prints the commands)"
+    )
+
+
 def call_vertex_ai(request: Callable[[], T], transient: tuple[type[Exception], ...] = TRANSIENT) -> T:
     """Sends a request, repeatedly while Vertex AI does not answer.
 

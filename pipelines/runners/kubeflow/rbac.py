@@ -10,6 +10,8 @@ import yaml
 from tfx_distribute.components.launchers.kubernetes.permissions import RULES
 
 NAME = "tfx-distribute-trainer"
+# Those of a standalone Kubeflow Pipelines.
+DEFAULT_NAMESPACE, DEFAULT_ACCOUNT = "kubeflow", "pipeline-runner"
 
 
 def make_manifests(namespace: str, service_account: str) -> list[dict[str, Any]]:

@@ -107,6 +107,14 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
         return KubeflowRuns(_make_login(options))
 
+    def make_manifests(self) -> str:
+        """Returns a Role and its RoleBinding, for `kubectl apply -f -`."""
+        from tfx_distribute.pipelines.runners.kubeflow import rbac
+
+        return rbac.make_manifests_yaml(
+            self.settings.namespace or rbac.DEFAULT_NAMESPACE, self.settings.service_account or rbac.DEFAULT_ACCOUNT
+        )
+
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Uploads the pipeline with `kfp`, and runs it."""
         from tfx_distribute.pipelines.runners.kubeflow import client

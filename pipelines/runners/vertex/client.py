@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import logging
 import tempfile
 import time
@@ -20,6 +21,8 @@ from google.cloud.aiplatform_v1.types import PipelineTaskDetail
 
 from tfx_distribute.components.launchers.custom_job import service_errors
 from tfx_distribute.pipelines.runners.target import Submitted
+from tfx_distribute.pipelines.runners.vertex import arguments, storage_places
+from tfx_distribute.pipelines.runners.vertex.doctor import rest, storage_checks
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
@@ -100,6 +103,7 @@ class Pipelines:
         Raises:
           ConfigurationError: The service refuses it.
         """
+        self._check(run)
         with explaining_errors(self._where):
             job = self._make_job(run)
             job.submit(service_account=self._target.service_account, network=self._target.network, experiment=run.experiment)
@@ -115,8 +119,10 @@ class Pipelines:
         Raises:
           ConfigurationError: The service refuses it.
         """
+        self._check(run)
         with explaining_errors(self._where):
-            created = self._make_job(run).create_schedule(
+            job = self._make_job(run)
+            created = job.create_schedule(
                 display_name=run.display_name or run.name,
                 service_account=self._target.service_account,
                 network=self._target.network,
@@ -155,6 +161,15 @@ class Pipelines:
                     report(job.error.message)
                 return state
             time.sleep(POLL_SECONDS)
+
+    def _check(self, run: Run) -> None:
+        """Refuses wrong arguments, and a bucket that the SDK would create."""
+        arguments.check(json.loads(run.document), run.arguments)
+        check = storage_checks.bucket(storage_places.bucket_of(self._target.pipeline_root), self._target)
+        with rest.make_session() as session:
+            finding = check.judge(rest.send_all(session, list(check.requests)))
+        if finding.status == "fail":
+            raise ConfigurationError(f"targets.vertex.pipeline_root: {finding.check} {finding.text}; {finding.remedy}")
 
     def _make_job(self, run: Run) -> aiplatform.PipelineJob:
         # The SDK reads files only.
@@ -216,6 +231,9 @@ def explaining_errors(where: str) -> Iterator[None]:
         ) from error
     except (*service_errors.UNAVAILABLE, TrainingError) as error:
         raise ConfigurationError(f"Vertex AI in {where} does not answer: {error}") from error
+    except exceptions.BadRequest as error:
+        remedy = service_errors.find_act_as_remedy(error.message, "you")
+        raise ConfigurationError(f"Vertex AI in {where} refuses: {error.message}{remedy}") from error
     except exceptions.GoogleAPICallError as error:
         raise ConfigurationError(f"Vertex AI in {where} refuses: {error.message}") from error
     except requests.exceptions.RequestException as error:

@@ -1,6 +1,6 @@
 """Defines the target `vertex`: Vertex AI Pipelines."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +10,7 @@ from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follo
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
+    from tfx_distribute.pipelines.runners.finding import Finding
     from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
@@ -51,6 +52,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             type=click.IntRange(1),
             help="Vertex AI: runs of --cron at a time; default 1.",
         ),
+        click.Option(["--skip-checks"], is_flag=True, help="Vertex AI: submit without the checks of `doctor`."),
     )
 
     run_options = ("project", "region")
@@ -92,6 +94,19 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
         return self.make_request(launcher, self.settings.pipeline_root, make_spec)
 
+    def diagnose(self) -> "Iterator[Finding]":
+        """Checks the project for the pipeline; see `doctor.diagnosis`."""
+        from tfx_distribute.pipelines.runners.vertex.doctor import diagnosis
+
+        yield from diagnosis.diagnose(self.spec, self.settings, self.launches())
+
+    def make_manifests(self) -> str:
+        """Returns `gcloud` commands that grant the roles of this pipeline."""
+        from tfx_distribute.pipelines.runners.vertex import access
+
+        grants = access.find_grants(self.spec, self.settings, trains_remotely=self.launches() is not None)
+        return access.make_script(self.spec.name, str(self.settings.project), grants)
+
     @classmethod
     def compile_pipeline(
         cls,
@@ -113,7 +128,10 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         return VertexRuns(options.get("project"), options.get("region"))
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
-        """Runs the pipeline once, or with the option `cron` on a schedule."""
+        """Runs the pipeline once, or with the option `cron` on a schedule.
+
+        Checks the project first, unless the option `skip_checks` is set.
+        """
         from tfx_distribute.pipelines.runners.vertex import client
 
         run = client.Run(
@@ -126,6 +144,8 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             labels=_parse_labels(self.options.get("labels") or ()),
         )
         pipelines = client.Pipelines(self.settings)
+        if not self.options.get("skip_checks"):
+            self._check_project()
         if cron := self.options.get("cron"):
             limits = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
             schedule = pipelines.schedule(run, client.Schedule(cron, **limits))
@@ -133,6 +153,17 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             return True
         submitted = pipelines.submit(run)
         return follow(submitted, pipelines.wait if wait else None, client.SUCCESS_STATES, report)
+
+    def _check_project(self) -> None:
+        """Raises ConfigurationError if the run would fail in this project."""
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        failures = [finding for finding in self.diagnose() if finding.status == "fail"]
+        if failures:
+            lines = "".join(f"\n  {finding.check}: {finding.text}; {finding.remedy}" for finding in failures)
+            raise ConfigurationError(
+                f"the run would fail in project {self.settings.project} (--skip-checks submits it anyway):{lines}"
+            )
 
 
 def _flag(option: str) -> str:

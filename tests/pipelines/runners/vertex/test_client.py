@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gcloud
 import pytest
 from click.testing import CliRunner, Result
 from vertex_api import Task, VertexApi
@@ -51,12 +52,19 @@ RUN = vertex_client.Run("mine", json.dumps(DOCUMENT))
 
 
 @pytest.fixture
-def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
+def transport() -> str:
+    """The SDK's default."""
+    return "grpc"
+
+
+@pytest.fixture
+def api(tmp_path, monkeypatch, transport) -> Iterator[VertexApi]:
     monkeypatch.setattr(vertex_client, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 2.0)
     (tmp_path / "jobs").mkdir()
-    with VertexApi(tmp_path / "jobs") as server, server.connected():
+    with VertexApi(tmp_path / "jobs") as server, server.connected(transport):
+        server.around.make_bucket("bucket")
         yield server
 
 
@@ -105,6 +113,7 @@ def test_tells_what_failed(api):
     assert lines[-1] == "The DAG failed because some tasks failed."
 
 
+@pytest.mark.parametrize("transport", ["rest", "grpc"])
 def test_goes_on_waiting_when_the_service_does_not_answer(api):
     plan(api, "RUNNING", "RUNNING", "SUCCEEDED")
     pipelines = vertex_client.Pipelines(TARGET)
@@ -114,6 +123,7 @@ def test_goes_on_waiting_when_the_service_does_not_answer(api):
     assert pipelines.wait(name, print) == "succeeded"
 
 
+@pytest.mark.parametrize("transport", ["rest", "grpc"])
 def test_does_not_wait_for_ever(api):
     pipelines = vertex_client.Pipelines(TARGET)
     name = pipelines.submit(RUN).id
@@ -122,6 +132,7 @@ def test_does_not_wait_for_ever(api):
         pipelines.wait(name, print)
 
 
+@pytest.mark.parametrize("transport", ["rest", "grpc"])
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -137,10 +148,44 @@ def test_what_is_refused(api, code, message):
     assert str(error.value).startswith(message)
 
 
-def test_parameters_that_there_are_not(api):
-    run = vertex_client.Run("mine", json.dumps(DOCUMENT), {"epoch": 3})
-    with pytest.raises(ConfigurationError, match="the SDK of Vertex AI refuses: The pipeline parameter epoch is not found"):
-        vertex_client.Pipelines(TARGET).submit(run)
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epoch": 3}, "epoch: the pipeline has no such parameter; did you mean epochs"),
+        ({"epochs": "three"}, "epochs: 'three' is not an integer"),
+        ({"epochs": True}, "epochs: True is not an integer"),
+    ],
+)
+def test_wrong_parameters(api, values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        vertex_client.Pipelines(TARGET).submit(vertex_client.Run("mine", json.dumps(DOCUMENT), values))
+    assert not api.all("pipelineJobs")
+
+
+@pytest.mark.parametrize("cron", [None, "0 3 * * *"])
+def test_no_bucket_is_created(api, cron):
+    target = TARGET.model_copy(update={"pipeline_root": "gs://buckett/root"})
+    pipelines = vertex_client.Pipelines(target)
+    with pytest.raises(ConfigurationError, match=r"pipeline_root: bucket gs://buckett does not exist; correct its name, or"):
+        pipelines.schedule(RUN, vertex_client.Schedule(cron)) if cron else pipelines.submit(RUN)
+    assert not api.around.created
+    assert not api.all("pipelineJobs")
+
+
+@pytest.mark.parametrize("transport", ["rest", "grpc"])
+def test_accounts_that_one_may_not_act_as(api):
+    api.around.accounts = {"other@project.iam.gserviceaccount.com"}
+    with pytest.raises(
+        ConfigurationError, match=r"\(or it may not exist\)\.; check that the account exists, and that you may"
+    ):
+        vertex_client.Pipelines(TARGET).submit(RUN)
+
+
+def test_buckets_that_the_account_may_not_use(api):
+    api.around.make_bucket("closed", is_open=False)
+    target = TARGET.model_copy(update={"pipeline_root": "gs://closed/root"})
+    with pytest.raises(ConfigurationError, match="does not have `\\[storage.objects.get, storage.objects.create\\]`"):
+        vertex_client.Pipelines(target).submit(RUN)
 
 
 def test_schedules(api):
@@ -156,12 +201,20 @@ def test_schedules(api):
 
 
 @pytest.fixture
-def command() -> Callable[..., Result]:
-    """Submits the digits in this process."""
+def command(api) -> Callable[..., Result]:
+    """Submits the digits in this process, to a project that has what they need."""
+    project = api.around
+    for bucket in ("other", "example-bucket"):
+        project.make_bucket(bucket)
+    project.images["projects/example-project/locations/europe-west4/repositories/team/packages/digits"] = {"1-gpu"}
+    where = ["--target", "vertex", "--project", "project", "--region", "us-central1"]
+    for account in ("trainer@example-project.iam.gserviceaccount.com", "a@project.iam.gserviceaccount.com"):
+        printed = CliRunner().invoke(main, ["manifests", str(DIGITS), *where, "--service-account", account])
+        assert printed.exit_code == 0, printed.output
+        gcloud.run_script(printed.output, project)
 
     def run(*arguments: str) -> Result:
-        words = ["--target", "vertex", "--project", "project", "--region", "us-central1", *arguments]
-        return CliRunner().invoke(main, ["submit", str(DIGITS), *words])
+        return CliRunner().invoke(main, ["submit", str(DIGITS), *where, *arguments])
 
     return run
 
@@ -199,6 +252,20 @@ def test_command_schedules(api, command):
     assert result.output.startswith("schedule https://console.cloud.google.com/")
     (schedule,) = api.all("schedules")
     assert schedule.max_concurrent_run_count == 2
+
+
+def test_command_checks_the_project(api, command):
+    api.around.images.clear()
+    api.around.iam.revoke("projects/project", "roles/logging.logWriter")
+    result = command()
+    assert result.exit_code == 2
+    first, role, image = result.output.splitlines()
+    assert first == "Error: the run would fail in project project (--skip-checks submits it anyway):"
+    assert role.startswith("  roles/logging.logWriter of trainer@example-project.iam.gserviceaccount.com: is missing; ")
+    assert image.startswith("  image europe-west4-docker.pkg.dev/example-project/team/digits:1-gpu: does not exist; build")
+    assert not api.all("pipelineJobs")
+    assert command("--skip-checks").exit_code == 0
+    assert len(api.all("pipelineJobs")) == 1
 
 
 def test_command_that_is_refused(api, command):

@@ -1,0 +1,1 @@
+"""Checks a Google Cloud project for a pipeline, before anything is billed."""

@@ -1,0 +1,36 @@
+"""Runs `tfx-distribute` for the example on Vertex AI, in this process."""
+
+from pathlib import Path
+
+import gcloud
+import yaml
+from click.testing import CliRunner, Result
+from vertex_api import VertexApi
+
+from tfx_distribute.pipelines.cli.main import main
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "vertex.yaml"
+ACCOUNT = "trainer@example-project.iam.gserviceaccount.com"
+IMAGE = "projects/example-project/locations/europe-west4/repositories/team/packages/digits"
+
+
+def run_command(*words: object) -> Result:
+    """Runs `tfx-distribute`."""
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def grant_roles(api: VertexApi, file: Path, *words: str) -> None:
+    """Runs the commands that `tfx-distribute manifests` prints for a pipeline."""
+    printed = run_command("manifests", file, "--target", "vertex", *words)
+    assert printed.exit_code == 0, printed.output
+    gcloud.run_script(printed.output, api.around)
+
+
+def write_with(folder: Path, **settings: object) -> Path:
+    """Writes the example's pipeline file with other settings of Vertex AI."""
+    document = yaml.safe_load(DIGITS.read_text())
+    document["module"] = str(DIGITS.parent / document["module"])
+    document["targets"]["vertex"] |= settings
+    file = folder / "vertex.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file

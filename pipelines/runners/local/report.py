@@ -55,7 +55,7 @@ def make(run: Run) -> Report:
 
 
 def default_path(run: Run) -> Path:
-    """Returns the file of a run's report: in its logs, if they have not been deleted."""
+    """Returns the file of a run's report: in its logs, if they are still there."""
     return run.logs / FILE if run.logs else run.root / f"report-{run.id}.html"
 
 

@@ -39,6 +39,7 @@ bench: env
 	.venv/bin/python benchmarks/data.py
 	.venv/bin/python benchmarks/wide_transform.py
 	.venv/bin/python benchmarks/recovery.py
+	.venv/bin/python benchmarks/time_measurement.py
 
 # Injects thirty random faults into real clusters, one after the other.
 soak: env

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -131,7 +131,8 @@ class RunView:
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
         self._node = ""
         self._tasks: dict[ClusterTask, Progress] = {}
-        self._time_left, self._left = TimeLeft(), None
+        self._time_left = TimeLeft()
+        self._left: float | None = None
         self._stages = (0, 0)
         self._started = self._last_printed = 0.0
         self._warnings = _WarningLines(self._console)
@@ -210,7 +211,7 @@ class RunView:
         chief = self._tasks.get(CHIEF_TASK)
         done, total = (chief.step, chief.train_steps) if chief else self._stages
         row = Table.grid(padding=(0, 1))
-        cells = [Spinner("dots"), f"{self._node:<24}", self._line()]
+        cells: list[RenderableType] = [Spinner("dots"), f"{self._node:<24}", self._line()]
         if total:
             cells.insert(2, ProgressBar(total=total, completed=done, width=BAR_WIDTH))
         row.add_row(*cells)

@@ -5,6 +5,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+# Reading them takes milliseconds, with files for each of a hundred threads.
+COUNTER_SECONDS = 2.0
+
 
 class TimeMeter:
     """Adds up the seconds of each activity of the main thread.
@@ -21,7 +24,8 @@ class TimeMeter:
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
         self._activity, self._since = "other", time.monotonic()
-        self._counters_before = read_counters()
+        self._counters_before = self._counters = read_counters()
+        self._counters_read_at = time.monotonic()
 
     def seconds(self) -> dict[str, float]:
         """Returns the seconds by activity until now."""
@@ -29,9 +33,14 @@ class TimeMeter:
         return dict(self._seconds)
 
     def counters(self) -> dict[str, float]:
-        """Returns the counters of this process and its machine over that time."""
+        """Returns the counters of this process and its machine over that time.
+
+        They may be `COUNTER_SECONDS` old.
+        """
+        if time.monotonic() - self._counters_read_at >= COUNTER_SECONDS:
+            self._counters, self._counters_read_at = read_counters(), time.monotonic()
         before = self._counters_before
-        return {name: value - before[name] for name, value in read_counters().items() if name in before}
+        return {name: value - before[name] for name, value in self._counters.items() if name in before}
 
     @contextlib.contextmanager
     def spending(self, activity: str) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import json
 import re
 
+import click
 import pytest
 from click.testing import CliRunner
 from packaging.requirements import Requirement
@@ -134,6 +135,9 @@ def test_the_commands_that_documents_show_are_there(request):
     assert len(words) > 6
     for _, name, *arguments in words:
         command = main.commands[name]
+        while isinstance(command, click.Group):
+            name, *arguments = arguments
+            command = command.commands[name]
         with command.make_context(name, list(arguments)) as context:
             assert context.params
 

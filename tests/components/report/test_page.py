@@ -127,7 +127,7 @@ def test_all_numbers_are_readable_without_a_script():
         "Column dropped",
         "0.7 ✗",
         "-0.05",
-        "worker-0 holds the others back for 60 %",
+        "worker 0 holds the others back for 60 %",
         "ValueError: too many",
         "1 min 23 s",
         "Logs: their folder has been deleted",
@@ -161,7 +161,7 @@ def test_names_are_escaped():
         if isinstance(value, dict):
             return {f"{HOSTILE}{number}": spoil(part) for number, part in enumerate(value.values())}
         if hasattr(value, "__dataclass_fields__"):
-            kept = ("unit", "state", "severity", "goal", "task")
+            kept = ("unit", "state", "severity", "goal", "reason")
             if isinstance(value, ProcessTime):
                 return replace(value, task=HOSTILE)
             return replace(value, **{name: spoil(part) for name, part in vars(value).items() if name not in kept})  # type: ignore[type-var]

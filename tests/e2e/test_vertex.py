@@ -38,6 +38,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BUCKET = "gs://example-bucket"
 START_SECONDS = 120.0  # for a step and its training processes to import their packages
+STEPS_SECONDS = 600.0  # for all steps up to the one that trains, too
 
 
 @dataclass
@@ -143,7 +144,7 @@ def machines(job: types.CustomJob) -> list[tuple[int, str]]:
 
 def kill_step(cloud: Cloud, number: int) -> None:
     """Kills the step that created a job as soon as the job runs."""
-    wait_until(lambda: len(cloud.jobs) > number and cloud.jobs[number].state.name == "JOB_STATE_RUNNING", START_SECONDS)
+    wait_until(lambda: len(cloud.jobs) > number and cloud.jobs[number].state.name == "JOB_STATE_RUNNING", STEPS_SECONDS)
     os.kill(cloud.steps[-1], signal.SIGKILL)
 
 

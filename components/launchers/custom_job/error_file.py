@@ -70,7 +70,7 @@ class ErrorFile:
         except TrainingError as error:
             raise TrainingError(
                 f"cannot remove {self._path}: {error}; give the service account of this step roles/storage.objectUser on "
-                "the bucket (`tfx-distribute manifests --target vertex` prints the command)"
+                "the bucket (`tfx-distribute manifests --target vertex PIPELINE` prints the command)"
             ) from error
 
     def _read(self) -> Failure | None:

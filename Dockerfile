@@ -7,7 +7,9 @@
 # LINE=1.16: installs TFX 1.16, instead of TFX 1.21, on its own base images:
 #   --build-arg LINE=1.16 --build-arg PYTHON_IMAGE=python:3.10-slim-bookworm --build-arg BEAM_IMAGE=apache/beam_python3.10_sdk:2.74.0
 # ACCELERATOR=gpu: installs the CUDA libraries as packages; the node has the driver.
-# TENSORFLOW=...: installs any pip requirement, e.g. a build for TPUs.
+# ACCELERATOR=tpu: installs TensorFlow for TPUs and libtpu, their driver, with LINE=1.16.
+# TENSORFLOW=...: installs any pip requirements in place of TensorFlow, such as a build
+#   for TPUs of your own.
 # REDUCTION_SERVER=yes: installs NCCL's plugin for the reduction servers of Vertex AI.
 # PYTHON_IMAGE, BEAM_IMAGE: the base images. Tags move; for builds that can be repeated,
 # name digests, which `docker buildx imagetools inspect python:3.13-slim-trixie`
@@ -28,16 +30,22 @@ ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 ARG LINE=1.21
 ARG ACCELERATOR=cpu
-COPY lines/${LINE}/image-${ACCELERATOR}.lock packages.lock
+COPY lines/${LINE}/image-*.lock lines/${LINE}/tpu.txt ./
 # The lock is complete. pip 23, which Python's image has, refuses to resolve it again.
 # Headers, static libraries and the packages' own tests are of no use at run time. NumPy 2
 # imports some of its own.
-RUN pip install --no-deps --use-pep517 --require-hashes --requirement packages.lock && \
+RUN case $ACCELERATOR in cpu|tpu) lock=image-cpu.lock ;; *) lock=image-$ACCELERATOR.lock ;; esac && \
+    pip install --no-deps --use-pep517 --require-hashes --requirement $lock && \
     rm -rf /opt/venv/lib/python*/site-packages/tensorflow/include && \
     find /opt/venv -name '*.a' -delete && \
     find /opt/venv -path '*/numpy/_core' -prune -o -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} +
 ARG TENSORFLOW=
-RUN if [ -n "$TENSORFLOW" ]; then pip uninstall --yes tensorflow tensorflow-cpu && pip install "$TENSORFLOW"; fi
+RUN if [ -n "$TENSORFLOW" ]; then \
+        pip uninstall --yes tensorflow tensorflow-cpu && pip install $TENSORFLOW; \
+    elif [ "$ACCELERATOR" = tpu ]; then \
+        grep --quiet '^tensorflow-tpu' tpu.txt || { cat tpu.txt; exit 1; }; \
+        pip uninstall --yes tensorflow-cpu && pip install --no-deps --requirement tpu.txt; \
+    fi
 COPY setup.py README.md LICENSE ./
 COPY src src
 COPY trainer_module trainer_module

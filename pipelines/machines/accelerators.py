@@ -23,6 +23,12 @@ PLATFORMS: tuple[Platform, ...] = ("kubernetes", "gke", "vertex")
 Engine; Vertex AI."""
 
 GPU_RESOURCE, TPU_RESOURCE = "nvidia.com/gpu", "google.com/tpu"
+SPOT_LABEL = "cloud.google.com/gke-spot"
+SPOT_GRACE_SECONDS = 15
+"""Time that GKE gives Pods to end when it takes a spot machine away, unless the node
+pool has another. Source:
+https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms#termination-graceful-shutdown
+"""
 PRODUCT = "nvidia.com/gpu.product"
 """Node label set by GPU feature discovery: the driver's name for the GPUs, with dashes
 for spaces."""
@@ -346,7 +352,7 @@ def make_node_selector(name: str | None, topology: str, spot: bool, platform: Cl
       spot: As in `check`.
       platform: Kind of cluster.
     """
-    labels = {"cloud.google.com/gke-spot": "true"} if spot else {}
+    labels = {SPOT_LABEL: "true"} if spot else {}
     if name is None:
         return labels
     row = ACCELERATORS[name]
@@ -386,8 +392,7 @@ def make_tolerations(name: str | None, spot: bool, platform: Cluster) -> list[di
     if name is not None:
         tolerations += [{"key": get_resource_name(name), "operator": "Exists", "effect": "NoSchedule"}]
     if spot:
-        key = "cloud.google.com/gke-spot"
-        tolerations += [{"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
+        tolerations += [{"key": SPOT_LABEL, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
     return tolerations
 
 

@@ -249,14 +249,29 @@ def with_requested_gpus(pipeline: Document, tasks: Sequence[str]) -> Document:
       pipeline: The pipeline, with the resources of its tasks.
       tasks: Names of the tasks that train.
     """
-    pipeline = copy.deepcopy(pipeline)
+    variables: dict[str, dict[str, str]] = {}
     for name in tasks:
         container = _get_executor(pipeline, _get_component(pipeline, _get_tasks(pipeline)[name]))["container"]
         accelerator = container.get("resources", {}).get("accelerator", {})
         # `nvidia.com/gpu` of Kubernetes, or such as `NVIDIA_L4` of Vertex AI
         if accelerator.get("type", "").lower().startswith("nvidia"):
-            variable = {"name": REQUESTED_GPUS, "value": str(accelerator.get("count", 1))}
-            container["env"] = [*container.get("env", ()), variable]
+            variables[name] = {REQUESTED_GPUS: str(accelerator.get("count", 1))}
+    return with_environment(pipeline, variables)
+
+
+def with_environment(pipeline: Document, variables: Mapping[str, Mapping[str, str]]) -> Document:
+    """Gives the containers of some tasks environment variables.
+
+    Args:
+      pipeline: The pipeline.
+      variables: Name of a task -> name of a variable -> its value.
+    """
+    pipeline = copy.deepcopy(pipeline)
+    for name, values in variables.items():
+        container = _get_executor(pipeline, _get_component(pipeline, _get_tasks(pipeline)[name]))["container"]
+        if values:
+            added = [{"name": variable, "value": value} for variable, value in values.items()]
+            container["env"] = [*container.get("env", ()), *added]
     return pipeline
 
 

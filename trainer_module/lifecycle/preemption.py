@@ -14,10 +14,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from tfx_distribute.trainer_module.lifecycle import exit_codes
+from tfx_distribute.trainer_module.lifecycle import exit_codes, termination
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
-
-LEAVE_SECONDS = 22.0  # for saving; Kubernetes and Vertex AI kill the process after 30
 
 _requested = threading.Event()
 _can_save = threading.Event()
@@ -103,7 +101,7 @@ def deferring_exit() -> Iterator[None]:
     """Leaves saving and exiting to the code in the block.
 
     That code has to check `preemption_requested` regularly; the process is ended after
-    `LEAVE_SECONDS` anyway.
+    `termination.saving_seconds` anyway.
     """
     _can_save.set()
     try:
@@ -117,6 +115,7 @@ def _listen(reader: int) -> None:
         pass
     _requested.set()
     if _can_save.is_set():
-        threading.Event().wait(LEAVE_SECONDS)
-        LOGGER.error("asked to stop, and not done with saving within %g s", LEAVE_SECONDS)
+        seconds = termination.saving_seconds(os.environ)
+        threading.Event().wait(seconds)
+        LOGGER.error("asked to stop, and not done with saving within %g s", seconds)
     os._exit(_exit_code)

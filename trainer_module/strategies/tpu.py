@@ -4,6 +4,7 @@ TensorFlow's own calls wait forever for a TPU that does not exist. Source of the
 of calls: https://www.tensorflow.org/guide/tpu#tpu_initialization
 """
 
+import importlib.metadata
 import threading
 
 import tensorflow as tf
@@ -11,7 +12,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCAL = "local"  # the TPU of this VM, as TPUClusterResolver calls it
-CONNECT_SECONDS = 120.0
+CONNECT_SECONDS = 60.0
 
 
 def connect(name: str, seconds: float = CONNECT_SECONDS) -> tf.distribute.cluster_resolver.TPUClusterResolver:
@@ -19,7 +20,7 @@ def connect(name: str, seconds: float = CONNECT_SECONDS) -> tf.distribute.cluste
 
     Args:
       name: Name of a Cloud TPU, `grpc://` address of one, or `local` on a TPU VM.
-      seconds: How long to wait for the TPU; 120 by default.
+      seconds: How long to wait for the TPU; 60 by default.
 
     Raises:
       ConfigurationError: There is no such TPU, or it does not answer in time.
@@ -42,9 +43,20 @@ def connect(name: str, seconds: float = CONNECT_SECONDS) -> tf.distribute.cluste
     thread.join(seconds)
     if resolvers:
         return resolvers[0]
-    where = "this machine has no TPU that TensorFlow can use" if name == LOCAL else f"there is no TPU at {name!r}"
     reason = str(errors[0]).strip().partition("\n")[0].rstrip(".") if errors else f"no answer within {seconds:g} s"
-    raise ConfigurationError(
-        f"tpu: {where} ({reason}); write the name or grpc:// address of one in tpu, run on a TPU VM with tpu=local, or "
-        "write another strategy"
-    ) from (errors[0] if errors else None)
+    if name == LOCAL:
+        where = f"this machine has no TPU that TensorFlow can use ({reason}; {describe_packages()})"
+        instead = "build the image with --build-arg ACCELERATOR=tpu, which installs libtpu, and run on a TPU VM"
+    else:
+        where = f"there is no TPU at {name!r} ({reason})"
+        instead = "write the name or grpc:// address of one in tpu, run on a TPU VM with tpu=local"
+    raise ConfigurationError(f"tpu: {where}; {instead}, or write another strategy") from (errors[0] if errors else None)
+
+
+def describe_packages() -> str:
+    """Says which TensorFlow and which driver of TPUs are installed."""
+    try:
+        driver = f"libtpu {importlib.metadata.version('libtpu')} is installed"
+    except importlib.metadata.PackageNotFoundError:
+        driver = "libtpu, the driver, is not installed"
+    return f"TensorFlow {tf.__version__}; {driver}"

@@ -34,8 +34,8 @@ TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step
 class CustomJobSettings:
     """Settings of training on Vertex AI: machines, network and service account.
 
-    MachineSpec, DiskSpec, Scheduling and EncryptionSpec are messages of version 1 of
-    its API, as JSON values.
+    MachineSpec, DiskSpec, Scheduling, PscInterfaceConfig and EncryptionSpec are
+    messages of version 1 of its API, as JSON values.
 
     Attributes:
       name: First part of the names of CustomJobs: the name of the pipeline.
@@ -50,10 +50,12 @@ class CustomJobSettings:
         for them.
       training: `custom_job`; `step` for processes in the Trainer's own step; or `auto`:
         in the step if it is a single process.
-      disk_spec: DiskSpec of each machine; empty for the service's default.
+      disk_spec: DiskSpec of machines like `worker`; empty for the service's default.
+      parameter_server_disk_spec: DiskSpec of machines like `parameter_server`.
       scheduling: Scheduling of the job; empty for the service's default.
       service_account: Service account of the processes; None for the service's default.
       network: Network that the machines are peered with; None for none.
+      psc_interface_config: PscInterfaceConfig of the job; empty for none.
       tensorboard: Vertex AI TensorBoard instance that also gets the logs; None for
         none.
       encryption_spec: EncryptionSpec of the job; empty for none.
@@ -72,9 +74,11 @@ class CustomJobSettings:
     reduction_server_replica_count: int = 0
     training: Literal["auto", "step", "custom_job"] = "auto"
     disk_spec: Mapping[str, Any] = field(default_factory=dict)
+    parameter_server_disk_spec: Mapping[str, Any] = field(default_factory=dict)
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     service_account: str | None = None
     network: str | None = None
+    psc_interface_config: Mapping[str, Any] = field(default_factory=dict)
     tensorboard: str | None = None
     encryption_spec: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +107,7 @@ def make_spec(
         "scheduling": dict(settings.scheduling),
         "service_account": settings.service_account,
         "network": settings.network,
+        "psc_interface_config": dict(settings.psc_interface_config),
         "tensorboard": settings.tensorboard,
     }
     job_spec |= {key: value for key, value in optional_fields.items() if value}
@@ -140,14 +145,19 @@ def worker_pools(
             "env": [{"name": key, "value": value} for key, value in sorted(variables.items())],
         }
 
-    def pool(machine: Mapping[str, Any], count: int, container: dict[str, Any]) -> dict[str, Any]:
-        disk = {"disk_spec": dict(settings.disk_spec)} if settings.disk_spec else {}
-        return {"machine_spec": dict(machine), "replica_count": count, "container_spec": container, **disk}
+    def pool(
+        machine: Mapping[str, Any], count: int, container: dict[str, Any], disk: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        spec = {"machine_spec": dict(machine), "replica_count": count, "container_spec": container}
+        return {**spec, "disk_spec": dict(disk)} if disk else spec
 
     pools = {}
     for role, count in replicas_of_roles(distribution).items():
-        machine = settings.worker if uses_accelerators(distribution, ClusterTask(role, 0)) else settings.parameter_server
-        pools[role] = pool(machine, count, training_container(machine))
+        if uses_accelerators(distribution, ClusterTask(role, 0)):
+            machine, disk = settings.worker, settings.disk_spec
+        else:
+            machine, disk = settings.parameter_server, settings.parameter_server_disk_spec
+        pools[role] = pool(machine, count, training_container(machine), disk)
     if distribution.all_reduce == strategy_info.REDUCTION_SERVER:
         container = {"image_uri": REDUCTION_SERVER_IMAGE}
         pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, container)

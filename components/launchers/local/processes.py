@@ -1,6 +1,7 @@
 """Starts, follows and ends the processes of a local training cluster."""
 
 import contextlib
+import os
 import queue
 import shutil
 import signal
@@ -15,14 +16,14 @@ from tfx_distribute.components.launchers.local.out_of_memory import OomKills
 from tfx_distribute.components.launchers.local.silence import Signs, Silence, SilenceMonitor
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, WORKER, ClusterTask
-from tfx_distribute.trainer_module.lifecycle import exit_codes, failure_report
+from tfx_distribute.trainer_module.lifecycle import exit_codes, failure_report, termination
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
 TERM_SECONDS = 3.0  # for processes to end after SIGTERM
 KILL_SECONDS = 30.0  # for the kernel to end a killed process, which may have much memory to free
-SAVE_SECONDS = 25.0  # for processes to save and end if none has failed
+SAVE_SECONDS = 25.0  # for peers of a process that leaves to save and end
 # Exit codes usually caused by another process's failure, and for how many seconds to
 # wait for the end of that one.
 SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
@@ -237,7 +238,7 @@ class Processes:
         """Ends all processes, after they have had time to save."""
         training = [process for process in self._all if not process.is_server]
         try:
-            self._signal(training, signal.SIGTERM, SAVE_SECONDS)
+            self._signal(training, signal.SIGTERM, termination.launcher_seconds(os.environ))
         finally:  # also after a second Ctrl-C, which ends the wait
             self.end()
 

@@ -112,6 +112,7 @@ def compile_pipeline(
     }
     compiled = pipeline_ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
     compiled = pipeline_ir.with_requested_gpus(compiled, in_step)
+    compiled = pipeline_ir.with_environment(compiled, {name: steps[name].grace for name in in_step})
     spot_steps = [name for name, step in steps.items() if step.spot]
     waiting_steps = runners_compiler.launcher_only_trainers(by_name, in_step)
     compiled = pipeline_ir.with_retries(compiled, waiting_steps, runners_compiler.SMALL_RETRIES, **BACKOFF)
@@ -140,11 +141,13 @@ class _Step:
       resources: The step's ResourceSpec; empty for none.
       config: The step's entry in the platform spec.
       spot: True if the step runs on a spot machine.
+      grace: Environment variable with the time that the step has to end in.
     """
 
     resources: dict[str, Any]
     config: dict[str, Any]
     spot: bool
+    grace: dict[str, str]
 
 
 def _step(
@@ -166,9 +169,8 @@ def _step(
     if own_spec is None and component.platform_config:
         resource_spec = pods.complete_resource_spec(json_format.MessageToDict(component.platform_config))
     queue = {QUEUE_LABEL: settings.queue} if settings.queue and trains and trains_in_step else {}
-    return _Step(
-        resource_spec, pods.make_executor_config(machine, settings, {**settings.labels, **queue}), machine_spec.spot
-    )
+    config = pods.make_executor_config(machine, settings, {**settings.labels, **queue})
+    return _Step(resource_spec, config, machine_spec.spot, machine.grace)
 
 
 def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings, SecurityContext
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
-from tfx_distribute.trainer_module.lifecycle import metrics_server, process_log
+from tfx_distribute.trainer_module.lifecycle import metrics_server, process_log, termination
 
 Document = dict[str, Any]
 
@@ -48,6 +48,12 @@ class Machine:
     node_affinity: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, str], ...] = ()
     shared_memory: str | None = None
+
+    @property
+    def grace(self) -> dict[str, str]:
+        """Environment variable with the time to end in; empty for the usual time."""
+        is_spot = self.node_selector.get(accelerators.SPOT_LABEL) == "true"
+        return {termination.GRACE: str(accelerators.SPOT_GRACE_SECONDS)} if is_spot else {}
 
 
 def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machine:
@@ -190,6 +196,7 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     ]
     if accelerators.GPU_RESOURCE in machine.limits:
         environment.append({"name": REQUESTED_GPUS, "value": machine.limits[accelerators.GPU_RESOURCE]})
+    environment += [{"name": name, "value": value} for name, value in machine.grace.items()]
     container: Document = {"name": CONTAINER, "image": target.image, "securityContext": NO_PRIVILEGES}
     if target.log_format != "text":
         environment.append({"name": process_log.FORMAT_VARIABLE, "value": target.log_format})

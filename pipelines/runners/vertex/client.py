@@ -17,7 +17,7 @@ import requests
 from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud import aiplatform
-from google.cloud.aiplatform_v1.types import PipelineTaskDetail
+from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail
 
 from tfx_distribute.components.launchers.custom_job import service_errors
 from tfx_distribute.pipelines.runners.target import Submitted
@@ -106,6 +106,7 @@ class Pipelines:
         self._check(run)
         with explaining_errors(self._where):
             job = self._make_job(run)
+            self._add_interface(job._gca_resource)
             job.submit(service_account=self._target.service_account, network=self._target.network, experiment=run.experiment)
         return Submitted(job.resource_name, _make_address("runs", job.resource_name))
 
@@ -121,9 +122,9 @@ class Pipelines:
         """
         self._check(run)
         with explaining_errors(self._where):
-            job = self._make_job(run)
-            created = job.create_schedule(
-                display_name=run.display_name or run.name,
+            created = aiplatform.PipelineJobSchedule(self._make_job(run), run.display_name or run.name)
+            self._add_interface(created._gca_resource.create_pipeline_job_request.pipeline_job)
+            created.create(
                 service_account=self._target.service_account,
                 network=self._target.network,
                 **{name: value for name, value in vars(schedule).items() if value is not None},
@@ -187,6 +188,11 @@ class Pipelines:
                 encryption_spec_key_name=self._target.encryption_spec_key_name,
                 labels={**self._target.labels, **run.labels},
             )
+
+    def _add_interface(self, job: PipelineJob) -> None:
+        """Adds the interface to a network, for which the SDK has no argument."""
+        if self._target.psc_interface_config:
+            job.psc_interface_config = self._target.psc_interface_config.model_dump()
 
     def _get_job(self, client: Any, job_name: str) -> Any:
         with explaining_errors(self._where):

@@ -111,10 +111,12 @@ def _resources(
     own_spec = machine_of_waiting_step(resources) if waits else resources.get(runners_compiler.name_of_machine(component))
     # TFX itself ignores the platform_config of file-based ExampleGens.
     if own_spec is None and component.platform_config:
-        return dict(json_format.MessageToDict(component.platform_config))
+        spec = dict(json_format.MessageToDict(component.platform_config))
+        checks.check_step_resources(runners_compiler.name_of_machine(component), spec)
+        return spec
     machine = own_spec or resources.get(DEFAULT) or MachineSpec()
-    checks.check_step(runners_compiler.name_of_machine(component) if own_spec else DEFAULT, machine)
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
+    checks.check_step(runners_compiler.name_of_machine(component) if own_spec else DEFAULT, machine)
     return vertex_machines.make_resource_spec(machine)
 
 

@@ -4,19 +4,14 @@ A step of a pipeline requests CPU, memory and accelerators, and Vertex AI choose
 machine type; a worker pool names its machine type.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.pipelines.machines import accelerators, machine_types
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DEFAULT_MACHINE = "n1-standard-4"  # as in the SDK
-# GiB of memory per CPU, and numbers of CPUs:
-# https://cloud.google.com/compute/docs/general-purpose-machines#n2_series
-_SERIES = {"n2-standard": 4.0, "n2-highmem": 8.0}
-_SIZES = (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)
-# GiB of memory per CPU: https://cloud.google.com/compute/docs/gpus#gpu-models
-_ACCELERATOR_SERIES = {"n1-standard": 3.75, "n1-highmem": 6.5, "n1-highcpu": 0.9, "g2-standard": 4.0}
 
 
 def make_machine_spec(machine: MachineSpec, reservation: str | None = None) -> dict[str, Any]:
@@ -31,11 +26,11 @@ def make_machine_spec(machine: MachineSpec, reservation: str | None = None) -> d
       ConfigurationError: Vertex AI has no such machine.
     """
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex", machine.spot)
+    machine_type = find_machine_type(machine)
     if machine.accelerator:
-        machine_type = machine.machine_type or _find_accelerator_machine_type(machine.accelerator, machine)
         spec = accelerators.make_machine_spec(machine.accelerator, machine.accelerator_count, machine.topology, machine_type)
     else:
-        spec = {"machine_type": machine.machine_type or _find_machine_type(machine)}
+        spec = {"machine_type": machine_type}
     if reservation is None:
         return dict(spec)
     affinity = {
@@ -49,52 +44,84 @@ def make_machine_spec(machine: MachineSpec, reservation: str | None = None) -> d
 def make_resource_spec(machine: MachineSpec) -> dict[str, Any]:
     """Returns the resources of a step.
 
+    Vertex AI chooses a machine that has them, on which its agents run too.
+
     Args:
       machine: The machine in the pipeline file; Vertex AI has its accelerator, a GPU.
     """
     spec: dict[str, Any] = {}
     if machine.cpu:
-        spec["cpuLimit"] = float(number(machine.cpu))
+        spec["cpuLimit"] = _cpus(machine)
     if machine.memory:
-        spec["memoryLimit"] = float(number(machine.memory) / 10**9)
+        spec["memoryLimit"] = round(machine_types.add_agents(_gibibytes(machine)) * 2**30 / 1e9, 2)
     if machine.accelerator:
         devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count)
         spec["accelerator"] = {"type": accelerators.ACCELERATORS[machine.accelerator].vertex_type, "count": str(devices)}
     return spec
 
 
-def _find_accelerator_machine_type(accelerator: str, machine: MachineSpec) -> str:
-    """Returns the smallest machine type with that accelerator, CPU and memory.
+def describe_excess(spec: Mapping[str, Any]) -> str:
+    """Returns why a step cannot have some resources; "" if it can.
 
-    CPU and memory are checked if the machine type's name tells them; the other machine
-    types are usually the only one with the accelerator.
+    Args:
+      spec: The resources, as `make_resource_spec` returns them.
     """
-    types = accelerators.find_machine_types(accelerator, machine.accelerator_count, machine.topology)
-    for name in types:
-        series, _, size = name.rpartition("-")
-        if not size.isdigit() or _is_enough(machine, int(size), _ACCELERATOR_SERIES.get(series)):
-            return name
-    raise ConfigurationError(
-        f"machine_type: no machine with {accelerator} has {machine.cpu or 'any'} CPUs and "
-        f"{machine.memory or 'any'} of memory; there are {', '.join(types)}"
-    )
+    cpus, gigabytes = spec.get("cpuLimit", 0), spec.get("memoryLimit", 0)
+    if cpus > machine_types.MAX_STEP_CPUS:
+        return f"a step has at most {machine_types.MAX_STEP_CPUS} CPUs, not {cpus:g}"
+    if gigabytes > machine_types.MAX_STEP_GB:
+        return f"a step's machine has at most {machine_types.MAX_STEP_GB} GB of memory, not {gigabytes:g}"
+    return ""
 
 
-def _find_machine_type(machine: MachineSpec) -> str:
-    """Returns the smallest machine type with that CPU and memory."""
+def find_machine_type(machine: MachineSpec) -> str:
+    """Returns the machine type of a machine: the given one, or the smallest.
+
+    Args:
+      machine: The machine in the pipeline file; Vertex AI has its accelerator.
+
+    Raises:
+      ConfigurationError: There is none with its CPUs and memory.
+    """
+    if machine.machine_type:
+        _check_machine_type(machine)
+        return machine.machine_type
+    if machine.accelerator:
+        names = accelerators.find_machine_types(machine.accelerator, machine.accelerator_count, machine.topology)
+        which, instead = f"machine with {machine.accelerator}", f"there are {', '.join(names)}"
+    else:
+        names = machine_types.N2
+        which, instead = "machine of the N2 series", "write which machine, such as n1-highmem-96 or m1-megamem-96"
     if not (machine.cpu or machine.memory):
-        return DEFAULT_MACHINE
-    for size in _SIZES:
-        for series, gigabytes_per_cpu in _SERIES.items():
-            if _is_enough(machine, size, gigabytes_per_cpu) and (series, size) != ("n2-highmem", 128):
-                return f"{series}-{size}"
-    raise ConfigurationError(
-        f"machine_type: no machine of the N2 series has {machine.cpu or 'any'} CPUs and "
-        f"{machine.memory or 'any'} of memory; write which machine, such as m1-megamem-96"
-    )
+        return names[0] if machine.accelerator else DEFAULT_MACHINE
+    found = machine_types.find_smallest(names, _cpus(machine), _gibibytes(machine))
+    if found is None:
+        raise ConfigurationError(
+            f"machine_type: no {which} has {machine.cpu or 'any'} CPUs and {machine.memory or 'any'} of memory, besides "
+            f"that of Vertex AI's agents; {instead}"
+        )
+    return found.name
 
 
-def _is_enough(machine: MachineSpec, cpus: int, gigabytes_per_cpu: float | None) -> bool:
-    """Returns True if CPUs and memory suffice for a machine; None skips the memory."""
-    gigabytes = float(number(machine.memory or "0") / 2**30)
-    return cpus >= number(machine.cpu or "0") and (gigabytes_per_cpu is None or cpus * gigabytes_per_cpu >= gigabytes)
+def _check_machine_type(machine: MachineSpec) -> None:
+    """Raises ConfigurationError for a machine type that the rest does not go with."""
+    row = machine_types.find(machine.machine_type)
+    if row.accelerator and not machine.accelerator:
+        raise ConfigurationError(
+            f"machine_type: {row.name} comes with {row.accelerator}, and accelerator is missing; write accelerator: "
+            f"{row.accelerator}, or another machine_type"
+        )
+    if not row.suffices(_cpus(machine), _gibibytes(machine)):
+        raise ConfigurationError(
+            f"machine_type: {row.name} has {row.cpus} CPUs and {row.memory_gib:g} GiB of memory, of which Vertex AI's "
+            f"agents leave {row.usable_gib:.1f}, and {machine.cpu or 'any'} CPUs and {machine.memory or 'any'} of memory "
+            "are asked for; write a larger machine_type, or leave cpu and memory out"
+        )
+
+
+def _cpus(machine: MachineSpec) -> float:
+    return float(number(machine.cpu or "0"))
+
+
+def _gibibytes(machine: MachineSpec) -> float:
+    return float(number(machine.memory or "0") / 2**30)

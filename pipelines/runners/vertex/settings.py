@@ -5,9 +5,37 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tfx_distribute.pipelines.runners.settings import RemoteSettings
+from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.pipelines.spec.machines import BootDiskType
 
 Label = Annotated[str, Field(pattern=r"^[a-z][-_a-z0-9]{0,62}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[-_a-z0-9]{0,63}$")]
+
+
+class DnsPeeringConfig(SpecModel):
+    """A domain that is resolved by the Cloud DNS of another network."""
+
+    domain: str = Field(pattern=r"\.$")
+    """Suffix of DNS names, which ends with a dot: `internal.example.com.`."""
+    target_project: str
+    """Project with the Cloud DNS zone of the domain."""
+    target_network: str
+    """Name of that project's network that sees the zone."""
+
+
+class PscInterfaceConfig(SpecModel):
+    """A Private Service Connect interface, through which machines reach a network.
+
+    Names are those of the API's message `PscInterfaceConfig`.
+    """
+
+    network_attachment: str = Field(
+        pattern=r"^(projects/[^/]+/regions/[^/]+/networkAttachments/)?[a-z]([-a-z0-9]*[a-z0-9])?$"
+    )
+    """Network attachment in the region of the pipeline: its name, or
+    `projects/PROJECT/regions/REGION/networkAttachments/NAME`."""
+    dns_peering_configs: list[DnsPeeringConfig] = Field(default_factory=list)
+    """Domains that are resolved by another network's Cloud DNS."""
 
 
 class VertexSettings(RemoteSettings):
@@ -34,8 +62,11 @@ class VertexSettings(RemoteSettings):
     project's Compute Engine account; for a CustomJob, Vertex AI's service agent for
     custom code."""
     network: str | None = Field(None, pattern=r"^projects/[^/]+/global/networks/[^/]+$")
-    """Network to peer steps and training with, such as
-    `projects/NUMBER/global/networks/NAME`."""
+    """Network that steps and training are peered with:
+    `projects/NUMBER/global/networks/NAME`, with the project's number."""
+    psc_interface_config: PscInterfaceConfig | None = None
+    """Private Service Connect interface of steps and training, in place of a peered
+    `network`."""
     encryption_spec_key_name: str | None = Field(
         None, pattern=r"^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$"
     )
@@ -46,10 +77,17 @@ class VertexSettings(RemoteSettings):
     """Where training runs: `step` is the Trainer's own step, `custom_job` the worker
     pools of a CustomJob, and `auto` the step if training is one process on a machine
     that a step can have."""
-    boot_disk_type: Literal["pd-ssd", "pd-standard", "hyperdisk-balanced"] | None = None
-    """Disk type of each training machine; default that of Vertex AI."""
+    boot_disk_type: BootDiskType | None = None
+    """Disk type of training machines that have none of their own under `resources`;
+    default that of Vertex AI."""
     boot_disk_size_gb: int | None = Field(None, ge=100, le=64000)
-    """Disk size of each training machine, in GB; default 100."""
+    """Disk size, in GB, of training machines that have none of their own under
+    `resources`; default 100."""
+    scheduling_strategy: Literal["STANDARD", "FLEX_START"] | None = None
+    """How Vertex AI gets the training machines: `STANDARD`, or `FLEX_START` to wait
+    until all of them are available. Spot machines are `resources.Trainer.spot`."""
+    max_wait_duration: int | None = Field(None, ge=0)
+    """Seconds that `FLEX_START` waits; 0 for any time, default one day."""
     timeout: int | None = Field(None, ge=1)
     """Maximum duration of training, in seconds; default seven days."""
     restart_job_on_worker_restart: bool = False

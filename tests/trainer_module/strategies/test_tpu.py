@@ -17,10 +17,11 @@ from tfx_distribute.trainer_module.strategies import factory, tpu
 
 def test_machine_without_a_tpu_says_so_in_one_sentence():
     with pytest.raises(
-        ConfigurationError, match=r"^tpu: this machine has no TPU that TensorFlow can use \(.+\); write"
+        ConfigurationError, match=r"^tpu: this machine has no TPU that TensorFlow can use \(.+\); build"
     ) as said:
         tpu.connect("local")
     assert "\n" not in str(said.value)
+    assert f"TensorFlow {tf.__version__}; libtpu, the driver, is not installed" in str(said.value)
 
 
 CONNECT = """
@@ -46,7 +47,7 @@ def test_address_where_nobody_answers_is_not_waited_for_without_end():
 
 @pytest.mark.e2e
 def test_training_without_a_tpu_ends_with_that_sentence(cluster):
-    with pytest.raises(TrainingError, match=r"^tpu: this machine has no TPU that TensorFlow can use \(.+\); write") as said:
+    with pytest.raises(TrainingError, match=r"^tpu: this machine has no TPU that TensorFlow can use \(.+\); build") as said:
         cluster.train(Distribution("tpu"))
     assert "\n" not in str(said.value)
 

@@ -20,6 +20,7 @@ SETTINGS = CustomJobSettings(
     reduction_server={"machine_type": "n1-highcpu-16"},
     reduction_server_replica_count=4,
     disk_spec={"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 200},
+    parameter_server_disk_spec={"boot_disk_size_gb": 500},
     labels={"team": "a"},
 )
 EVERYTHING = replace(
@@ -35,6 +36,7 @@ EVERYTHING = replace(
     scheduling={"strategy": "SPOT", "timeout": "86400s", "restart_job_on_worker_restart": True},
     service_account="trainer@example-project.iam.gserviceaccount.com",
     network="projects/1234/global/networks/training",
+    psc_interface_config={"network_attachment": "training"},
     tensorboard="projects/1234/locations/europe-west4/tensorboards/5678",
     encryption_spec={"kms_key_name": "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"},
 )

@@ -309,7 +309,8 @@ def test_a_role_that_was_given_gpus_knows_it(taxi, digits):
         environment = executors(package.pipeline)[f"{name}_executor"]["container"].get("env", [])
         return {variable["name"]: variable["value"] for variable in environment}
 
-    assert requested(taxi, "Trainer") == {"TFX_DISTRIBUTE_REQUESTED_GPUS": "2"}
+    grace = {"TFX_DISTRIBUTE_TERMINATION_GRACE_SECONDS": "15"}  # of a spot machine
+    assert requested(taxi, "Trainer") == {"TFX_DISTRIBUTE_REQUESTED_GPUS": "2", **grace}
     assert requested(taxi, "Transform") == requested(digits, "Trainer") == {}, "the pods of a TFJob have it themselves"
     parameter = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
     launcher = json.loads(parameter["runtimeValue"]["constant"])

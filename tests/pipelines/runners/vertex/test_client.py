@@ -17,7 +17,7 @@ from vertex_api import Task, VertexApi
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners.vertex import client as vertex_client
-from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
+from tfx_distribute.pipelines.runners.vertex.settings import PscInterfaceConfig, VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "vertex.yaml"
@@ -87,6 +87,18 @@ def test_submits(api):
     assert (job.service_account, job.network) == (TARGET.service_account, TARGET.network)
     assert job.encryption_spec.kms_key_name == KEY
     assert {"team": "a", "run": "b"}.items() <= dict(job.labels).items()
+
+
+def test_both_kinds_of_run_have_an_interface_to_a_network(api):
+    interface = {"network_attachment": "projects/p/regions/us-central1/networkAttachments/a"}
+    target = TARGET.model_copy(update={"network": None, "psc_interface_config": PscInterfaceConfig(**interface)})
+    pipelines = vertex_client.Pipelines(target)
+    pipelines.submit(RUN)
+    pipelines.schedule(RUN, vertex_client.Schedule("0 3 * * *"))
+    (job,), (schedule,) = api.all("pipelineJobs"), api.all("schedules")
+    for request in (job, schedule.create_pipeline_job_request.pipeline_job):
+        assert request.psc_interface_config.network_attachment == interface["network_attachment"]
+        assert not request.network
 
 
 def test_two_in_the_same_second(api):

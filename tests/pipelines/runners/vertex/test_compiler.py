@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from google.cloud import aiplatform
-from google.cloud.aiplatform_v1.types import PipelineJob
+from google.cloud.aiplatform_v1.types import CustomJob, PipelineJob
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
@@ -148,10 +148,15 @@ def test_base_model_is_imported_or_resolved(tuned, tmp_path):
 
 
 def test_machines_of_steps(taxi, digits):
-    assert container(taxi, "Transform")["resources"] == {"cpuLimit": 4.0, "memoryLimit": 16.0}
-    assert container(taxi, "CsvExampleGen")["resources"] == {"cpuLimit": 0.5, "memoryLimit": 2.0}
+    memory = {"2G": 3.33, "16G": 22.87}  # with that of Vertex AI's agents, in GB
+    assert container(taxi, "Transform")["resources"] == {"cpuLimit": 4.0, "memoryLimit": memory["16G"]}
+    assert container(taxi, "CsvExampleGen")["resources"] == {"cpuLimit": 0.5, "memoryLimit": memory["2G"]}
     accelerator = {"type": "NVIDIA_TESLA_T4", "count": "2"}
-    assert container(taxi, "Trainer")["resources"] == {"cpuLimit": 4.0, "memoryLimit": 16.0, "accelerator": accelerator}
+    assert container(taxi, "Trainer")["resources"] == {
+        "cpuLimit": 4.0,
+        "memoryLimit": memory["16G"],
+        "accelerator": accelerator,
+    }
     requested = [{"name": "TFX_DISTRIBUTE_REQUESTED_GPUS", "value": accelerator["count"]}]
     assert container(taxi, "Trainer")["env"] == requested, "without which TensorFlow would use the CPU in silence"
     assert "accelerator" not in container(digits, "Trainer")["resources"], "it has others train"
@@ -180,7 +185,7 @@ def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, num_
 def test_what_the_trainer_is_told(taxi, digits):
     assert launcher(taxi).training == "auto", "a run may ask for more workers"
     assert launcher(digits).training == "custom_job", "its step is too small to train"
-    assert launcher(digits).worker["machine_type"] == "n1-standard-4"
+    assert launcher(digits).worker["machine_type"] == "n1-highmem-4", "16 GB beside Vertex AI's agents"
     kept = trainer(taxi)["checkpoint_dir"]["runtimeValue"]["constantValue"]["stringValue"]
     assert kept == "gs://bucket/root/taxi/checkpoints"
 
@@ -193,10 +198,49 @@ def test_a_step_that_has_others_train_is_tried_again(taxi, digits):
     assert "retryPolicy" not in taxi.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]
 
 
-@pytest.mark.parametrize("setting", [{"timeout": 60}, {"boot_disk_size_gb": 200}])
+@pytest.mark.parametrize("setting", [{"timeout": 60}, {"boot_disk_size_gb": 200}, {"scheduling_strategy": "STANDARD"}])
 def test_what_only_worker_pools_have(setting, tmp_path):
     package = compiled(project(tmp_path, "digits", targets={"vertex": {**TARGET, **setting}}))
     assert launcher(package).training == "custom_job"
+
+
+def test_a_machine_that_no_step_has(tmp_path):
+    package = compiled(project(tmp_path, "digits", resources={"Trainer": {"cpu": 16, "machine_type": "n1-standard-96"}}))
+    assert launcher(package).training == "custom_job"
+    assert launcher(package).worker == {"machine_type": "n1-standard-96"}
+
+
+def test_disks_are_those_of_the_pool_that_they_are_given_for(tmp_path):
+    nodes = {
+        "Trainer": {"accelerator": "nvidia-h200-141gb", "accelerator_count": 8, "boot_disk_type": "hyperdisk-balanced"},
+        "ParameterServer": {"cpu": 4, "boot_disk_size_gb": 500},
+    }
+    target = {**TARGET, "boot_disk_size_gb": 200}
+    words = ("strategy=parameter_server", "num_workers=2")
+    package = compiled(project(tmp_path, "digits", resources=nodes, targets={"vertex": target}), *words)
+    assert launcher(package).disk_spec == {"boot_disk_type": "hyperdisk-balanced", "boot_disk_size_gb": 200}
+    assert launcher(package).parameter_server_disk_spec == {"boot_disk_size_gb": 500}
+
+
+def test_machines_that_are_waited_for_and_their_interface_to_a_network(tmp_path):
+    """The request is read strictly, with the types of the SDK."""
+    peering = {"domain": "internal.example.com.", "target_project": "p", "target_network": "shared"}
+    interface = {"network_attachment": "attachment", "dns_peering_configs": [peering]}
+    target = {**TARGET, "scheduling_strategy": "FLEX_START", "max_wait_duration": 0, "psc_interface_config": interface}
+    resources = {"Trainer": {"accelerator": "nvidia-l4"}}
+    file = project(tmp_path, "digits", resources=resources, targets={"vertex": target})
+    words = loader.parse_parameters(("strategy=multi_worker_mirrored", "num_workers=2"))
+    request = VertexTarget(loader.override(loader.load(file), words)).launches()
+    job = CustomJob()
+    json_format.ParseDict(request, CustomJob.pb(job))
+    assert job.job_spec.scheduling.strategy.name == "FLEX_START"
+    assert "max_wait_duration" in job.job_spec.scheduling, "0 s, which is for any time, and not the default"
+    assert (
+        json_format.MessageToDict(
+            type(job.job_spec.psc_interface_config).pb(job.job_spec.psc_interface_config), preserving_proto_field_name=True
+        )
+        == interface
+    )
 
 
 def test_a_step_has_no_spot_machine(tmp_path):
@@ -319,6 +363,108 @@ REFUSED = {
         {"resources": {"Transform": {"accelerator": "nvidia-l5"}}},
         (),
         "resources.Transform.accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'",
+    ),
+    "more CPUs than a step's": (
+        {},
+        {"resources": {"Transform": {"cpu": 128}}},
+        (),
+        "resources.Transform: a step has at most 96 CPUs, not 128; ask for less, or have Beam run on other machines",
+    ),
+    "more memory than a step's": (
+        {"training": "step"},
+        {"resources": {"Trainer": {"memory": "620G"}}},
+        (),
+        "resources.Trainer: a step's machine has at most 624 GB of memory, not 626.87",
+    ),
+    "machine type of reduction servers": (
+        {"reduction_server_machine_type": "n2-highmem-96"},
+        {},
+        (),
+        "targets.vertex.reduction_server_machine_type: Vertex AI has no 'n2-highmem-96' for training; write one of",
+    ),
+    "parameter servers that are no spot machines": (
+        {},
+        {"resources": {"Trainer": {"spot": True}, "ParameterServer": {"cpu": 4}}},
+        (),
+        "resources.ParameterServer.spot: is false, and resources.Trainer.spot true, but Vertex AI takes all machines",
+    ),
+    "parameter servers on the default machine": (
+        {},
+        {"resources": {"Trainer": {"spot": True}, "default": {"cpu": 4}}},
+        ("strategy=parameter_server", "num_workers=2"),
+        "resources.ParameterServer.spot: is false",
+    ),
+    "TPU of another region": (
+        {"region": "europe-west1"},
+        {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
+        ("strategy=tpu",),
+        "resources.Trainer.accelerator: europe-west1 has no tpu-v5-lite-podslice; write another targets.vertex.region,",
+    ),
+    "reservation of another region": (
+        {"reservation": "projects/p/zones/us-central1-a/reservations/r"},
+        {},
+        (),
+        "targets.vertex.reservation: projects/p/zones/us-central1-a/reservations/r is not in a zone of europe-west4",
+    ),
+    "network of a project's id": (
+        {"network": "projects/example-project/global/networks/n"},
+        {},
+        (),
+        "targets.vertex.network: projects/example-project/global/networks/n names a project by its id; write its number",
+    ),
+    "network and interface": (
+        {"network": "projects/1/global/networks/n", "psc_interface_config": {"network_attachment": "a"}},
+        {},
+        (),
+        "targets.vertex.network: machines reach a network by peering or through an interface; leave network or",
+    ),
+    "interface of another region": (
+        {"psc_interface_config": {"network_attachment": "projects/p/regions/us-central1/networkAttachments/a"}},
+        {},
+        (),
+        "targets.vertex.psc_interface_config.network_attachment: projects/p/regions/us-central1/networkAttachments/a is",
+    ),
+    "waiting with another strategy": (
+        {"max_wait_duration": 60},
+        {},
+        (),
+        "targets.vertex.max_wait_duration: only FLEX_START waits",
+    ),
+    "waiting for a GPU that is not waited for": (
+        {"scheduling_strategy": "FLEX_START"},
+        {},
+        (),
+        "FLEX_START is for some kinds of GPU, and resources.Trainer.accelerator is nvidia-tesla-t4; write one of nvidia-l4",
+    ),
+    "waiting for spot machines": (
+        {"scheduling_strategy": "FLEX_START"},
+        {"resources": {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}},
+        (),
+        "FLEX_START is a way to get machines, and so is resources.Trainer.spot; leave one of them out",
+    ),
+    "waiting for too long a training": (
+        {"scheduling_strategy": "FLEX_START", "timeout": 604801},
+        {"resources": {"Trainer": {"accelerator": "nvidia-l4"}}},
+        (),
+        "targets.vertex.timeout: with FLEX_START, training takes at most seven days; write 604800",
+    ),
+    "waiting for machines of several kinds": (
+        {"scheduling_strategy": "FLEX_START"},
+        {"resources": {"Trainer": {"accelerator": "nvidia-l4"}}},
+        ("strategy=parameter_server", "num_workers=2"),
+        "FLEX_START gives all processes the same kind of machine, and this training has several; write a strategy without",
+    ),
+    "disk of a machine": (
+        {"boot_disk_type": "pd-standard"},
+        {"resources": {"Trainer": {"accelerator": "nvidia-l4"}}},
+        (),
+        "targets.vertex.boot_disk_type: g2-standard-4 does not start from pd-standard; write resources.Trainer.",
+    ),
+    "disk of a step": (
+        {},
+        {"resources": {"Transform": {"boot_disk_size_gb": 200}}},
+        (),
+        "resources.Transform: a step has no boot_disk_size_gb; only training has",
     ),
     "no such component": ({}, {"resources": {"Traner": {}}}, (), "resources.Traner: the pipeline has no such component"),
 }

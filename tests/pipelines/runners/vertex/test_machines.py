@@ -10,10 +10,12 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
     [
         (MachineSpec(), {"machine_type": "n1-standard-4"}),
         (MachineSpec(cpu="3"), {"machine_type": "n2-standard-4"}),
-        (MachineSpec(cpu="4", memory="16Gi"), {"machine_type": "n2-standard-4"}),
-        (MachineSpec(cpu="4", memory="20Gi"), {"machine_type": "n2-highmem-4"}),
+        (MachineSpec(cpu="2", memory="8Gi"), {"machine_type": "n2-highmem-2"}),  # Vertex AI has no n2-standard-2
+        (MachineSpec(cpu="4", memory="9Gi"), {"machine_type": "n2-standard-4"}),
+        (MachineSpec(cpu="4", memory="16Gi"), {"machine_type": "n2-highmem-4"}),  # its agents use some of 16 GiB
+        (MachineSpec(cpu="64", memory="300Gi"), {"machine_type": "n2-highmem-64"}),
         (MachineSpec(memory="600G"), {"machine_type": "n2-highmem-80"}),
-        (MachineSpec(machine_type="c3-standard-22", cpu="3"), {"machine_type": "c3-standard-22"}),
+        (MachineSpec(machine_type="c2-standard-30", cpu="3"), {"machine_type": "c2-standard-30"}),
         (
             MachineSpec(accelerator="nvidia-l4"),
             {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
@@ -21,6 +23,14 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
         (
             MachineSpec(accelerator="nvidia-l4", cpu="10"),
             {"machine_type": "g2-standard-12", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1},
+        ),
+        (
+            MachineSpec(accelerator="nvidia-tesla-t4"),
+            {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1},
+        ),
+        (
+            MachineSpec(accelerator="nvidia-tesla-t4", memory="19Gi"),
+            {"machine_type": "n1-highmem-4", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1},
         ),
         (
             MachineSpec(accelerator="nvidia-l4", memory="40Gi"),
@@ -62,11 +72,31 @@ def test_a_reservation_goes_with_the_machine():
     [
         (
             MachineSpec(cpu="300"),
-            "machine_type: no machine of the N2 series has 300 CPUs and any of memory; write which machine",
+            "no machine of the N2 series has 300 CPUs and any of memory, besides that of Vertex AI's agents; write which",
         ),
         (
             MachineSpec(accelerator="nvidia-l4", cpu="64"),
-            "no machine with nvidia-l4 has 64 CPUs and any of memory; there are g2-",
+            "no machine with nvidia-l4 has 64 CPUs and any of memory, besides that of Vertex AI's agents; there are g2-",
+        ),
+        (
+            MachineSpec(cpu="96"),
+            "machine_type: no machine of the N2 series has 96 CPUs and any of memory, besides that of Vertex AI's agents;",
+        ),
+        (
+            MachineSpec(machine_type="n2-standard-96"),
+            "machine_type: Vertex AI has no 'n2-standard-96' for training; write one of",
+        ),
+        (
+            MachineSpec(machine_type="c3-standard-22"),
+            "machine_type: Vertex AI has no 'c3-standard-22' for training; write one of",
+        ),
+        (
+            MachineSpec(machine_type="g2-standard-8"),
+            "machine_type: g2-standard-8 comes with nvidia-l4, and accelerator is missing; write accelerator: nvidia-l4",
+        ),
+        (
+            MachineSpec(machine_type="n2-standard-4", memory="12Gi"),
+            "n2-standard-4 has 4 CPUs and 16 GiB of memory, of which Vertex AI's agents leave 9.6, and any CPUs and 12Gi",
         ),
         (
             MachineSpec(accelerator="nvidia-l4", machine_type="g2-standard-24"),
@@ -89,6 +119,6 @@ def test_resources_of_a_step():
     assert vertex_machines.make_resource_spec(MachineSpec()) == {}
     assert vertex_machines.make_resource_spec(MachineSpec(cpu="500m", memory="2G", accelerator="nvidia-tesla-t4")) == {
         "cpuLimit": 0.5,
-        "memoryLimit": 2.0,
+        "memoryLimit": 3.33,  # with that of Vertex AI's agents
         "accelerator": {"type": "NVIDIA_TESLA_T4", "count": "1"},
     }

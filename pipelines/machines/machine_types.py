@@ -1,0 +1,217 @@
+"""Lists the machine types that Vertex AI offers for training, with CPUs and memory.
+
+Plain data: importing this module imports neither TensorFlow nor an SDK. A machine type
+that is not in the list is refused, although Compute Engine may have it: Vertex AI has
+fewer.
+
+`find` returns a machine type, and `find_smallest` the smallest that suffices.
+
+Sources, as of 2025:
+- names: the list of machine types in
+  https://cloud.google.com/vertex-ai/docs/training/configure-compute#machine-types.
+  Left out: machines with accelerators that `accelerators` does not have.
+- CPUs and memory: https://cloud.google.com/compute/docs/general-purpose-machines,
+  https://cloud.google.com/compute/docs/compute-optimized-machines,
+  https://cloud.google.com/compute/docs/memory-optimized-machines,
+  https://cloud.google.com/compute/docs/accelerator-optimized-machines and
+  https://cloud.google.com/tpu/docs/v5e.
+- disks: https://cloud.google.com/compute/docs/disks/persistent-disks and
+  https://cloud.google.com/compute/docs/disks/hyperdisks, of those that Vertex AI has.
+- limits of a step: https://cloud.google.com/vertex-ai/docs/pipelines/machine-types
+- regions of TPUs: https://cloud.google.com/tpu/docs/regions-zones, which is about Cloud
+  TPU; Vertex AI cannot have them elsewhere. For GPUs there is no such list here: their
+  regions change often, and the service refuses a job before it is billed.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+# The service's own processes use up to 40 % of the memory of small machines. The
+# documentation has no number for larger ones; we leave them what they may use of 16
+# GiB, the memory of the service's usual machines.
+AGENTS_SHARE = 0.4
+MAX_AGENTS_GIB = 16 * AGENTS_SHARE
+
+MAX_STEP_CPUS = 96
+MAX_STEP_GB = 624  # GB, not GiB
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """A machine type of Vertex AI.
+
+    Attributes:
+      name: Its name.
+      cpus: Virtual CPUs.
+      memory_gib: Memory, in GiB.
+      boot_disk_types: Types of disks that it can start from, the service's default
+        first.
+    """
+
+    name: str
+    cpus: int
+    memory_gib: float
+    boot_disk_types: tuple[str, ...] = ("pd-ssd", "pd-standard")
+
+    @property
+    def usable_gib(self) -> float:
+        """Memory that the service's agents leave, in GiB."""
+        return self.memory_gib - min(AGENTS_SHARE * self.memory_gib, MAX_AGENTS_GIB)
+
+    @property
+    def accelerator(self) -> str:
+        """Accelerator that the machine always has; empty if there is none.
+
+        N1 machines get theirs attached.
+        """
+        if self.name.startswith("n1-"):
+            return ""
+        rows = accelerators.ACCELERATORS.values()
+        return next((row.name for row in rows for types in row.machines.values() if self.name in types), "")
+
+    def suffices(self, cpus: float, memory_gib: float) -> bool:
+        """Returns True if a machine has this many CPUs and usable memory."""
+        return self.cpus >= cpus and self.usable_gib >= memory_gib
+
+
+_PD = ("pd-ssd", "pd-standard")
+_SSD_OR_HYPERDISK = ("pd-ssd", "hyperdisk-balanced")
+
+
+def _series(name: str, gib_per_cpu: float, sizes: tuple[int, ...], disks: tuple[str, ...] = _PD) -> list[MachineType]:
+    return [MachineType(f"{name}-{cpus}", cpus, cpus * gib_per_cpu, disks) for cpus in sizes]
+
+
+MACHINE_TYPES: dict[str, MachineType] = {
+    row.name: row
+    for row in (
+        *_series("e2-standard", 4, (4, 8, 16, 32)),
+        *_series("e2-highmem", 8, (2, 4, 8, 16)),
+        *_series("e2-highcpu", 1, (16, 32)),
+        *_series("n2-standard", 4, (4, 8, 16, 32, 48, 64, 80)),
+        *_series("n2-highmem", 8, (2, 4, 8, 16, 32, 48, 64, 80)),
+        *_series("n2-highcpu", 1, (16, 32, 48, 64, 80)),
+        *_series("n1-standard", 3.75, (4, 8, 16, 32, 64, 96)),
+        *_series("n1-highmem", 6.5, (2, 4, 8, 16, 32, 64, 96)),
+        *_series("n1-highcpu", 0.9, (16, 32, 64, 96)),
+        *_series("c2-standard", 4, (4, 8, 16, 30, 60)),
+        MachineType("m1-ultramem-40", 40, 961, (*_PD, "hyperdisk-balanced")),
+        MachineType("m1-ultramem-80", 80, 1922, (*_PD, "hyperdisk-balanced")),
+        MachineType("m1-ultramem-160", 160, 3844, (*_PD, "hyperdisk-balanced")),
+        MachineType("m1-megamem-96", 96, 1433.6, (*_PD, "hyperdisk-balanced")),
+        *_series("g2-standard", 4, (4, 8, 12, 16, 24, 32, 48, 96), ("pd-ssd",)),
+        MachineType("a2-highgpu-1g", 12, 85),
+        MachineType("a2-highgpu-2g", 24, 170),
+        MachineType("a2-highgpu-4g", 48, 340),
+        MachineType("a2-highgpu-8g", 96, 680),
+        MachineType("a2-megagpu-16g", 96, 1360),
+        MachineType("a2-ultragpu-1g", 12, 170),
+        MachineType("a2-ultragpu-2g", 24, 340),
+        MachineType("a2-ultragpu-4g", 48, 680),
+        MachineType("a2-ultragpu-8g", 96, 1360),
+        MachineType("a3-highgpu-1g", 26, 234, _SSD_OR_HYPERDISK),
+        MachineType("a3-highgpu-2g", 52, 468, _SSD_OR_HYPERDISK),
+        MachineType("a3-highgpu-4g", 104, 936, _SSD_OR_HYPERDISK),
+        MachineType("a3-highgpu-8g", 208, 1872, _SSD_OR_HYPERDISK),
+        MachineType("a3-megagpu-8g", 208, 1872, _SSD_OR_HYPERDISK),
+        MachineType("a3-ultragpu-8g", 224, 2952, ("hyperdisk-balanced",)),
+        MachineType("cloud-tpu", 96, 340),
+        MachineType("ct5lp-hightpu-1t", 24, 48),
+        MachineType("ct5lp-hightpu-4t", 112, 192),
+        MachineType("ct5lp-hightpu-8t", 224, 384),
+    )
+}
+
+N2 = tuple(name for name in MACHINE_TYPES if name.startswith(("n2-standard-", "n2-highmem-")))
+"""Machine types to choose from where a pipeline file names neither one nor an
+accelerator."""
+
+TPU_REGIONS: dict[str, tuple[str, ...]] = {
+    "tpu-v3-device": ("us-central1", "europe-west4"),
+    "tpu-v5-lite-podslice": ("us-central1", "us-south1", "us-west1", "us-west4", "europe-west4"),
+}
+"""TPU -> regions of Google Cloud that have it."""
+
+
+def find(name: str) -> MachineType:
+    """Returns a machine type.
+
+    ```python
+    find("n2-standard-4").usable_gib  # 9.6
+    ```
+
+    Args:
+      name: Its name.
+
+    Raises:
+      ConfigurationError: Vertex AI has no machine type of this name for training. The
+        message names the nearest ones.
+    """
+    if name in MACHINE_TYPES:
+        return MACHINE_TYPES[name]
+    series = name.rpartition("-")[0]
+    nearest = [other for other in MACHINE_TYPES if series and other.rpartition("-")[0] == series]
+    nearest = nearest or difflib.get_close_matches(name, MACHINE_TYPES, n=3)
+    raise ConfigurationError(
+        f"machine_type: Vertex AI has no {name!r} for training; write one of "
+        f"{', '.join(nearest or list_series())} (docs/accelerators.md lists all)"
+    )
+
+
+def find_smallest(names: Iterable[str], cpus: float, memory_gib: float) -> MachineType | None:
+    """Returns the smallest of several machine types that suffices; None if none does.
+
+    ```python
+    find_smallest(N2, cpus=4, memory_gib=16).name  # "n2-highmem-4"
+    ```
+
+    Args:
+      names: Names of machine types.
+      cpus: CPUs that are needed.
+      memory_gib: Memory that is needed, in GiB, in addition to that of the service's
+        agents.
+    """
+    rows = [row for name in names if (row := MACHINE_TYPES[name]).suffices(cpus, memory_gib)]
+    return min(rows, key=lambda row: (row.cpus, row.memory_gib), default=None)
+
+
+def list_series() -> list[str]:
+    """Returns the first machine type of each series without accelerators."""
+    series = {name.rpartition("-")[0]: name for name in reversed(MACHINE_TYPES) if not MACHINE_TYPES[name].accelerator}
+    return sorted(series.values())
+
+
+def add_agents(memory_gib: float) -> float:
+    """Returns the memory of a machine that leaves this much, in GiB.
+
+    ```python
+    add_agents(9.6)  # 16.0
+    ```
+
+    Args:
+      memory_gib: Memory that is needed.
+    """
+    return min(memory_gib / (1 - AGENTS_SHARE), memory_gib + MAX_AGENTS_GIB)
+
+
+def check_region(accelerator: str | None, region: str | None) -> None:
+    """Checks that a region can have an accelerator, where that is known.
+
+    Args:
+      accelerator: The accelerator; None for none.
+      region: Region of Google Cloud; None if it is not known.
+
+    Raises:
+      ConfigurationError: The region has none. The message begins with the setting's
+        name.
+    """
+    regions = TPU_REGIONS.get(accelerator or "")
+    if region and regions and region not in regions:
+        raise ConfigurationError(
+            f"accelerator: {region} has no {accelerator}; write another targets.vertex.region, one of {', '.join(regions)}, "
+            "or another accelerator"
+        )

@@ -1,0 +1,42 @@
+"""Tells how long a process may take to save, from SIGTERM until it is killed.
+
+The platform gives each container a time to end in, after which it kills the container.
+Most of it is for saving; the rest is for processes to end, and for the launcher that
+waits for them. Imports no TensorFlow.
+"""
+
+from collections.abc import Mapping
+
+# Environment variable: seconds from SIGTERM to SIGKILL, where they are not the usual
+# ones.
+GRACE = "TFX_DISTRIBUTE_TERMINATION_GRACE_SECONDS"
+# Kubernetes's default, and what Compute Engine gives to a spot machine of Vertex AI.
+USUAL_SECONDS = 30.0
+SAVING_SHARE = 0.75
+LAUNCHER_SHARE = 5 / 6  # longer than processes save, and with time for their end
+
+
+def saving_seconds(environment: Mapping[str, str]) -> float:
+    """Returns how long a training process may save before it ends.
+
+    ```python
+    saving_seconds({})  # 22.5
+    ```
+
+    Args:
+      environment: Environment variables of the process.
+    """
+    return SAVING_SHARE * _find_grace(environment)
+
+
+def launcher_seconds(environment: Mapping[str, str]) -> float:
+    """Returns how long a launcher waits for its training processes to save and end.
+
+    Args:
+      environment: Environment variables of the launcher.
+    """
+    return LAUNCHER_SHARE * _find_grace(environment)
+
+
+def _find_grace(environment: Mapping[str, str]) -> float:
+    return float(environment.get(GRACE, USUAL_SECONDS))

@@ -17,7 +17,7 @@ import requests
 from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud import aiplatform
-from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail
+from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail, PscInterfaceConfig
 
 from tfx_distribute.components.launchers.custom_job import service_errors
 from tfx_distribute.pipelines.runners.target import Submitted
@@ -192,7 +192,7 @@ class Pipelines:
     def _add_interface(self, job: PipelineJob) -> None:
         """Adds the interface to a network, for which the SDK has no argument."""
         if self._target.psc_interface_config:
-            job.psc_interface_config = self._target.psc_interface_config.model_dump()
+            job.psc_interface_config = PscInterfaceConfig(self._target.psc_interface_config.model_dump())
 
     def _get_job(self, client: Any, job_name: str) -> Any:
         with explaining_errors(self._where):

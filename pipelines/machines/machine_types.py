@@ -6,7 +6,8 @@ fewer.
 
 `find` returns a machine type, and `find_smallest` the smallest that suffices.
 
-Sources, as of 2025:
+Sources, as of 2025. The list was written without access to them, so compare it with the
+first page where it refuses a machine type that you have used:
 - names: the list of machine types in
   https://cloud.google.com/vertex-ai/docs/training/configure-compute#machine-types.
   Left out: machines with accelerators that `accelerators` does not have.

@@ -166,7 +166,8 @@ class Pipelines:
     def _check(self, run: Run) -> None:
         """Refuses wrong arguments, and a bucket that the SDK would create."""
         arguments.check(json.loads(run.document), run.arguments)
-        check = storage_checks.bucket(storage_places.bucket_of(self._target.pipeline_root), self._target)
+        root = storage_places.bucket_of(self._target.pipeline_root)
+        check = storage_checks.bucket(root, self._target, in_region=bool(self._target.tensorboard))
         with rest.make_session() as session:
             finding = check.judge(rest.send_all(session, list(check.requests)))
         if finding.status == "fail":

@@ -19,6 +19,7 @@ from tfx.utils import import_utils
 from tfx_distribute.components import beam_caches, direct_runner
 from tfx_distribute.components.container import blessed_model, executor_io
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
+from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.training import autograph
 
@@ -64,7 +65,9 @@ def execute(
     with _temporary_folder(execution) as folder, direct_runner.as_default():
         executor = _create_executor(class_path, folder, list(beam_args))
         executor.Do(inputs, execution.outputs, properties)
-    outputs_utils.tag_output_artifacts_with_version(execution.outputs)
+    # The pages of Kubeflow Pipelines show each property of a `system.` artifact.
+    tagged = {name: listed for name, listed in execution.outputs.items() if not artifact_types.is_system(listed[0])}
+    outputs_utils.tag_output_artifacts_with_version(tagged)
     _write_output(executor_input, executor_io.make_executor_output(execution))
 
 

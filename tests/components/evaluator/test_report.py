@@ -92,3 +92,9 @@ def test_page_at_the_address_of_its_artifact(tmp_path):
     page = (tmp_path / "html").read_text()
     for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "no history and no TensorBoard logs"):
         assert shown in page
+
+
+def test_versions_are_no_metrics():
+    """Kubeflow's page shows every property of these artifacts, so steps add none."""
+    assert artifact_types.is_system(artifact_types.Metrics())
+    assert not artifact_types.is_system(standard_artifacts.Model())

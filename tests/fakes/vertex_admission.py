@@ -15,6 +15,8 @@ from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from tfx_distribute.pipelines.machines.machine_types import MACHINE_TYPES
+
 Document = dict[str, Any]
 Errors = Iterator[tuple[str, str]]  # field, error
 Message = TypeVar("Message")
@@ -33,7 +35,6 @@ _NETWORK = re.compile(r"projects/[a-z0-9:.-]+/global/networks/[a-z]([-a-z0-9]{0,
 _BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9](/.*)?")
 _ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+")
 _CRON = re.compile(r"((CRON_)?TZ=[A-Za-z0-9_/+-]+ )?[\w*/,-]+( [\w*/,-]+){4}")
-_FAMILIES = re.compile(r"(e2|n1|n2d?|c2d?|c3|m[123]|a[234]|a4x|g[24])-[a-z]+-[0-9a-z]+|cloud-tpu|ct[0-9a-z]+-[a-z]+-\d+t")
 _MACHINES = {  # accelerator -> machines that have it
     **dict.fromkeys(("NVIDIA_TESLA_P4", "NVIDIA_TESLA_P100", "NVIDIA_TESLA_V100", "NVIDIA_TESLA_T4"), ("n1-",)),
     "NVIDIA_L4": ("g2-",),
@@ -149,7 +150,7 @@ def _machine_errors(spec: types.MachineSpec, number: int, pools: int, path: str)
     known = isinstance(kind, types.AcceleratorType)  # the SDK leaves numbers without a name unchanged
     if not machine:
         yield f"{path}.machine_type", _REQUIRED
-    elif not _FAMILIES.fullmatch(machine):
+    elif machine not in MACHINE_TYPES:
         yield f"{path}.machine_type", f'Machine type "{machine}" is not supported.'
     if bool(kind) != (count > 0) or count < 0:
         yield f"{path}.accelerator_type", "Both `accelerator_type` and `accelerator_count` should be specified or none."

@@ -9,8 +9,9 @@ from statistics import median
 
 # What a process's main thread spends its time on, in the order in which it is shown.
 # `wait_for_peers` is the sum of gradients over processes, in which a fast process waits
-# for a slow one; `other` are callbacks, reading of saved states and agreements.
-ACTIVITIES = ("input", "compute", "wait_for_peers", "save", "evaluate", "trace", "other")
+# for a slow one; `start` is all before the first step but tracing; `other` are
+# callbacks and reports.
+ACTIVITIES = ("start", "input", "compute", "wait_for_peers", "save", "evaluate", "trace", "other")
 WAIT = "wait_for_peers"
 # Names of `ProcessTime.counters`: the processor time of all threads of a process, the
 # time in which its threads could have run but other threads had the cores, the time
@@ -22,7 +23,7 @@ HOLDS_BACK_SHARE = 0.1
 # Of less time than this, nothing is said: a process may just have started later.
 MIN_SECONDS = 2.0
 
-_TITLES = {WAIT: "waiting for peers", "save": "saving", "evaluate": "evaluation", "trace": "tracing"}
+_TITLES = {"start": "starting", WAIT: "waiting for peers", "save": "saving", "evaluate": "evaluation", "trace": "tracing"}
 # Bytes that a process may read besides its examples, such as modules that it imports.
 _OTHER_FILES = 16 << 20
 
@@ -38,6 +39,7 @@ _REASONS = {
     "save": "it saves longer: look at the storage of checkpoint_dir",
     "evaluate": "it evaluates longer",
     "trace": "it traces the model longer",
+    "start": "it starts later",
     "other": "its callbacks take longer",
 }
 

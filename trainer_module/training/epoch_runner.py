@@ -54,7 +54,7 @@ class EpochRunner:
         self._counter = counter
         self._profiler = profiler
         self._checkpoints = checkpoints
-        self._is_traced = False
+        self._is_traced = self._reads_metrics = False
         self._before_window: dict[str, float] | None = None
         self._agreeing = WAIT if step_runner.has_peers else "other"
 
@@ -137,6 +137,13 @@ class EpochRunner:
         if save_due or preempted:
             self._save(Position(epoch + 1, 0, self._counter.step), bool(preempted))
         return False, bool(times_wanted)
+
+    def read_metrics(self) -> dict[str, float]:
+        """Returns the training metrics of the epoch so far."""
+        # The first time, TensorFlow traces their computation.
+        with self._counter.meter.spending("compute" if self._reads_metrics else "trace"):
+            self._reads_metrics = True
+            return as_floats(self._step_runner.metrics())
 
     def evaluate(self) -> dict[str, float]:
         """Evaluates on the eval split and returns the metrics, as `fit` does."""
@@ -255,6 +262,7 @@ class StepCounter:
           step: Training steps that earlier tries have done.
           remark: A message about the state that was found, if any.
         """
+        self.meter.begin_training()
         self.step = self._reported_step = self._start_step = self._epoch_step = step
         self.report(message=remark or (f"continues after training step {step}" if step else ""))
 

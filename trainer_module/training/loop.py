@@ -28,7 +28,7 @@ from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Posit
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
-from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats
+from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter
 from tfx_distribute.trainer_module.training.process_times import ProcessTimes
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter
@@ -143,7 +143,7 @@ def train(
                 # Before the evaluation: a training that continues repeats it, and has
                 # metrics even if no step is left.
                 epoch_runner.save_end(epoch, plan.steps_of_epoch(epoch))
-            metrics = as_floats(step_runner.metrics())
+            metrics = epoch_runner.read_metrics()
             is_evaluated = (epoch + 1) % options.validation_freq == 0
             if is_evaluated and sidecar_writer:
                 sidecar_writer.save(epoch)

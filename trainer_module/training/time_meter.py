@@ -16,16 +16,21 @@ class TimeMeter:
     may be nested; a second counts for the innermost one.
 
         meter = TimeMeter()
+        meter.begin_training()
         with meter.spending("save"):
             ...
-        meter.seconds()  # {"other": 0.1, "save": 2.5}
+        meter.seconds()  # {"start": 1.2, "other": 0.1, "save": 2.5}
     """
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
-        self._activity, self._since = "other", time.monotonic()
+        self._activity, self._since = "start", time.monotonic()
         self._counters_before = self._counters = read_counters()
         self._counters_read_at = time.monotonic()
+
+    def begin_training(self) -> None:
+        """Ends the activity `start`; from now on, time outside of blocks is `other`."""
+        self._enter("other")
 
     def seconds(self) -> dict[str, float]:
         """Returns the seconds by activity until now."""

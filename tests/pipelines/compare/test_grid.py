@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfx_distribute.pipelines.compare import grid
@@ -55,6 +55,7 @@ def test_mistakes(argument, message):
     assert len(str(error.value)) < 300
 
 
+@settings(max_examples=100, database=None, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.text(max_size=30), max_size=4))
 def test_any_text_is_read_or_refused(arguments):
     try:

@@ -55,7 +55,8 @@ def test_roles_follow_from_the_pipeline(tmp_path):
     def roles(*words: str, **changes: object) -> set[str]:
         document = yaml.safe_load((EXAMPLES / "vertex.yaml").read_text())
         document["module"] = str(EXAMPLES / document["module"])
-        document["resources"]["Trainer"].pop("spot")
+        for machine in ("Trainer", "ParameterServer"):
+            document["resources"][machine].pop("spot")
         document["targets"]["vertex"].pop("boot_disk_size_gb")
         document["targets"]["vertex"] |= changes.pop("vertex", {})
         (tmp_path / "vertex.yaml").write_text(yaml.safe_dump(document | changes))

@@ -41,6 +41,7 @@ def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
     monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 2.0)
     (tmp_path / "jobs").mkdir()
     with VertexApi(tmp_path / "jobs") as server, server.connected():
+        server.around.make_bucket("bucket")
         yield server
 
 

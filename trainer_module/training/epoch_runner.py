@@ -56,7 +56,9 @@ class EpochRunner:
         self._checkpoints = checkpoints
         self._is_traced = self._reads_metrics = False
         self._before_window: dict[str, float] | None = None
-        self._agreeing = WAIT if step_runner.has_peers else "other"
+        # Like the sum of gradients. `time_use.summarize` takes one of the two for all.
+        peers = WAIT if step_runner.measures_peers else "compute"
+        self._agreeing = peers if step_runner.has_peers else "other"
 
     def run(self, epoch: int, first_step: int, num_steps: int) -> None:
         """Runs the steps of an epoch, or the rest of them.

@@ -173,6 +173,11 @@ class StepRunner:
         """True if other processes take each step together with this one."""
         return isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
+    @property
+    def measures_peers(self) -> bool:
+        """True if `train` measures how long this process waits for the others."""
+        return self._measures_peers
+
     def agree(self, *values: float) -> list[float]:
         """Returns the means of numbers over all processes.
 

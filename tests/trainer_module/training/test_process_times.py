@@ -77,6 +77,21 @@ def test_the_slow_one_of_two_workers_is_named(cluster, tmp_path, what):
     assert shares[f"time/{what}"] > 0.5, "of the last epoch"
 
 
+@pytest.mark.e2e
+def test_the_slow_one_is_named_where_waiting_is_part_of_computing(cluster, tmp_path):
+    """As on GPUs."""
+    patch = "from tfx_distribute.trainer_module.training import step_timing\nstep_timing.computes_behind_host = lambda: True"
+    (tmp_path / "slow_behind.py").write_text(f"{patch}\nWHAT = 'input'\n{SLOW}")
+    time_use = cluster.train(
+        TWO_WORKERS,
+        TrainingOptions(32, train_steps=60, steps_per_epoch=30),
+        module=UserModule("slow_behind.build_model", (str(tmp_path), *cluster.job.module.search_path)),
+        input_options=InputOptions(num_parallel_calls=1),
+    ).time_use
+    assert all("wait_for_peers" not in process.seconds for process in time_use.processes)
+    assert (time_use.slowest, time_use.reason) == ("worker-0", "input"), time_use
+
+
 def read_scalars(folder):
     """Returns the last value of each scalar of a TensorBoard run, by tag."""
     values = {}

@@ -32,6 +32,21 @@ class CallTime:
     wait_for_peers: float | None = None
 
 
+@tf.autograph.experimental.do_not_convert
+def weight_of_measured(num_steps: Any, sample: Any) -> Any:
+    """Returns how many steps a measured one stands for, if every `sample`th is.
+
+    Args:
+      num_steps: Number of the steps; a number or a scalar tensor, like `sample`.
+      sample: The first of so many steps is measured.
+
+    Example:
+      >>> weight_of_measured(17, 16)  # 2 are measured
+      8.5
+    """
+    return num_steps / -(-num_steps // sample)
+
+
 def computes_behind_host() -> bool:
     """Returns True if some device computes while the host goes on."""
     return any(device.device_type != "CPU" for device in tf.config.list_logical_devices())
@@ -74,12 +89,37 @@ def moment_after_device(losses: Any, is_measured: tf.Tensor) -> tf.Tensor:
 
     Args:
       losses: A value of the last step.
-      is_measured: False not to wait for the devices.
+      is_measured: False not to wait for the devices, and to return 0.
     """
 
-    def fetch() -> tf.Tensor:
+    def fetch_loss() -> tf.Tensor:
+        # The copy comes after everything that the device was given before it.
         with tf.device("CPU:0"):
-            return tf.identity(losses)
+            return moment(tf.identity(losses))
 
-    # The copy comes after everything that the device was given before it.
-    return moment(tf.cond(is_measured, fetch, lambda: tf.constant(0.0)))
+    return tf.cond(is_measured, fetch_loss, _no_moment)
+
+
+@tf.autograph.experimental.do_not_convert
+def moment_if(is_measured: tf.Tensor, values: Any) -> tf.Tensor:
+    """Returns the time of day once values are computed; 0 if it is not measured.
+
+    Args:
+      is_measured: False not to wait for the values.
+      values: Nested structures of tensors.
+    """
+
+    def take() -> tf.Tensor:
+        # Copies, since the condition as a whole would wait for what its branches only
+        # depend on.
+        with tf.device(None):
+            copies = [tf.identity(value) for value in tf.nest.flatten(values, expand_composites=True)]
+        return moment(copies)
+
+    return tf.cond(is_measured, take, _no_moment)
+
+
+def _no_moment() -> tf.Tensor:
+    # On a device, the host would wait for it.
+    with tf.device("CPU:0"):
+        return tf.constant(0.0, tf.float64)

@@ -47,6 +47,32 @@ def test_waiting_for_input_is_told_from_computing(monkeypatch, behind_host, exac
     assert call_time.wait_for_peers is None, "there is one replica"
 
 
+@pytest.mark.parametrize("num_steps", [1, 17])
+def test_a_sample_stands_for_no_more_steps_than_there_are(monkeypatch, num_steps):
+    monkeypatch.setattr(step_timing, "computes_behind_host", lambda: True)
+    adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
+    step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Slow(), TrainingOptions(2))
+    step_runner.open(0)
+    step_runner.train(1)
+    began = time.monotonic()
+    seconds = sum(step_runner.train(num_steps)[1].input for _ in range(34 // num_steps))
+    assert 0.0 < seconds < 2.0 * (time.monotonic() - began)
+
+
+def test_steps_that_are_not_measured_do_not_wait_for_the_device(monkeypatch):
+    monkeypatch.setattr(step_timing, "computes_behind_host", lambda: True)
+    adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
+    step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
+    step_runner.open(0)
+    train = step_runner._train_function.get_concrete_function(step_runner._training, tf.constant(1), tf.constant(16))
+    functions = train.graph.as_graph_def().library.function
+    reading_time = [
+        function.signature.name for function in functions if any(node.op == "Timestamp" for node in function.node_def)
+    ]
+    assert len(reading_time) == 2, "before the batch and after it"
+    assert all("cond" in name and "true" in name for name in reading_time), reading_time
+
+
 def test_the_same_weights_however_they_are_timed(monkeypatch):
     weights = []
     for behind_host in (False, True):

@@ -6,6 +6,7 @@ computes while its host goes on: there, the host waits for the device in a sampl
 steps before it measures how long the next batch takes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ class CallTime:
     """The time of one TensorFlow call, in seconds.
 
     Attributes:
-      begin: Unix time at which its first step began, after it was traced.
+      begin: Unix time at which its first step began, after it was traced, by the clock
+        of this machine; 0 if unknown.
       input: Time for which steps waited for their batches.
       wait_for_peers: Time from the moment at which this process had computed its
         gradients until they were summed over all; None if it is not measured.
@@ -94,10 +96,9 @@ def moment_after_device(losses: Any, is_measured: tf.Tensor) -> tf.Tensor:
 
     def fetch_loss() -> tf.Tensor:
         # The copy comes after everything that the device was given before it.
-        with tf.device("CPU:0"):
-            return moment(tf.identity(losses))
+        return moment(tf.identity(losses))
 
-    return tf.cond(is_measured, fetch_loss, _no_moment)
+    return _moment_if(is_measured, fetch_loss)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -116,10 +117,10 @@ def moment_if(is_measured: tf.Tensor, values: Any) -> tf.Tensor:
             copies = [tf.identity(value) for value in tf.nest.flatten(values, expand_composites=True)]
         return moment(copies)
 
-    return tf.cond(is_measured, take, _no_moment)
+    return _moment_if(is_measured, take)
 
 
-def _no_moment() -> tf.Tensor:
-    # On a device, the host would wait for it.
+def _moment_if(is_measured: tf.Tensor, take: Callable[[], tf.Tensor]) -> tf.Tensor:
+    # The host would wait for a condition that is on a device.
     with tf.device("CPU:0"):
-        return tf.constant(0.0, tf.float64)
+        return tf.cond(is_measured, take, lambda: tf.constant(0.0, tf.float64))

@@ -1,6 +1,7 @@
 """Tests the times that are measured inside a TensorFlow call."""
 
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import model_adapters, step_timing
+from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.training.step_timing import CallTime
 
 STEPS = 48
 
@@ -71,6 +74,30 @@ def test_steps_that_are_not_measured_do_not_wait_for_the_device(monkeypatch):
     ]
     assert len(reading_time) == 2, "before the batch and after it"
     assert all("cond" in name and "true" in name for name in reading_time), reading_time
+
+
+class CoordinatorOfOne:
+    """Runs at once what a coordinator schedules on its one worker."""
+
+    def schedule(self, function, args):
+        return CoordinatorOfOne.Result(function(*args))
+
+    def join(self):
+        pass
+
+    @dataclass
+    class Result:
+        value: tuple
+
+        def fetch(self):
+            return self.value
+
+
+def test_the_clock_of_a_worker_is_not_compared_with_that_of_its_coordinator():
+    step_runner = object.__new__(CoordinatorStepRunner)
+    step_runner._coordinator, step_runner._num_workers, step_runner._training = CoordinatorOfOne(), 1, None
+    step_runner._train_function = lambda *_: (0.25, (time.time() + 0.3, 0.5, 0.0))
+    assert step_runner.train(4) == (0.25, CallTime(begin=0.0, input=2.0))
 
 
 def test_the_same_weights_however_they_are_timed(monkeypatch):

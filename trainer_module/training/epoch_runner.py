@@ -205,7 +205,8 @@ class EpochRunner:
             in_window = self._profiler.is_in_window(self._counter.step)
             loss, call_time = self._step_runner.train(count, exact_time=in_window)
         is_traced, self._is_traced = self._is_traced, True
-        meter.move("compute", "other" if is_traced else "trace", call_time.begin - began)
+        if call_time.begin:
+            meter.move("compute", "other" if is_traced else "trace", call_time.begin - began)
         meter.move("compute", "input", call_time.input)
         if call_time.wait_for_peers is not None:
             meter.move("compute", WAIT, call_time.wait_for_peers)
@@ -274,6 +275,7 @@ class StepCounter:
         try:
             yield
         except BaseException:
+            self._read_learning_rate = lambda: None  # it may be on a process that is gone
             self.report()
             raise
 

@@ -64,13 +64,19 @@ class ProcessTime:
         """Seconds over all activities."""
         return sum(self.seconds.values())
 
-    def since(self, before: Mapping[str, float]) -> "ProcessTime":
+    def since(self, before: Mapping[str, float], counters: Mapping[str, float] | None = None) -> "ProcessTime":
         """Returns the time after another moment.
 
         Args:
           before: The seconds by activity until then.
+          counters: The counters until then.
         """
-        return ProcessTime(self.task, {name: value - before.get(name, 0.0) for name, value in self.seconds.items()})
+        counters = counters or {}
+        return ProcessTime(
+            self.task,
+            {name: value - before.get(name, 0.0) for name, value in self.seconds.items()},
+            {name: value - counters.get(name, 0.0) for name, value in self.counters.items()},
+        )
 
     def share(self, activity: str) -> float:
         """Returns the part of the time that an activity takes, from 0 to 1."""

@@ -1,8 +1,9 @@
 """Reads the history of a training: what each process reported while it ran.
 
 Each try of each process writes a file `<model run>/history/<task>-<start>.jsonl`, one
-JSON object per line, such as `worker-0-20260131T120000123.jsonl`. `history_writer`
-writes them. This module imports no TensorFlow unless the folder is at an address.
+JSON object per line, such as `worker-0-20260131T120000123.jsonl`, and another after
+each error of the storage. `history_writer` writes them. This module imports no
+TensorFlow unless the folder is at an address.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ class HistoryRecord:
       phase: As in `Progress`: `start`, `train`, `export`, `done`, `serve`, `evaluate`;
         `epoch` for the report at the end of an epoch, whose metrics are those of
         `on_epoch_end`, the evaluation's `val_` ones included; `failed` if the try ended
-        with an error, which `message` has.
+        with an error, which `message` has; `stopped` if it was asked to end.
       step: Training steps done, those of earlier tries included.
       train_steps: Training steps in total; 0 if unknown.
       epoch: Number of the epoch, from 1; 0 before the first.

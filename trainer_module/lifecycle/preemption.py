@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from tfx_distribute.trainer_module.lifecycle import exit_codes, termination
+from tfx_distribute.trainer_module.lifecycle import exit_codes, last_words, termination
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 
 _requested = threading.Event()
@@ -83,6 +83,7 @@ def leave(exit_code: int) -> None:
     if _can_save.is_set():
         os.kill(os.getpid(), signal.SIGTERM)  # received by the listener
     else:
+        last_words.say("stopped", "asked to stop")
         os._exit(exit_code)
 
 
@@ -114,8 +115,11 @@ def _listen(reader: int) -> None:
     while signal.SIGTERM not in os.read(reader, 64):
         pass
     _requested.set()
+    message = "asked to stop"
     if _can_save.is_set():
         seconds = termination.saving_seconds(os.environ)
         threading.Event().wait(seconds)
-        LOGGER.error("asked to stop, and not done with saving within %g s", seconds)
+        message = f"asked to stop, and not done with saving within {seconds:g} s"
+        LOGGER.error(message)
+    last_words.say("stopped", message)
     os._exit(_exit_code)

@@ -70,13 +70,19 @@ class Progress:
 
     @staticmethod
     def from_json(line: str) -> "Progress":
-        """Parses one line; ignores keys that it does not know."""
-        values = {name: value for name, value in json.loads(line).items() if name in _FIELDS}
-        metrics = values.get("metrics") or {}
-        # A structured log line has NaN as a text.
-        return Progress(**{**values, "metrics": {name: float(value) for name, value in metrics.items()} or None})
+        """Parses one line, also of a structured log; ignores unknown keys."""
+        parsed = json.loads(line)
+        values = {name: value for name, value in parsed.items() if name in _FIELDS}
+        if "severity" in parsed:  # a structured log line, whose `message` describes the report
+            values["message"] = parsed.get(_NOTE, "")
+        # It has NaN as a text.
+        values["metrics"] = {name: float(value) for name, value in (values.get("metrics") or {}).items()} or None
+        if values.get("learning_rate") is not None:
+            values["learning_rate"] = float(values["learning_rate"])
+        return Progress(**values)
 
 
+_NOTE = "note"  # key of `Progress.message` in a structured log line
 _FIELDS = frozenset(field.name for field in fields(Progress))
 
 
@@ -175,7 +181,8 @@ class Reporter:
         with self._lock, contextlib.suppress(OSError):
             if self._file is None:
                 if process_log.is_json():
-                    line = process_log.as_json({**asdict(progress), "task": self._task}, describe(progress)) + "\n"
+                    fields = {**asdict(progress), _NOTE: progress.message, "task": self._task}
+                    line = process_log.as_json(fields, describe(progress)) + "\n"
                 sys.stdout.write(line)
                 sys.stdout.flush()
                 return

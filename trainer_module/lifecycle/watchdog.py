@@ -15,7 +15,7 @@ import time
 from types import FrameType
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
-from tfx_distribute.trainer_module.lifecycle import exit_codes
+from tfx_distribute.trainer_module.lifecycle import exit_codes, last_words
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
@@ -95,9 +95,10 @@ def _give_up(message: str) -> None:
     message += "; if it needs more time, write a larger progress_timeout_secs, or 0 for no limit"
     try:
         # In another thread, since the storage of the log or the file may not respond.
-        writer = threading.Thread(target=_write_reason, args=(message,), daemon=True, name="last words")
+        writer = threading.Thread(target=_write_reason, args=(message,), daemon=True, name="reason")
         writer.start()
         writer.join(GIVE_UP_SECONDS)
+        last_words.say("failed", message)
     finally:
         os._exit(exit_codes.NO_PROGRESS)
 

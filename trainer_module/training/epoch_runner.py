@@ -56,7 +56,9 @@ class EpochRunner:
         self._checkpoints = checkpoints
         self._is_traced = self._reads_metrics = False
         self._before_window: dict[str, float] | None = None
-        self._agreeing = WAIT if step_runner.has_peers else "other"
+        # Like the sum of gradients. `time_use.summarize` takes one of the two for all.
+        peers = WAIT if step_runner.measures_peers else "compute"
+        self._agreeing = peers if step_runner.has_peers else "other"
 
     def run(self, epoch: int, first_step: int, num_steps: int) -> None:
         """Runs the steps of an epoch, or the rest of them.
@@ -203,7 +205,8 @@ class EpochRunner:
             in_window = self._profiler.is_in_window(self._counter.step)
             loss, call_time = self._step_runner.train(count, exact_time=in_window)
         is_traced, self._is_traced = self._is_traced, True
-        meter.move("compute", "other" if is_traced else "trace", call_time.begin - began)
+        if call_time.begin:
+            meter.move("compute", "other" if is_traced else "trace", call_time.begin - began)
         meter.move("compute", "input", call_time.input)
         if call_time.wait_for_peers is not None:
             meter.move("compute", WAIT, call_time.wait_for_peers)
@@ -272,6 +275,7 @@ class StepCounter:
         try:
             yield
         except BaseException:
+            self._read_learning_rate = lambda: None  # it may be on a process that is gone
             self.report()
             raise
 

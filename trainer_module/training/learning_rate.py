@@ -4,6 +4,7 @@ Source of the rules: Goyal et al. 2017, https://arxiv.org/abs/1706.02677 (linear
 warm-up); Krizhevsky 2014, https://arxiv.org/abs/1404.5997 (square root).
 """
 
+import contextlib
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -67,12 +68,13 @@ def scale(
 
 
 def read(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
-    """Returns the learning rate of an optimizer's next step; None if it has none."""
-    inner = gradients.unwrap(optimizer)
-    rate = getattr(inner, "learning_rate", None)
-    if rate is None:
-        return None
-    if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
-        rate = rate(inner.iterations)
-    # A variable of several replicas has no value of its own, but converts to one.
-    return float(tf.convert_to_tensor(rate))
+    """Returns the learning rate of an optimizer's next step; None if it has not one."""
+    with contextlib.suppress(Exception):  # a user's optimizer or schedule; training does not depend on it
+        inner = gradients.unwrap(optimizer)
+        rate = getattr(inner, "learning_rate", None)
+        if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+            rate = rate(inner.iterations)
+        # A variable of several replicas has no value of its own, but converts to one.
+        value = tf.convert_to_tensor(rate)
+        return float(value) if value.shape.rank == 0 else None
+    return None

@@ -164,7 +164,7 @@ def train(
             ends, gathers_times = epoch_runner.ends_training(epoch, epoch + 1 == plan.epochs, process_times.are_due)
             if gathers_times:
                 process_times.gather(step_runner, epoch)
-                if process_times.remark:
+                if process_times.remark and is_chief:
                     counter.report(metrics, process_times.remark)
             if ends:
                 break

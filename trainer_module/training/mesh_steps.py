@@ -76,13 +76,13 @@ class MeshStepRunner(StepRunner):
                     _local_value(loss).numpy()  # waits for the devices
                 before = time.monotonic()
                 batch, _ = next(self._training)
-                waited += sample * (time.monotonic() - before) if is_measured else 0.0
+                waited += time.monotonic() - before if is_measured else 0.0
                 loss, gradients = self._gradients_function(self._shard_batch(batch))
                 if self._clipnorm or self._global_clipnorm:
                     self._apply_clipped_function(gradients, self._clip_factors(gradients))
                 else:
                     self._apply_function(gradients)
-        return float(_local_value(loss)), CallTime(begin, waited)
+        return float(_local_value(loss)), CallTime(begin, waited * step_timing.weight_of_measured(num_steps, sample))
 
     @override
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:

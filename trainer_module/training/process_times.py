@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections import deque
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -12,9 +14,39 @@ from tfx_distribute.trainer_module.training.time_meter import TimeMeter
 
 # Between two times that they are gathered: after each short epoch would take too long.
 GATHER_SECONDS = 2.0
+# A process is named while it trains by this time before: in all of a long training, one
+# that has become slow would not stand out for hours.
+RECENT_SECONDS = 600.0
 _ROLES = (CHIEF, WORKER)
 _NAMES = (*ACTIVITIES, *COUNTERS)
 _UNKNOWN = -1.0
+
+
+class RecentTimes:
+    """Says how processes spent their time in the last `RECENT_SECONDS`.
+
+    Args:
+      now: Time of a monotonic clock at which the processes had spent none.
+    """
+
+    def __init__(self, now: float):
+        self._before: deque[tuple[float, dict[str, ProcessTime]]] = deque([(now, {})])
+
+    def add(self, now: float, processes: Sequence[ProcessTime]) -> TimeUse:
+        """Returns the recent time.
+
+        Args:
+          now: Time of the clock.
+          processes: The time of each process from its beginning until now.
+        """
+        self._before.append((now, {process.task: process for process in processes}))
+        while self._before[1][0] <= now - RECENT_SECONDS:
+            self._before.popleft()
+        nothing = ProcessTime("", {})
+        before = {process.task: self._before[0][1].get(process.task, nothing) for process in processes}
+        return summarize(
+            [process.since(before[process.task].seconds, before[process.task].counters) for process in processes]
+        )
 
 
 class ProcessTimes:
@@ -29,7 +61,8 @@ class ProcessTimes:
 
     Attributes:
       time_use: The times when they were last gathered.
-      remark: A line about a slow process, if it is not the one of the last time.
+      remark: A line about a process that was slow recently, if it is not the one of the
+        last time.
     """
 
     def __init__(self, meter: TimeMeter, folder: str | None):
@@ -37,6 +70,7 @@ class ProcessTimes:
         self.remark = ""
         self._meter, self._folder = meter, folder
         self._gathered_at = time.monotonic()
+        self._recent, self._recent_times = TimeUse(()), RecentTimes(self._gathered_at)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     @property
@@ -54,8 +88,10 @@ class ProcessTimes:
         before, self._gathered_at = self.time_use, time.monotonic()
         row = encode(task_from_environment(os.environ), self._meter.seconds(), self._meter.counters())
         self.time_use = summarize(decode(step_runner.gather(row)))
-        is_new = (self.time_use.slowest, self.time_use.reason) != (before.slowest, before.reason)
-        self.remark = self.time_use.describe() if is_new else ""
+        recent_before = self._recent
+        self._recent = self._recent_times.add(self._gathered_at, self.time_use.processes)
+        is_new = (self._recent.slowest, self._recent.reason) != (recent_before.slowest, recent_before.reason)
+        self.remark = self._recent.describe() if is_new else ""
         if self._folder:
             self._write(before, epoch)
 

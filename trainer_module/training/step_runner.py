@@ -173,6 +173,11 @@ class StepRunner:
         """True if other processes take each step together with this one."""
         return isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
+    @property
+    def measures_peers(self) -> bool:
+        """True if `train` measures how long this process waits for the others."""
+        return self._measures_peers
+
     def agree(self, *values: float) -> list[float]:
         """Returns the means of numbers over all processes.
 
@@ -237,7 +242,9 @@ class StepRunner:
                     waited += more
                     losses, gradients = self._strategy.run(self._add_gradients, args=(*batch, number, gradients))
                 summed = self._strategy.run(self._apply, args=(gradients,))
-            seconds += tf.stack([waited, self._strategy.experimental_local_results(summed)[0]])
+            seconds += self._times_of_step(waited, summed)
+        if self._behind_host:
+            seconds *= step_timing.weight_of_measured(num_steps, sample)
         loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
         return loss, tf.concat([[begin], seconds], 0)
 
@@ -245,7 +252,7 @@ class StepRunner:
     def _next(self, iterator: Iterator, losses: Any, step: tf.Tensor, sample: tf.Tensor) -> tuple[Any, tf.Tensor]:
         """Takes the next batch; returns it and the seconds for which it was waited for.
 
-        On accelerators, the seconds stand for `sample` steps, or are 0.
+        On accelerators, the seconds are 0 except in each `sample`th step.
         """
         if self._is_tpu:
             return next(iterator), tf.zeros([], tf.float64)
@@ -256,8 +263,15 @@ class StepRunner:
         is_measured = step % sample == 0
         before = step_timing.moment_after_device(self._strategy.experimental_local_results(losses)[0], is_measured)
         batch = next(iterator)
-        seconds = tf.maximum(step_timing.moment(batch) - before, 0.0) * tf.cast(sample, tf.float64)
-        return batch, tf.where(is_measured, seconds, 0.0)
+        with tf.device("CPU:0"):
+            return batch, tf.maximum(step_timing.moment_if(is_measured, batch) - before, 0.0)
+
+    @tf.autograph.experimental.do_not_convert
+    def _times_of_step(self, waited: tf.Tensor, summed: Any) -> tf.Tensor:
+        """Returns the seconds for which a step waited for batches and for peers."""
+        with tf.device("CPU:0"):  # the host would wait for the device to add numbers there
+            peers = self._strategy.experimental_local_results(summed)[0] if self._measures_peers else tf.zeros_like(waited)
+            return tf.stack([waited, peers])
 
     def _evaluate(self, iterator: Iterator, num_steps: tf.Tensor) -> None:
         for _ in tf.range(num_steps):

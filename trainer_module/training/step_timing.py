@@ -6,6 +6,7 @@ computes while its host goes on: there, the host waits for the device in a sampl
 steps before it measures how long the next batch takes.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ class CallTime:
     """The time of one TensorFlow call, in seconds.
 
     Attributes:
-      begin: Unix time at which its first step began, after it was traced.
+      begin: Unix time at which its first step began, after it was traced, by the clock
+        of this machine; 0 if unknown.
       input: Time for which steps waited for their batches.
       wait_for_peers: Time from the moment at which this process had computed its
         gradients until they were summed over all; None if it is not measured.
@@ -30,6 +32,21 @@ class CallTime:
     begin: float = 0.0
     input: float = 0.0
     wait_for_peers: float | None = None
+
+
+@tf.autograph.experimental.do_not_convert
+def weight_of_measured(num_steps: Any, sample: Any) -> Any:
+    """Returns how many steps a measured one stands for, if every `sample`th is.
+
+    Args:
+      num_steps: Number of the steps; a number or a scalar tensor, like `sample`.
+      sample: The first of so many steps is measured.
+
+    Example:
+      >>> weight_of_measured(17, 16)  # 2 are measured
+      8.5
+    """
+    return num_steps / -(-num_steps // sample)
 
 
 def computes_behind_host() -> bool:
@@ -74,12 +91,36 @@ def moment_after_device(losses: Any, is_measured: tf.Tensor) -> tf.Tensor:
 
     Args:
       losses: A value of the last step.
-      is_measured: False not to wait for the devices.
+      is_measured: False not to wait for the devices, and to return 0.
     """
 
-    def fetch() -> tf.Tensor:
-        with tf.device("CPU:0"):
-            return tf.identity(losses)
+    def fetch_loss() -> tf.Tensor:
+        # The copy comes after everything that the device was given before it.
+        return moment(tf.identity(losses))
 
-    # The copy comes after everything that the device was given before it.
-    return moment(tf.cond(is_measured, fetch, lambda: tf.constant(0.0)))
+    return _moment_if(is_measured, fetch_loss)
+
+
+@tf.autograph.experimental.do_not_convert
+def moment_if(is_measured: tf.Tensor, values: Any) -> tf.Tensor:
+    """Returns the time of day once values are computed; 0 if it is not measured.
+
+    Args:
+      is_measured: False not to wait for the values.
+      values: Nested structures of tensors.
+    """
+
+    def take() -> tf.Tensor:
+        # Copies, since the condition as a whole would wait for what its branches only
+        # depend on.
+        with tf.device(None):
+            copies = [tf.identity(value) for value in tf.nest.flatten(values, expand_composites=True)]
+        return moment(copies)
+
+    return _moment_if(is_measured, take)
+
+
+def _moment_if(is_measured: tf.Tensor, take: Callable[[], tf.Tensor]) -> tf.Tensor:
+    # The host would wait for a condition that is on a device.
+    with tf.device("CPU:0"):
+        return tf.cond(is_measured, take, lambda: tf.constant(0.0, tf.float64))

@@ -24,6 +24,7 @@ class TimeMeter:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._before_block: dict[str, float] = {}  # seconds of an activity when its latest block began
         self._activity, self._since = "start", time.monotonic()
         self._counters_before = self._counters = read_counters()
         self._counters_read_at = time.monotonic()
@@ -51,6 +52,7 @@ class TimeMeter:
     def spending(self, activity: str) -> Iterator[None]:
         """Counts the time of the block for an activity."""
         outer = self._enter(activity)
+        self._before_block[activity] = self._seconds.get(activity, 0.0)
         try:
             yield
         finally:
@@ -59,9 +61,12 @@ class TimeMeter:
     def move(self, source: str, target: str, seconds: float) -> None:
         """Counts seconds for `target` that were counted for `source`.
 
-        Never moves more than `source` has.
+        Never moves more than the latest block of `source` has taken: `seconds` may be
+        an estimate, or the difference of two times of day between which the clock was
+        set.
         """
-        moved = max(0.0, min(seconds, self._seconds.get(source, 0.0)))
+        available = self._seconds.get(source, 0.0) - self._before_block.get(source, 0.0)
+        moved = max(0.0, min(seconds, available))
         self._seconds[source] = self._seconds.get(source, 0.0) - moved
         self._seconds[target] = self._seconds.get(target, 0.0) + moved
 

@@ -44,16 +44,20 @@ def test_messages_are_written_once_without_a_prefix(user_code):
 def test_messages_and_progress_as_json():
     progress = (
         "from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter; "
-        "Reporter(None, 'worker-1').report(Progress('train', 3, 9, metrics={'loss': float('nan')}))"
+        "Reporter(None, 'worker-1').report(Progress('train', 3, 9, metrics={'loss': float('nan')})); "
+        "Reporter(None, 'worker-1').report(Progress('train', message='saved', learning_rate=float('nan')))"
     )
     words = [sys.executable, "-c", LOGS.format(user_code=progress).replace("configure()", "configure('worker-1')")]
     environment = {**os.environ, "TFX_DISTRIBUTE_LOG_FORMAT": "json"}
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, env=environment)
-    report, info = done.stdout.splitlines()
+    report, saved, info = done.stdout.splitlines()
     assert report.startswith('{"phase"'), "the launcher looks for it"
     parsed = json.loads(report, parse_constant=pytest.fail)
     assert (parsed["severity"], parsed["message"]) == ("INFO", "train; training step 3 of 9; loss nan")
     assert (parsed["step"], parsed["task"], parsed["metrics"]) == (3, "worker-1", {"loss": "NaN"})
     assert math.isnan(Progress.from_json(report).metrics["loss"])
+    assert Progress.from_json(report).message == "", "the launcher leaves out some of those without a message"
+    assert (json.loads(saved)["message"], Progress.from_json(saved).message) == ("train; saved", "saved")
+    assert math.isnan(Progress.from_json(saved).learning_rate)
     assert {"severity": "INFO", "message": "info", "task": "worker-1"}.items() <= json.loads(info).items()
     assert [json.loads(line)["severity"] for line in done.stderr.splitlines()[:2]] == ["WARNING", "ERROR"]

@@ -2,10 +2,13 @@ import pytest
 import tensorflow as tf
 from ones import Ones, model_with
 
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, PreemptedError
+from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.strategy_table import learning_rate_factor
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
+from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training import learning_rate, model_adapters
+from tfx_distribute.trainer_module.training.epoch_runner import StepCounter
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 
@@ -45,3 +48,38 @@ def test_schedule_is_not_scaled():
         ConfigurationError, match="learning_rate_scaling: build_model's optimizer has a learning rate schedule"
     ):
         learning_rate.scale(model.optimizer, 2.0, 0)
+
+
+class Unusual:
+    def __init__(self, learning_rate):
+        self.learning_rate, self.iterations = learning_rate, 0
+
+
+class FailingSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate"),
+    [
+        (tf.keras.optimizers.SGD(0.5), 0.5),
+        (tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.ExponentialDecay(0.25, 1, 0.5)), 0.25),
+        (Unusual([0.1, 0.2]), None),
+        (Unusual([0.1]), None),
+        (Unusual({"a": 0.1}), None),
+        (Unusual(None), None),
+        (Unusual(FailingSchedule()), None),
+    ],
+)
+def test_the_rate_to_report(optimizer, rate):
+    assert learning_rate.read(optimizer) == rate
+
+
+def test_an_error_is_reported_without_the_rate(tmp_path):
+    """It may be on a parameter server that the error is about."""
+    plan = make_plan(TrainingOptions(2, epochs=1), 2, 1)
+    counter = StepCounter(Reporter(str(tmp_path / "progress")), plan, 2, pytest.fail)
+    with pytest.raises(PreemptedError), counter.reporting_step_on_error():
+        raise PreemptedError("saved")
+    assert Progress.from_json((tmp_path / "progress").read_text()).phase == "train"

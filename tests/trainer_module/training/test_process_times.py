@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
+from tfx_distribute.trainer_module.job.time_use import ProcessTime
 from tfx_distribute.trainer_module.job.training_job import Distribution, InputOptions, TrainingOptions, UserModule
 from tfx_distribute.trainer_module.lifecycle import history
 from tfx_distribute.trainer_module.training import process_times
@@ -77,6 +78,23 @@ def test_the_slow_one_of_two_workers_is_named(cluster, tmp_path, what):
     assert shares[f"time/{what}"] > 0.5, "of the last epoch"
 
 
+@pytest.mark.e2e
+def test_the_slow_one_is_named_where_waiting_is_part_of_computing(cluster, tmp_path):
+    """As on GPUs."""
+    patch = "from tfx_distribute.trainer_module.training import step_timing\nstep_timing.computes_behind_host = lambda: True"
+    (tmp_path / "slow_behind.py").write_text(f"{patch}\nWHAT = 'input'\n{SLOW}")
+    time_use = cluster.train(
+        TWO_WORKERS,
+        TrainingOptions(32, train_steps=60, steps_per_epoch=30),
+        module=UserModule("slow_behind.build_model", (str(tmp_path), *cluster.job.module.search_path)),
+        input_options=InputOptions(num_parallel_calls=1),
+    ).time_use
+    assert all("wait_for_peers" not in process.seconds for process in time_use.processes)
+    assert (time_use.slowest, time_use.reason) == ("worker-0", "input"), time_use
+    remarks = [task.role for task, progress in cluster.reports if "holds the others back" in progress.message]
+    assert remarks == ["chief"]
+
+
 def read_scalars(folder):
     """Returns the last value of each scalar of a TensorBoard run, by tag."""
     values = {}
@@ -85,6 +103,19 @@ def read_scalars(folder):
             for value in event.summary.value:
                 values[value.tag] = float(tf.make_ndarray(value.tensor))
     return values
+
+
+def test_a_process_that_becomes_slow_late_is_named_soon():
+    recent, hour = process_times.RecentTimes(0.0), 3600.0
+    for minute in range(1, 24 * 60 + 6):
+        late = max(0.0, 60.0 * minute - 24 * hour)
+        even = 60.0 * minute - late
+        fast = ProcessTime("chief-0", {"compute": even + late / 2, "wait_for_peers": late / 2})
+        slow = ProcessTime("worker-0", {"compute": even + late}, {"cpu_wait_seconds": late})
+        time_use = recent.add(60.0 * minute, [fast, slow])
+        assert late or not time_use.slowest
+    assert (time_use.slowest, time_use.reason, time_use.held_back) == ("worker-0", "busy_core", 0.25)
+    assert len(recent._before) < 15
 
 
 def test_times_travel_as_numbers():

@@ -1,6 +1,7 @@
 """Tests the times that are measured inside a TensorFlow call."""
 
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import model_adapters, step_timing
+from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.training.step_timing import CallTime
 
 STEPS = 48
 
@@ -45,6 +48,56 @@ def test_waiting_for_input_is_told_from_computing(monkeypatch, behind_host, exac
     assert 0.5 * elapsed < call_time.input < (3.0 if is_sampled else 1.0) * elapsed
     assert 0.0 <= call_time.begin - began <= elapsed
     assert call_time.wait_for_peers is None, "there is one replica"
+
+
+@pytest.mark.parametrize("num_steps", [1, 17])
+def test_a_sample_stands_for_no_more_steps_than_there_are(monkeypatch, num_steps):
+    monkeypatch.setattr(step_timing, "computes_behind_host", lambda: True)
+    adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
+    step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Slow(), TrainingOptions(2))
+    step_runner.open(0)
+    step_runner.train(1)
+    began = time.monotonic()
+    seconds = sum(step_runner.train(num_steps)[1].input for _ in range(34 // num_steps))
+    assert 0.0 < seconds < 2.0 * (time.monotonic() - began)
+
+
+def test_steps_that_are_not_measured_do_not_wait_for_the_device(monkeypatch):
+    monkeypatch.setattr(step_timing, "computes_behind_host", lambda: True)
+    adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
+    step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
+    step_runner.open(0)
+    train = step_runner._train_function.get_concrete_function(step_runner._training, tf.constant(1), tf.constant(16))
+    functions = train.graph.as_graph_def().library.function
+    reading_time = [
+        function.signature.name for function in functions if any(node.op == "Timestamp" for node in function.node_def)
+    ]
+    assert len(reading_time) == 2, "before the batch and after it"
+    assert all("cond" in name and "true" in name for name in reading_time), reading_time
+
+
+class CoordinatorOfOne:
+    """Runs at once what a coordinator schedules on its one worker."""
+
+    def schedule(self, function, args):
+        return CoordinatorOfOne.Result(function(*args))
+
+    def join(self):
+        pass
+
+    @dataclass
+    class Result:
+        value: tuple
+
+        def fetch(self):
+            return self.value
+
+
+def test_the_clock_of_a_worker_is_not_compared_with_that_of_its_coordinator():
+    step_runner = object.__new__(CoordinatorStepRunner)
+    step_runner._coordinator, step_runner._num_workers, step_runner._training = CoordinatorOfOne(), 1, None
+    step_runner._train_function = lambda *_: (0.25, (time.time() + 0.3, 0.5, 0.0))
+    assert step_runner.train(4) == (0.25, CallTime(begin=0.0, input=2.0))
 
 
 def test_the_same_weights_however_they_are_timed(monkeypatch):

@@ -122,17 +122,19 @@ def _load(
         values = grid.parse(arguments)
         combinations = combinations_lib.make(spec, values, train_steps, scaling, machine.list_gpus())
         first = next(each.spec for each in combinations if each.spec)
-        target = LocalTarget(first, {"root": root})
-        target.paths.create()
-        _folder(target.paths).mkdir(mode=0o700, parents=True)
-        return combinations, user_module.find(first), target.paths
+        paths = LocalTarget(first, {"root": root}).paths.comparison
+        paths.create()
+        _folder(paths).mkdir(mode=0o700, parents=True)
+        return combinations, user_module.find(first), paths
     except ConfigurationError as error:
         refuse(str(error))
 
 
 def _folder(paths: "RunPaths") -> "Path":
     """Returns the folder for the results of a comparison."""
-    return paths.root / "compare" / paths.logs.name
+    from tfx_distribute.pipelines.runners.local.paths import COMPARISON
+
+    return paths.root / "compare" / paths.run_id.removeprefix(COMPARISON)
 
 
 def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int:  # type: ignore[no-untyped-def]

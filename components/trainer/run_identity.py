@@ -109,7 +109,7 @@ def _warn_of_other_states(root: str, identity: Mapping[str, str]) -> None:
             changed = [part for part in identity if other_identity.get(part) != identity[part]]
             versions = _describe_versions(other_identity.get(VERSIONS, "")) if "environment" in changed else ""
             _logger.warning(
-                "Starting from scratch: the state saved in %s is of another %s%s; it is kept",
+                "Starting from scratch: the state saved in %s is of a training that differs in %s%s; it is kept",
                 folder,
                 " and ".join(changed),
                 versions,

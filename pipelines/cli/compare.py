@@ -69,9 +69,9 @@ def compare(
     efficiency, time to a loss and cost in machine hours, and gives advice.
 
     Exit code 0: all combinations that can be trained were measured. 1: one of them
-    failed, or a component before the Trainer. 2: nothing was started, because a value
-    cannot be trained. 130, 143: it was ended by Ctrl-C or SIGTERM; what was measured
-    before is shown.
+    failed, or a component before the Trainer. 2: nothing was trained, because a value
+    cannot be, or no combination on these data. 130, 143: it was ended by Ctrl-C or
+    SIGTERM; what was measured before is shown.
     """
     if target_loss is not None and not math.isfinite(target_loss):
         refuse(f"--target-loss: {target_loss} is not a finite number; write one")
@@ -98,7 +98,7 @@ def compare(
             code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
             console.print(f"log      {paths.log}", markup=False)
-    if all(outcome.status in (comparison_lib.NOT_RUN, comparison_lib.SKIPPED) for outcome in outcomes):
+    if outcomes == comparison_lib.initial_outcomes(combinations):
         sys.exit(code)
     name = next(each.spec.name for each in combinations if each.spec)
     result = comparison_lib.compare(name, scaling, train_steps, outcomes, cores, num_gpus, target_loss)
@@ -122,17 +122,19 @@ def _load(
         values = grid.parse(arguments)
         combinations = combinations_lib.make(spec, values, train_steps, scaling, machine.list_gpus())
         first = next(each.spec for each in combinations if each.spec)
-        target = LocalTarget(first, {"root": root})
-        target.paths.create()
-        _folder(target.paths).mkdir(mode=0o700, parents=True)
-        return combinations, user_module.find(first), target.paths
+        paths = LocalTarget(first, {"root": root}).paths.comparison
+        paths.create()
+        _folder(paths).mkdir(mode=0o700, parents=True)
+        return combinations, user_module.find(first), paths
     except ConfigurationError as error:
         refuse(str(error))
 
 
 def _folder(paths: "RunPaths") -> "Path":
     """Returns the folder for the results of a comparison."""
-    return paths.root / "compare" / paths.logs.name
+    from tfx_distribute.pipelines.runners.local.paths import COMPARISON
+
+    return paths.root / "compare" / paths.run_id.removeprefix(COMPARISON)
 
 
 def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int:  # type: ignore[no-untyped-def]
@@ -188,4 +190,7 @@ def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int
                 message = node_errors.explain(error.__cause__ or error, module.file.parent)
                 console.print(message, markup=False, style="red")
                 return FAILED
-    return FAILED if any(outcome.status == comparison_lib.FAILED for outcome in outcomes) else 0
+    statuses = {outcome.status for outcome in outcomes}
+    if statuses == {comparison_lib.SKIPPED}:
+        return INVALID
+    return FAILED if comparison_lib.FAILED in statuses else 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from tfx_distribute.pipelines.runners import target as target_lib
+from tfx_distribute.trainer_module.lifecycle import process_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -111,9 +112,16 @@ def load(
 
 
 def refuse(message: str) -> NoReturn:
-    """Prints an error message and ends the program with exit code `INVALID`."""
+    """Prints an error message and ends the program with exit code `INVALID`.
+
+    It is one line of JSON if the command was given `--log-format json`.
+    """
+    text = f"Error: {message}"
+    context = click.get_current_context(silent=True)
+    if context and context.params.get("log_format") == "json":
+        text = process_log.as_json({"event": "message"}, text, "ERROR")
     with contextlib.suppress(OSError):  # the exit code remains
-        click.echo(f"Error: {message}", err=True)
+        click.echo(text, err=True)
     sys.exit(INVALID)
 
 

@@ -76,17 +76,35 @@ def make(
         cannot be measured.
     """
     combinations = [_make(spec, values, train_steps, scaling, gpus) for values in grid_lib.expand(grid)]
+    _check_values(grid, combinations)
+    if not grid and combinations[0].problem:
+        raise ConfigurationError(combinations[0].problem)
+    return combinations
+
+
+def _check_values(grid: grid_lib.Grid, combinations: Sequence[Combination]) -> None:
+    """Raises ConfigurationError for the first value without a combination to train.
+
+    Values of exactly the same combinations are named together, because it cannot be
+    told which of them is wrong, unless the problem begins with the name of one.
+    """
+    untrainable: list[tuple[dict[str, Scalar], list[Combination]]] = []
     for name, allowed in grid.items():
         for value in allowed:
             mine = [each for each in combinations if each.values[name] == value and type(each.values[name]) is type(value)]
             if all(each.problem for each in mine):
-                several = len(mine) > 1 and len({each.problem for each in mine}) > 1
-                lead = "cannot be trained in any combination; the first: " if several else ""
-                argument = grid_lib.describe({name: value})
-                raise ConfigurationError(f"-p {argument}: {lead}{mine[0].problem}")
-    if not grid and combinations[0].problem:
-        raise ConfigurationError(combinations[0].problem)
-    return combinations
+                untrainable.append(({name: value}, mine))
+    if not untrainable:
+        return
+    mine = untrainable[0][1]
+    values = {name: value for pair, others in untrainable if others == mine for name, value in pair.items()}
+    problem = mine[0].problem
+    if (named := problem.partition(":")[0]) in values:
+        values = {named: values[named]}
+    several = len({each.problem for each in mine}) > 1
+    lead = f"cannot be trained in any combination; the first, {grid_lib.describe(mine[0].values)}: " if several else ""
+    arguments = " ".join(f"-p {grid_lib.describe({name: value})}" for name, value in values.items())
+    raise ConfigurationError(f"{arguments}: {lead}{problem}")
 
 
 def _make(

@@ -77,8 +77,9 @@ def run(
     indices = {id(each): index for index, each in enumerate(combinations)}
     trainings: dict[int, _Training] = {}
     with contextlib.ExitStack() as stack:
-        for data_spec, group in combinations_lib.group_by_data(combinations):
-            inputs = upstream.run("Trainer", data_spec, module, paths, connection, on_node)
+        for number, (data_spec, group) in enumerate(combinations_lib.group_by_data(combinations), 1):
+            run_id = paths.run_id if number == 1 else f"{paths.run_id}-{number}"
+            inputs = upstream.run("Trainer", data_spec, module, paths, connection, on_node, run_id)
             parameters = job_builder.training_parameters(inputs.exec_properties)
             launcher = stack.enter_context(
                 trial_launcher(inputs.artifacts, inputs.exec_properties, parameters.distribution, str(folder), 1, noun=NOUN)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tfx_distribute.pipelines.runners.local import runs
+
 pytestmark = pytest.mark.e2e
 
 FAILS = """\
@@ -62,5 +64,16 @@ def test_workers_are_compared_on_the_same_data(command, request, tmp_path):
         "Transform",
         "Sharder",
     }
+    (compared,) = runs.list_runs([root])
+    assert (compared.id, compared.logs) == (f"compare-{saved.parent.name}", root / "logs" / compared.id)
     states = [path for path in root.rglob("*") if path.name in ("saved_model.pb", "state.json")]
     assert all("Transform" in path.parts for path in states), "a comparison leaves no model and no saved state"
+
+    # Now the data are cached.
+    arguments = ("-p", "per_replica_batch_size=1000000", "--output", "json")
+    done = command("compare", project / "pipeline.yaml", *arguments)
+    assert done.code == 2, done.output
+    progress, brace, text = done.output.partition("\n{\n")
+    (skipped,) = json.loads(brace + text)["combinations"]
+    assert (skipped["status"], "1000000" in skipped["reason"]) == ("skipped", True)
+    assert len(list(root.glob("compare/*/comparison.json"))) == 2

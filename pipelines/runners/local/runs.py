@@ -20,6 +20,7 @@ from ml_metadata.proto import metadata_store_pb2
 
 from tfx_distribute.components.launchers.locks import LOCK_FILE
 from tfx_distribute.components.report.data import ArtifactInfo, Node
+from tfx_distribute.pipelines.runners.local.paths import COMPARISON
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 
@@ -159,9 +160,10 @@ def find(roots: Iterable[Path], name: str | None) -> Run:
     where = ", ".join(map(str, roots))
     if not runs:
         raise ConfigurationError(f"--root: there are no runs in {where}")
+    trained = [run for run in runs if not run.id.startswith(COMPARISON)] or runs  # the latest is one of them
     if name is None:
-        return runs[0]
-    found = [run for run in runs if run.id == name] or [run for run in runs if run.pipeline == name][:1]
+        return trained[0]
+    found = [run for run in runs if run.id == name] or [run for run in trained if run.pipeline == name][:1]
     found = found or [run for run in runs if name and run.id.startswith(name)]
     if len(found) == 1:
         return found[0]

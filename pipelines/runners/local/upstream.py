@@ -37,6 +37,7 @@ def run(
     paths: RunPaths,
     connection: Any,
     on_node: runner.NodeListener = lambda event: None,
+    run_id: str | None = None,
 ) -> NodeInputs:
     """Runs the nodes that a node depends on, and returns what the node would get.
 
@@ -55,12 +56,14 @@ def run(
       paths: Where the run keeps its files.
       connection: What `runner.session` yields.
       on_node: Called before and after each node.
+      run_id: Id in ML Metadata, which no other run may have: nodes take their inputs
+        from the run with their own. Default `paths.run_id`.
 
     Raises:
       ConfigurationError: The pipeline cannot be built.
       NodeError: A node failed.
     """
-    upstream = UpstreamRunner(node, tfx_pipeline.get_parameter_values(spec), on_node)
+    upstream = UpstreamRunner(node, tfx_pipeline.get_parameter_values(spec), on_node, run_id or paths.run_id)
     upstream.run(runner.build(spec, module, paths, connection, enable_cache=True))
     return upstream.inputs
 
@@ -72,6 +75,7 @@ class UpstreamRunner(runner.LocalRunner):
       node: Id of the node.
       parameters: Values of the pipeline's runtime parameters.
       listener: Called before and after each node.
+      run_id: Id of the run in ML Metadata.
 
     Attributes:
       inputs: What the node would get, once the others have run.
@@ -79,8 +83,8 @@ class UpstreamRunner(runner.LocalRunner):
 
     inputs: NodeInputs
 
-    def __init__(self, node: str, parameters: Mapping[str, int | float | str], listener: runner.NodeListener):
-        super().__init__(parameters, listener)
+    def __init__(self, node: str, parameters: Mapping[str, int | float | str], listener: runner.NodeListener, run_id: str):
+        super().__init__(parameters, listener, run_id)
         self._node = node
 
     def select(self, nodes: Mapping[str, pipeline_pb2.PipelineNode]) -> set[str]:

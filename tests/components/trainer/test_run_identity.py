@@ -100,9 +100,10 @@ def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
         (root / folder / "state.json").write_text("{}")
         assert run_identity.ensure_checkpoint_dir(str(root), parts) == folder
         assert caplog.text == ""
-        other = run_identity.ensure_checkpoint_dir(str(root), {**parts, "module": "another"})
+        other = run_identity.ensure_checkpoint_dir(str(root), {**parts, "module": "another", "parameters": "others"})
     assert other != folder
-    assert f"Starting from scratch: the state saved in {folder} is of another module; it is kept" in caplog.text
+    message = f"the state saved in {folder} is of a training that differs in module and parameters; it is kept"
+    assert f"Starting from scratch: {message}" in caplog.text
     saved = json.loads((root / folder / run_identity.IDENTITY_FILE).read_text())
     assert saved == {**parts, "versions": fingerprint.environment()}
 
@@ -117,7 +118,7 @@ def test_state_of_other_versions_is_reported_with_both(job, tmp_path, caplog, mo
     with caplog.at_level(logging.WARNING):
         run_identity.ensure_checkpoint_dir(str(root), parts)
     version = re.search(r"tensorflow 2(\S+),", here)[1]
-    assert f"is of another environment (tensorflow 1{version}, not 2{version}); it is kept" in caplog.text
+    assert f"differs in environment (tensorflow 1{version}, not 2{version}); it is kept" in caplog.text
 
 
 def test_module_of_an_installed_package_is_known_by_its_files(job):

@@ -3,10 +3,20 @@ import json
 import math
 
 import pytest
+from click.testing import CliRunner
 
 from tfx_distribute.pipelines.cli import console, json_log
+from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
+
+
+def test_a_refusal_is_one_line():
+    result = CliRunner().invoke(main, ["run", "nope\n.yaml", "--log-format", "json"])
+    (line,) = result.output.splitlines()
+    event = json.loads(line)
+    assert (result.exit_code, event["event"], event["severity"]) == (2, "message", "ERROR")
+    assert event["message"].startswith("Error: nope")
 
 
 def test_events_of_a_run(monkeypatch):

@@ -44,8 +44,9 @@ def test_a_combination_that_cannot_be_trained_has_its_reason(make):
         (["num_workers=1,2"], "-p num_workers=2: num_workers: strategy 'one_device' trains in one process"),
         (
             ["strategy=one_device,multi_worker_mirrored", "num_workers=2,3"],
-            "-p strategy=one_device: cannot be trained in any",
+            "-p strategy=one_device: cannot be trained in any combination; the first, strategy=one_device num_workers=2: ",
         ),
+        (["strategy=one_device", "num_workers=2"], "-p num_workers=2: num_workers: strategy 'one_device' trains in one"),
         (["strategy=multi_worker_mirrored", "num_workers=1,-2"], "-p num_workers=-2"),
         (["num_workers=1,true"], "-p num_workers=true"),
         (["lerning_rate=1,2"], "did you mean 'learning_rate'?"),
@@ -56,6 +57,19 @@ def test_a_value_without_a_combination_is_refused(make, arguments, message):
     with pytest.raises(ConfigurationError) as error:
         make(*arguments)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "blamed"),
+    [
+        ([MULTI, "num_workers=3"], f"-p {MULTI} -p num_workers=3"),
+        ([MULTI, "num_workers=1,3"], "-p num_workers=3"),
+    ],
+)
+def test_values_are_blamed_that_are_in_no_combination_that_can_be_trained(make, arguments, blamed):
+    with pytest.raises(ConfigurationError) as error:
+        make(*arguments, scaling="strong")
+    assert str(error.value).startswith(f"{blamed}: per_replica_batch_size: with --scaling strong")
 
 
 def test_strong_scaling_divides_the_batch(make):

@@ -114,6 +114,10 @@ def test_names_of_runs(store):
     assert runs.find(runs.find_roots(None), None).id == FIRST
     assert runs.find([store.root], "digits").id == FIRST
     assert runs.find([store.root], "2026-01").id == OLD
+    store.node("compare-20260131-140000-000000", "ExampleGen", State.COMPLETE)
+    assert runs.list_runs([store.root])[0].id.startswith("compare-")
+    assert runs.find([store.root], None).id == runs.find([store.root], "digits").id == FIRST, "and not a comparison"
+    assert runs.find([store.root], "compare-2026").id == "compare-20260131-140000-000000"
     for name, message in (
         ("2026", "2 runs begin with '2026'"),
         ("taxi", "there is no run 'taxi' in .*digits; the latest are"),

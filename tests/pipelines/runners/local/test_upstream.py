@@ -7,7 +7,7 @@ from tfx.orchestration import data_types, pipeline
 from tfx.types import standard_artifacts
 
 from tfx_distribute.pipelines.runners import tfx_pipeline
-from tfx_distribute.pipelines.runners.local import runner
+from tfx_distribute.pipelines.runners.local import runner, runs
 from tfx_distribute.pipelines.runners.local.upstream import UpstreamRunner
 
 
@@ -35,7 +35,7 @@ def Target(data: InputArtifact[standard_artifacts.Examples], size: Parameter[int
 
 @pytest.fixture
 def run(tmp_path):
-    def run():
+    def run(run_id):
         first = First()
         second = Second(data=first.outputs["data"])
         size = data_types.RuntimeParameter("size", int, default=1)
@@ -53,20 +53,21 @@ def run(tmp_path):
             if isinstance(event, runner.NodeEnded):
                 ended[event.node] = event.cached
 
-        upstream = UpstreamRunner("Target", {"size": 7}, listen)
+        upstream = UpstreamRunner("Target", {"size": 7}, listen, run_id)
         upstream.run(one_run)
         return ended, upstream.inputs
 
     return run
 
 
-def test_upstream_nodes_run_once_and_come_from_the_cache(run):
-    ended, inputs = run()
+def test_upstream_nodes_run_once_and_come_from_the_cache(run, tmp_path):
+    ended, inputs = run("compare-1")
     assert ended == {"First": False, "Second": False}
     (artifact,) = inputs.artifacts["data"]
     assert "/Second/made/" in artifact.uri
     assert inputs.exec_properties["size"] == 7
 
-    again, same = run()
+    again, same = run("compare-2")
     assert again == {"First": True, "Second": True}
     assert same.artifacts["data"][0].uri == artifact.uri
+    assert {found.id for found in runs.list_runs([tmp_path])} == {"compare-1", "compare-2"}

@@ -7,7 +7,7 @@ versions have none.
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfx.dsl.io import fileio
 
@@ -35,7 +35,6 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
     """
     attempts = _number_attempts(records)
     metrics: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
-    throughput: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     ends = {record.epoch: record.step for record in records if record.phase == "epoch"}
     with_epochs = {record.task for record in records if record.phase == "epoch"}
     for record in records:
@@ -50,11 +49,10 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
                 for metric, value in record.metrics.items():
                     if not metric.startswith(_VALIDATION):  # repeats that of the last evaluation
                         _append(metrics, (metric, name, attempt), record.step, value)
-            if record.examples_per_second > 0:
-                _append(throughput, ("examples per second", name, attempt), record.step, record.examples_per_second)
         elif record.phase == "evaluate" and record.step in ends:  # of an evaluator, which counts epochs
             for metric, value in record.metrics.items():
                 _append(metrics, (metric.removeprefix(_VALIDATION), name, attempt), ends[record.step], value)
+    throughput = _measure_throughput(records, attempts)
     return Curves("step", _to_curves(metrics), _to_curves(throughput), _find_restarts(records, attempts))
 
 
@@ -102,6 +100,25 @@ def _append(
 ) -> None:
     if math.isfinite(value):
         curves.setdefault(key, []).append((step, value))
+
+
+def _measure_throughput(
+    records: Iterable[HistoryRecord], attempts: Mapping[tuple[str, float], int]
+) -> dict[tuple[str, str, int], list[tuple[float, float]]]:
+    """Returns the speed of each process and try, over whole epochs and between them.
+
+    Short trainings have no other report within an epoch than that of the first step,
+    most of whose time went to tracing. An epoch's own report replaces another of the
+    same step.
+    """
+    speeds: dict[tuple[str, str, int], dict[int, float]] = {}
+    for record in records:
+        if record.phase in ("train", "epoch") and 0 < record.examples_per_second < math.inf:
+            key = ("examples per second", record.task.replace("-", " "), attempts[record.task, record.started])
+            of_step = speeds.setdefault(key, {})
+            if record.phase == "epoch" or record.step not in of_step:
+                of_step[record.step] = record.examples_per_second
+    return {key: list(of_step.items()) for key, of_step in speeds.items()}
 
 
 def _to_curves(points: dict[tuple[str, str, int], list[tuple[float, float]]]) -> tuple[Curve, ...]:

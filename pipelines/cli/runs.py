@@ -58,10 +58,10 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
     try:
         report_lib.write(made, path)
     except OSError as error:
-        refuse(f"--output: cannot write {path}: {error.strerror}")
+        refuse(f"{'--output: ' if output else ''}cannot write {path}: {error.strerror}; write another file with -o FILE")
     for text in made.missing:
         click.echo(f"missing: {text}", err=True)
-    click.echo(str(path))
+    click.echo(str(path), err=not path.is_file())  # standard output may be what it was written to
 
 
 @click.group()

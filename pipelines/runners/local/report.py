@@ -1,15 +1,12 @@
 """Makes the report of a run on this machine, from ML Metadata and its artifacts."""
 
 import contextlib
-import json
 from pathlib import Path
-from typing import Any
 
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
 from tfx_distribute.pipelines.runners.local import commands
 from tfx_distribute.pipelines.runners.local.runs import Run
-from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 FILE = "report.html"
 
@@ -45,7 +42,7 @@ def make(run: Run) -> Report:
         training=artifacts.training_properties(model.properties) if model else {},
         parameters=run.changes,
         defaults=run.defaults,
-        hparams={**run.hparams, **_read_best(run)},
+        hparams=run.hparams,
         artifacts=tuple(artifact.info for artifact in run.artifacts),
         pushed=str(pushed.properties.get("pushed_destination", "")) if pushed else "",
         commands=commands.list_commands(run),
@@ -60,9 +57,27 @@ def default_path(run: Run) -> Path:
 
 
 def write(report: Report, path: Path) -> None:
-    """Writes a report as an HTML file; a new file replaces an old one at once."""
+    """Writes a report as an HTML file; a new file replaces an old one at once.
+
+    Devices and pipes are written to, and symbolic links followed.
+
+    Raises:
+      OSError: The file cannot be written.
+    """
+    text = page.render(report)
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_files.write(str(path), page.render(report))
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def find_sources(run: Run) -> artifacts.Sources:
@@ -85,12 +100,3 @@ def find_sources(run: Run) -> artifacts.Sources:
 def _uri(run: Run, type_name: str) -> str:
     artifact = run.find(type_name)
     return artifact.info.uri if artifact else ""
-
-
-def _read_best(run: Run) -> dict[str, Any]:
-    """Returns the hyperparameters that a search has found; empty without one."""
-    artifact = run.find("HyperParameters")
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        text = Path(artifact.info.uri, "best_hyperparameters.txt").read_text(encoding="utf-8") if artifact else "{}"
-        return dict(json.loads(text)["values"])
-    return {}

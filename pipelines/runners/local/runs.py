@@ -71,7 +71,8 @@ class Run:
       nodes: Its nodes, in the order in which they started.
       artifacts: Outputs of the nodes.
       parameters: Name of a pipeline parameter -> its value; empty before the Trainer.
-      hparams: Name of a hyperparameter -> the value in the pipeline file.
+      hparams: Name of a hyperparameter -> the value that a search has found, or else that
+        in the pipeline file.
       logs: Its log folder; None if it has been deleted.
     """
 
@@ -205,7 +206,7 @@ class _Store:
         state = _find_state([node.state for node in nodes], may_run)
         last = max((execution.last_update_time_since_epoch / 1000 for execution in executions), default=started)
         contexts = self._store.get_contexts_by_execution(executions[0].id) if executions else []
-        return Run(
+        run = Run(
             id=context.name,
             pipeline=next((other.name for other in contexts if other.type == "pipeline"), self._root.name),
             root=self._root,
@@ -218,6 +219,7 @@ class _Store:
             hparams=_parse_object(properties.get("hparams")),
             logs=_find_logs(self._root, context.name, started),
         )
+        return dataclasses.replace(run, hparams={**run.hparams, **_read_best(run)})
 
     def _node_name(self, execution: int) -> str:
         for context in self._store.get_contexts_by_execution(execution):
@@ -325,6 +327,15 @@ def _is_iso(run: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _read_best(run: Run) -> dict[str, Any]:
+    """Returns the hyperparameters that a search has found; empty without one."""
+    artifact = run.find("HyperParameters")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        text = Path(artifact.info.uri, "best_hyperparameters.txt").read_text(encoding="utf-8") if artifact else "{}"
+        return dict(json.loads(text)["values"])
+    return {}
 
 
 def _read_properties(properties: Any) -> dict[str, Any]:

@@ -40,6 +40,18 @@ def test_curves_of_every_process_and_try():
     assert made.restarts == (3,)
 
 
+def test_throughput_of_a_short_training():
+    """Each epoch takes less than the time between two reports of steps."""
+    records = [
+        record("chief-0", "train", 1, examples_per_second=19.0),
+        record("chief-0", "epoch", 45, examples_per_second=600.0),
+        record("chief-0", "train", 45, examples_per_second=2000.0),
+        record("chief-0", "epoch", 90, examples_per_second=15000.0),
+    ]
+    (curve,) = curves.from_history(records).throughput
+    assert curve.points == ((1, 19.0), (45, 600.0), (90, 15000.0))
+
+
 def test_long_curves_keep_their_last_point():
     records = [record("worker-0", "train", step, metrics={"loss": 1.0 / (step + 1)}) for step in range(5001)]
     (curve,) = curves.from_history(records).metrics

@@ -1,7 +1,9 @@
 """Tests the commands for runs on this machine: what they refuse, and logs."""
 
 import json
+import os
 import sys
+import threading
 
 import pytest
 from click.testing import CliRunner, Result
@@ -60,6 +62,42 @@ def test_one_message_for_what_cannot_be_done(run):
         assert (done.exit_code, done.output) == (2, f"Error: {message}\n")
     assert command("runs", "cancel", "one").exit_code == 2
     assert "Missing option '--target'" in command("runs", "cancel", "one").output
+
+
+def test_report_that_cannot_be_written(run, tmp_path):
+    (tmp_path / "full").symlink_to("/dev/full")
+    for file, reason in (("/proc/x.html", "No such file or directory"), (str(tmp_path / "full"), "No space left on device")):
+        done = command("report", "-o", file)
+        assert (done.exit_code, done.output) == (
+            2,
+            f"Error: --output: cannot write {file}: {reason}; write another file with -o FILE\n",
+        )
+    (run.logs / "report.html").mkdir()
+    done = command("report")
+    assert done.exit_code == 2
+    assert done.output.startswith(f"Error: cannot write {run.logs / 'report.html'}: ")
+    assert list(run.logs.glob("*.partial")) == []
+
+
+def test_report_does_not_replace_pipes_and_links(run, tmp_path):
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link.html", tmp_path / "target.html"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    chunks: list[bytes] = []
+    thread = threading.Thread(target=lambda: chunks.extend(iter(lambda: os.read(reader, 65536), b"")))
+    with pipe.open("wb"):  # so that the reader waits
+        thread.start()
+        assert command("report", "-o", str(pipe)).exit_code == 0
+    thread.join(10.0)
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert b"".join(chunks).endswith(b"</html>")
+    target.write_text("old")
+    link.symlink_to(target)
+    assert command("report", "-o", str(link)).output.endswith(f"{link}\n")
+    assert link.is_symlink()
+    assert target.read_text().endswith("</html>")
 
 
 def test_tensorboard_replaces_the_command(run, monkeypatch):

@@ -196,6 +196,16 @@ def test_comparison(store):
     assert compared.metrics == (Difference("AUC", (None, 0.9)),)
 
 
+def test_hyperparameters_are_those_that_a_search_has_found(store, tmp_path):
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best" / "best_hyperparameters.txt").write_text('{"space": [], "values": {"units": 64}}')
+    best = store.artifact("HyperParameters", tmp_path / "best")
+    store.node(FIRST, "Tuner", State.COMPLETE, {"best_hyperparameters": best})
+    first, old = (runs.find([store.root], name) for name in (FIRST, OLD))
+    assert first.hparams == report.make(first).hparams == {"units": 64}
+    assert comparison.compare([first, old], [{}, {}]).parameters[1] == Difference("hparams.units", (64, 16))
+
+
 def test_tensorboard_folders(store, tmp_path):
     first = runs.find([store.root], FIRST)
     assert commands.make_tensorboard_arguments(commands.find_tensorboard_folders([first])) == [

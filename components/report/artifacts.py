@@ -57,7 +57,9 @@ class _Parts:
             return None
         with self.noting(title, folder):
             if not fileio.exists(folder):
-                self.missing.append(f"{title}: the files have been deleted ({folder})")
+                self.missing.append(
+                    f"{title}: the files are not where the run wrote them ({folder}); they were deleted, or the folder moved"
+                )
                 return None
             part = read(folder)
             self.values[name] = part

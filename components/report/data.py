@@ -53,8 +53,8 @@ class Feature:
       kind: `int`, `float`, `text`, `bytes` or `struct`.
       present: Examples that have a value.
       missing: Examples without one.
-      numbers: Name of a statistic -> its value: mean, std, min, median, max, zeros for
-        numbers, and the number of unique values for texts.
+      numbers: Name of a statistic -> its value: mean, std, min, median, max, zeros, and
+        nan if there are any, for numbers, and the number of unique values for texts.
       histogram: How the values are distributed; None if unknown.
     """
 
@@ -201,7 +201,7 @@ class ArtifactInfo:
       id: Its id in ML Metadata; 0 if it has none.
       uri: Its folder or address.
       used_by: Nodes of the run that read it.
-      is_missing: True if its files have been deleted.
+      is_missing: True if its files are not there.
     """
 
     node: str

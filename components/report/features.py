@@ -90,6 +90,9 @@ def _to_feature(feature: statistics_pb2.FeatureNameStatistics) -> Feature:
             "max": statistics.max,
             "zeros": float(statistics.num_zeros),
         }
+        nan = max((histogram.num_nan for histogram in statistics.histograms), default=0)
+        if nan:
+            numbers["nan"] = float(nan)
         histogram = _number_histogram(statistics.histograms)
     elif feature.HasField("string_stats"):
         numbers = {"unique": float(feature.string_stats.unique)}

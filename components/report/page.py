@@ -18,7 +18,7 @@ MAX_FEATURES = 60  # whose distributions are drawn
 MAX_SLICES = 200  # those that do not meet a threshold come first
 MAX_ROWS = 500  # of trials and of numbers of curves
 _TEMPLATES = Path(__file__).parent / "templates"
-_STATISTICS = ("mean", "std", "min", "median", "max", "zeros", "unique")
+_STATISTICS = ("mean", "std", "min", "median", "max", "zeros", "nan", "unique")
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,14 @@ NUM_COLORS = 7  # --c0 to --c6 in the style sheet
 MAX_HPARAMS = 6  # that trials are plotted over
 # Colours that matplotlib writes, and the ones of the style sheet that replace them.
 _SERIES = tuple(f"#fe0{number:02d}0" for number in range(NUM_COLORS))
-_INK, _GRID, _BAD = "#fd0010", "#fd0020", "#fd0030"
+_INK, _GRID, _BAD, _TEXT = "#fd0010", "#fd0020", "#fd0030", "#fd0040"
+_DARK = "#0b0e14"  # text on a strong colour, in both modes
 _VARIABLES = {
     **{color: f"var(--c{number})" for number, color in enumerate(_SERIES)},
     _INK: "var(--muted)",
     _GRID: "var(--line)",
     _BAD: "var(--bad)",
+    _TEXT: "var(--ink)",
 }
 _STYLE = {
     "svg.fonttype": "none",
@@ -202,17 +204,19 @@ def draw_confusion(classes: Sequence[str], rows: Sequence[Sequence[float]]) -> P
             total = sum(row) or 1.0
             for predicted, count in enumerate(row):
                 color = _SERIES[0] if actual == predicted else _BAD
+                alpha = 0.06 + 0.8 * count / total
                 axes.barh(
                     actual,
                     0.94,
                     left=predicted - 0.47,
                     height=0.94,
                     color=color,
-                    alpha=0.06 + 0.8 * count / total,
+                    alpha=alpha,
                     linewidth=0,
                 )
                 if len(classes) <= 12:
-                    axes.text(predicted, actual, f"{count:g}", ha="center", va="center", fontsize=8)
+                    ink = _TEXT if alpha < 0.6 else _DARK
+                    axes.text(predicted, actual, f"{count:g}", ha="center", va="center", fontsize=8, color=ink)
         axes.set_xlim(-0.5, len(classes) - 0.5)
         axes.set_ylim(len(classes) - 0.5, -0.5)
         if len(classes) <= 30:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import os
 import sys
 import threading
@@ -233,11 +234,17 @@ def format_header(spec: PipelineSpec) -> Text:
 
 
 def print_commands(console: Console, paths: "RunPaths") -> None:
-    """Prints the commands that show a run: its report, and TensorBoard."""
-    from tfx_distribute.pipelines.runners.local import commands
+    """Prints the commands that show a run: its report, and TensorBoard for its logs."""
+    from tfx_distribute.pipelines.runners.local import commands, runs
+    from tfx_distribute.trainer_module.errors import ConfigurationError
 
+    try:
+        run = runs.find([paths.root], paths.run_id)
+    except ConfigurationError:  # it did not come to its first node
+        return
     console.print(f"report   {commands.report_command(paths.run_id, paths.root)}", markup=False)
-    console.print(f"curves   {commands.tensorboard_command(paths.run_id, paths.root)}", markup=False)
+    if commands.find_tensorboard_folders([run]):
+        console.print(f"curves   {commands.tensorboard_command(paths.run_id, paths.root)}", markup=False)
 
 
 def format_trials(search: trials.SearchResult) -> Text:
@@ -280,9 +287,15 @@ def format_summary(result: "RunResult") -> Text:
         taken = training["base_model_weights_taken"]
         total = taken + training["base_model_weights_skipped"]
         rows.append(("started from", f"{training['base_model']}, {taken} of {total} weights"))
-    values = [f"{metric_result.value:.6g}" for metric_result in result.metrics]
+    # A plot is in the report; TFMA has no number for it.
+    metric_results = [
+        metric_result
+        for metric_result in result.metrics
+        if not (metric_result.name.endswith("Plot") and math.isnan(metric_result.value))
+    ]
+    values = [f"{metric_result.value:.6g}" for metric_result in metric_results]
     column_width = max(map(len, values), default=0) + 2
-    for metric_result, value in zip(result.metrics, values, strict=True):
+    for metric_result, value in zip(metric_results, values, strict=True):
         thresholds = _format_thresholds(metric_result.metric)
         cells = Text.assemble(f"{value:<{column_width}}", thresholds, _format_verdict(metric_result))
         rows.append((metric_result.name, cells))

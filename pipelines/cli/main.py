@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.trainer_module.job.cluster import ClusterTask
+    from tfx_distribute.trainer_module.lifecycle.metrics_server import Metrics
     from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 
@@ -143,8 +144,12 @@ def run(
     target, module = load(pipeline, parameters, LocalTarget, {"root": root})
     spec, paths = target.spec, target.paths
     from tfx_distribute.pipelines.cli import console as console_lib
+    from tfx_distribute.trainer_module.lifecycle import metrics_server
 
+    metrics = metrics_server.Metrics()
     try:
+        if metrics_port:  # before a file of the run exists: the port may be taken
+            metrics_server.serve(metrics, metrics_port)
         paths.create()
     except ConfigurationError as error:
         refuse(str(error))
@@ -152,7 +157,7 @@ def run(
         console.print(console_lib.format_header(spec))
         code = FAILED
         try:
-            code = _run(spec, module, paths, console, not no_cache, metrics_port)
+            code = _run(spec, module, paths, console, not no_cache, metrics)
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID
@@ -172,16 +177,12 @@ def run(
 
 
 def _run(  # type: ignore[no-untyped-def]
-    spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool, metrics_port: int | None
+    spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool, metrics: "Metrics"
 ) -> int:
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.trainer_module import garbage_collection
-    from tfx_distribute.trainer_module.lifecycle import metrics_server
 
-    metrics = metrics_server.Metrics()
-    if metrics_port:
-        metrics_server.serve(metrics, metrics_port)
     # The fork server imports TensorFlow while this process imports TFX and runs the
     # components before the Trainer.
     with ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:

@@ -146,6 +146,10 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
     if len(names) < 2:
         refuse("RUN: one run cannot be compared; write two or more")
     found = [_find(root, name) for name in names]
+    for number, run in enumerate(found):
+        for name, other in zip(names, found[:number], strict=False):
+            if (other.id, other.root) == (run.id, run.root):
+                refuse(f"RUN: {name} and {names[number]} are the same run, {run.id}; write another")
     with _without_logs():
         from tfx_distribute.pipelines.runners.local import comparison
 
@@ -194,8 +198,11 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
 
     folders = commands.find_tensorboard_folders(found)
     if not folders:
-        refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; no Trainer ran, or they were deleted")
-    arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
+        failed = [f"{node.name} failed" for run in found for node in run.nodes if node.state == "failed"]
+        reason = ", ".join(failed) or "no Trainer ran, or they were deleted"
+        refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; {reason}")
+    with _refusing_errors():
+        arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
     click.echo(" ".join(["tensorboard", *arguments]), err=True)
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", *arguments])  # noqa: S606 (no shell on purpose)
@@ -271,14 +278,18 @@ def _list(root: str | None) -> "list[Run]":
     from tfx_distribute.pipelines.runners.local import runs as runs_lib
 
     with _refusing_errors():
-        return runs_lib.list_runs(runs_lib.find_roots(root))
+        return runs_lib.list_runs(runs_lib.find_roots(root), None if root else _warn)
 
 
 def _find(root: str | None, name: str | None) -> "Run":
     from tfx_distribute.pipelines.runners.local import runs as runs_lib
 
     with _refusing_errors():
-        return runs_lib.find(runs_lib.find_roots(root), name)
+        return runs_lib.find(runs_lib.find_roots(root), name, None if root else _warn)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"Warning: {text}", err=True)
 
 
 def _local_document(run: "Run") -> dict[str, Any]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.local.runs import Run
 
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
 def list_commands(run: "Run") -> dict[str, str]:
     """Returns commands and files of a run: a purpose -> a command or path."""
     commands = {"report": report_command(run.id, run.root)}
-    if folders := find_tensorboard_folders([run]):
-        commands["tensorboard"] = shlex.join(["tensorboard", *make_tensorboard_arguments(folders)])
+    if find_tensorboard_folders([run]):
+        commands["tensorboard"] = tensorboard_command(run.id, run.root)
     if run.logs:
         commands["log"] = str(run.logs / "run.log")
     return commands
@@ -42,7 +44,16 @@ def find_tensorboard_folders(runs: "Sequence[Run]") -> dict[str, str]:
 
 
 def make_tensorboard_arguments(folders: dict[str, str]) -> list[str]:
-    """Returns the options of TensorBoard that show some folders under their names."""
+    """Returns the options of TensorBoard that show some folders under their names.
+
+    Raises:
+      ConfigurationError: There are several folders, and one has a comma in its path,
+        which TensorBoard reads as the end of the path.
+    """
     if len(folders) == 1:
         return ["--logdir", *folders.values()]
-    return ["--logdir_spec", ",".join(f"{name}:{path}" for name, path in folders.items())]
+    for path in folders.values():
+        if "," in path:
+            raise ConfigurationError(f"RUN: {path} has a comma, with which TensorBoard can show one run only; write one RUN")
+    # Ids of older versions have colons.
+    return ["--logdir_spec", ",".join(f"{name.replace(':', '.')}:{path}" for name, path in folders.items())]

@@ -1,6 +1,7 @@
 """Makes the report of a run on this machine, from ML Metadata and its artifacts."""
 
 import contextlib
+import re
 from pathlib import Path
 
 from tfx_distribute.components.report import artifacts, page
@@ -9,6 +10,9 @@ from tfx_distribute.pipelines.runners.local import commands
 from tfx_distribute.pipelines.runners.local.runs import Run
 
 FILE = "report.html"
+_LOG_BYTES = 1_000_000  # at the end of a log, where its last error is looked for
+_LINE_LENGTH = 500
+_ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: .*)?$")
 
 
 def make(run: Run) -> Report:
@@ -23,7 +27,10 @@ def make(run: Run) -> Report:
     pushed = run.find("PushedModel")
     failed = [node.name for node in run.nodes if node.state == "failed"]
     if failed:
-        missing.insert(0, f"Everything after {failed[0]}, which failed; the reason is in the log")
+        error = _read_error(run.logs / "run.log") if run.logs else ""
+        missing.insert(0, f"Everything after {failed[0]}, which failed" + (f": {error}" if error else ""))
+        if "Trainer" in failed and run.find("ModelRun") is None:
+            missing.insert(1, "Training curves, tries and times: TFX removes what a node has written that fails")
     elif run.state in ("interrupted", "canceled"):
         missing.insert(0, f"Everything after {run.nodes[-1].name if run.nodes else 'the start'}: the run was {run.state}")
     elif run.state == "running":
@@ -49,6 +56,16 @@ def make(run: Run) -> Report:
         missing=tuple(missing),
         **parts,
     )
+
+
+def _read_error(log: Path) -> str:
+    """Returns the last line of the last error in a log; empty without one."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+        _, _, text = file.read().decode(errors="replace").rpartition("Traceback (most recent call last):")
+        lines = [line.strip() for line in text.splitlines() if _ERROR_LINE.match(line)]
+        return lines[-1][:_LINE_LENGTH] if lines else ""
+    return ""
 
 
 def default_path(run: Run) -> Path:

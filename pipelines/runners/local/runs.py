@@ -8,7 +8,8 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 
 METADATA_FILE = "metadata.sqlite"
+ARTIFACTS = "artifacts"  # in it: <node>/<output>/<execution>
 DEFAULT_ROOTS = "runs"  # has a folder for each pipeline
 _TIME_FORMAT = "%Y%m%d-%H%M%S-%f"  # of the names of log folders
 _STATES = {
@@ -71,8 +73,8 @@ class Run:
       nodes: Its nodes, in the order in which they started.
       artifacts: Outputs of the nodes.
       parameters: Name of a pipeline parameter -> its value; empty before the Trainer.
-      hparams: Name of a hyperparameter -> the value that a search has found, or else that
-        in the pipeline file.
+      hparams: Name of a hyperparameter -> the value that a search has found, or the
+        one in the pipeline file.
       logs: Its log folder; None if it has been deleted.
     """
 
@@ -135,29 +137,43 @@ def find_roots(root: str | None) -> list[Path]:
     return roots
 
 
-def list_runs(roots: Iterable[Path]) -> list[Run]:
+def list_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:
     """Returns all runs in some folders, the latest first.
 
+    Args:
+      roots: The folders.
+      warn: Is told of a folder that cannot be read, and the others are listed; default
+        an error.
+
     Raises:
-      ConfigurationError: A store cannot be read.
+      ConfigurationError: A folder cannot be read.
     """
-    runs = [run for root in roots for run in _Store(root).list_runs()]
+    runs: list[Run] = []
+    for root in roots:
+        try:
+            runs += _Store(root).list_runs()
+        except (metadata_errors.StatusError, RuntimeError) as error:
+            text = f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
+            if warn is None:
+                raise ConfigurationError(f"--root: {text}; write another --root") from error
+            warn(f"{text}; its runs are left out")
     return sorted(runs, key=lambda run: run.started, reverse=True)
 
 
-def find(roots: Iterable[Path], name: str | None) -> Run:
+def find(roots: Iterable[Path], name: str | None, warn: Callable[[str], None] | None = None) -> Run:
     """Finds a run.
 
     Args:
       roots: Folders to look in.
       name: The run's id, or the beginning of one, or the name of a pipeline for its
         latest run; None for the latest run of all.
+      warn: As for `list_runs`.
 
     Raises:
       ConfigurationError: There is no such run, or several.
     """
     roots = list(roots)
-    runs = list_runs(roots)
+    runs = list_runs(roots, warn)
     where = ", ".join(map(str, roots))
     if not runs:
         raise ConfigurationError(f"--root: there are no runs in {where}")
@@ -179,31 +195,28 @@ class _Store:
 
     def __init__(self, root: Path):
         self._root = root
+        self._contexts: Sequence[Any] = ()
+        if not (root / METADATA_FILE).stat().st_size:  # a run that did not come to its first node
+            return
         config = metadata_store_pb2.ConnectionConfig()
         config.sqlite.filename_uri = str(root / METADATA_FILE)
         config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
-        try:
-            self._store = metadata_store.MetadataStore(config)
-            self._contexts = self._store.get_contexts_by_type("pipeline_run")
-        except (metadata_errors.StatusError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ConfigurationError(
-                f"--root: {root / METADATA_FILE} cannot be read ({reason}); write another --root, or remove the folder"
-            ) from error
+        self._store = metadata_store.MetadataStore(config)
+        self._contexts = self._store.get_contexts_by_type("pipeline_run")
 
     def list_runs(self) -> list[Run]:
         contexts = sorted(self._contexts, key=lambda context: context.create_time_since_epoch)
-        is_locked = _is_locked(self._root)
-        return [self._read(context, is_locked and context is contexts[-1]) for context in contexts]
+        locked_since = _read_lock(self._root)
+        return [self._read(context, locked_since if context is contexts[-1] else None) for context in contexts]
 
-    def _read(self, context: Any, may_run: bool) -> Run:
+    def _read(self, context: Any, locked_since: float | None) -> Run:
         executions = sorted(self._store.get_executions_by_context(context.id), key=lambda execution: execution.id)
         names = {execution.id: self._node_name(execution.id) for execution in executions}
         nodes = [self._to_node(execution, names[execution.id]) for execution in executions]
         started = context.create_time_since_epoch / 1000
         trainer = next((execution for execution in executions if _is_trainer(execution)), None)
         properties = _read_properties(trainer.custom_properties) if trainer else {}
-        state = _find_state([node.state for node in nodes], may_run)
+        state = _find_state([node.state for node in nodes], started, locked_since)
         last = max((execution.last_update_time_since_epoch / 1000 for execution in executions), default=started)
         contexts = self._store.get_contexts_by_execution(executions[0].id) if executions else []
         run = Run(
@@ -214,7 +227,7 @@ class _Store:
             started=started,
             seconds=None if state == "running" else last - started,
             nodes=tuple(nodes),
-            artifacts=tuple(self._list_artifacts(names)),
+            artifacts=(*self._list_artifacts(names), *self._list_unpublished(executions, names)),
             parameters=_select_parameters(properties),
             hparams=_parse_object(properties.get("hparams")),
             logs=_find_logs(self._root, context.name, started),
@@ -268,43 +281,73 @@ class _Store:
                 if other.artifact_id == artifact.id and other.type in _INPUTS and other.execution_id in names
             ]
             is_local = "://" not in artifact.uri
+            uri = _find_folder(self._root, artifact.uri) if is_local else artifact.uri
             info = ArtifactInfo(
                 node=names[event.execution_id],
                 key=event.path.steps[0].key if event.path.steps else "",
                 type=artifact.type,
                 id=artifact.id,
-                uri=artifact.uri,
+                uri=uri,
                 used_by=tuple(dict.fromkeys(used_by)),
-                is_missing=is_local and not Path(artifact.uri).exists(),
+                is_missing=is_local and not Path(uri).exists(),
             )
             properties = {**_read_properties(artifact.properties), **_read_properties(artifact.custom_properties)}
             is_resolved = event.type == metadata_store_pb2.Event.INTERNAL_OUTPUT
             listed.append(Artifact(info, properties, is_resolved))
         return listed
 
+    def _list_unpublished(self, executions: Iterable[Any], names: Mapping[int, str]) -> list[Artifact]:
+        """Lists what Trainers that were ended have left: no event names it."""
+        folders = {
+            names[execution.id]: self._root.absolute() / ARTIFACTS / names[execution.id] / "model_run" / str(execution.id)
+            for execution in executions
+            if _is_trainer(execution) and _STATES.get(execution.last_known_state) not in ("complete", "cached")
+        }
+        return [
+            Artifact(ArtifactInfo(node, "model_run", "ModelRun", 0, str(folder)))
+            for node, folder in folders.items()
+            if folder.is_dir()
+        ]
+
+
+def _find_folder(root: Path, uri: str) -> str:
+    """Returns where an artifact is: below `root` if that has been moved or copied."""
+    path = Path(uri)
+    if path.is_relative_to(root.absolute()) or path.parts[-4:-3] != (ARTIFACTS,):
+        return uri
+    moved = root.absolute().joinpath(*path.parts[-4:])
+    return str(moved) if moved.exists() else uri
+
 
 def _is_trainer(execution: Any) -> bool:
     return str(execution.type).rpartition(".")[2] == "Trainer"
 
 
-def _find_state(states: list[str], may_run: bool) -> str:
+def _find_state(states: list[str], started: float, locked_since: float | None) -> str:
     for state in ("failed", "canceled"):
         if state in states:
             return state
-    if may_run:
+    # The lock may be that of a later run whose first node has not started, or of a
+    # comparison, which has no nodes.
+    if locked_since is not None and ("running" in states or started >= locked_since):
         return "running"
     return "interrupted" if "running" in states or not states else "complete"
 
 
-def _is_locked(root: Path) -> bool:
-    """Returns True if a run is using the folder."""
+def _read_lock(root: Path) -> float | None:
+    """Returns since when a run is using the folder, as Unix time; None if none is.
+
+    It is infinite if the run has not written it, or its time cannot be read.
+    """
     with contextlib.suppress(OSError), (root / LOCK_FILE).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                return datetime.fromisoformat(json.load(file)["since"]).timestamp()
+            return math.inf
         fcntl.flock(file, fcntl.LOCK_UN)
-    return False
+    return None
 
 
 def _find_logs(root: Path, run: str, started: float) -> Path | None:

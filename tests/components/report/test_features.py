@@ -14,7 +14,7 @@ datasets {
     num_stats {
       common_stats { num_non_missing: 8 num_missing: 2 }
       mean: 2 std_dev: 0.5 num_zeros: 1 min: 0 median: 2 max: 4
-      histograms { type: QUANTILES buckets { low_value: 0 high_value: 4 sample_count: 8 } }
+      histograms { type: QUANTILES num_nan: 3 buckets { low_value: 0 high_value: 4 sample_count: 8 } }
       histograms {
         buckets { low_value: 0 high_value: 2 sample_count: 3 } buckets { low_value: 2 high_value: 4 sample_count: 5 }
       }
@@ -40,7 +40,7 @@ def test_statistics():
             "float",
             8,
             2,
-            {"mean": 2, "std": 0.5, "min": 0, "median": 2, "max": 4, "zeros": 1},
+            {"mean": 2, "std": 0.5, "min": 0, "median": 2, "max": 4, "zeros": 1, "nan": 3},
             Histogram((3, 5), (0, 2, 4)),
         ),
         Feature("<b>", "text", 10, 0, {"unique": 2}, Histogram((7, 3), labels=("a", "b"))),

@@ -7,6 +7,8 @@ import sys
 
 from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
+from tfx_distribute.pipelines.runners.local import commands, runs
+from tfx_distribute.pipelines.runners.local.paths import RunPaths
 from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 from tfx_distribute.pipelines.spec.pipeline import Change, Metric
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
@@ -24,6 +26,21 @@ def test_summary_says_where_time_went():
         "slowest  worker 0 holds the others back for 30 % of the time: its threads wait for a core: give it more cores, or "
         "stop what else runs there",
     ]
+
+
+def test_commands_of_a_run_that_left_no_curves(tmp_path, monkeypatch, capsys):
+    """Nor has one that did not come to its first node a report."""
+    paths = RunPaths(tmp_path, tmp_path / "logs" / "20260131-120000-000000", tmp_path / "serving")
+    (tmp_path / "metadata.sqlite").touch()
+    console.print_commands(console.Console(), paths)
+    assert capsys.readouterr().out == ""
+    run = runs.Run(paths.run_id, "digits", tmp_path, "failed", 0.0, 1.0, ())
+    monkeypatch.setattr(runs, "find", lambda roots, name: run)
+    console.print_commands(console.Console(), paths)
+    assert capsys.readouterr().out.split()[:4] == ["report", "tfx-distribute", "report", paths.run_id]
+    monkeypatch.setattr(commands, "find_tensorboard_folders", lambda found: {"Trainer": "/run"})
+    console.print_commands(console.Console(), paths)
+    assert "curves   tfx-distribute runs tensorboard" in capsys.readouterr().out
 
 
 def test_lines_without_a_terminal_become_rare(capsys, monkeypatch):
@@ -72,6 +89,7 @@ def test_summary_of_a_pushed_model():
         metrics=(
             MetricResult("AUC", 0.912345678, Metric(lower_bound=0.8, change=Change(absolute=-0.01)), ()),
             MetricResult("ExampleCount", 383.0, Metric(), ()),
+            MetricResult("MultiClassConfusionMatrixPlot", math.nan, Metric(), ()),
         ),
         blessed=True,
         pushed="/serving/1",

@@ -1,5 +1,6 @@
 """Tests the commands for runs on this machine: what they refuse, and logs."""
 
+import dataclasses
 import json
 import os
 import sys
@@ -8,6 +9,7 @@ import threading
 import pytest
 from click.testing import CliRunner, Result
 
+from tfx_distribute.components.report.data import Node
 from tfx_distribute.pipelines.cli import runs
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners.local.runs import Run
@@ -55,6 +57,7 @@ def test_list_and_logs(run):
 def test_one_message_for_what_cannot_be_done(run):
     for arguments, message in (
         (("runs", "compare", "one"), "RUN: one run cannot be compared; write two or more"),
+        (("runs", "compare", "one", "two"), f"RUN: one and two are the same run, {run.id}; write another"),
         (("runs", "tensorboard"), f"RUN: {run.id} has no TensorBoard logs; no Trainer ran, or they were deleted"),
         (("runs", "list", "--host", "http://x"), "--host: goes with --target kubeflow, not with --target local"),
     ):
@@ -62,6 +65,12 @@ def test_one_message_for_what_cannot_be_done(run):
         assert (done.exit_code, done.output) == (2, f"Error: {message}\n")
     assert command("runs", "cancel", "one").exit_code == 2
     assert "Missing option '--target'" in command("runs", "cancel", "one").output
+
+
+def test_tensorboard_of_a_run_whose_trainer_failed(run, monkeypatch):
+    failed = dataclasses.replace(run, nodes=(Node("Trainer", "failed", 0.0),))
+    monkeypatch.setattr(runs, "_find", lambda root, name: failed)
+    assert command("runs", "tensorboard").output == f"Error: RUN: {run.id} has no TensorBoard logs; Trainer failed\n"
 
 
 def test_report_that_cannot_be_written(run, tmp_path):

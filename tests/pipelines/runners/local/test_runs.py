@@ -1,5 +1,7 @@
 """Tests finding runs in an ML Metadata store, and comparing them."""
 
+import shutil
+import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -9,9 +11,11 @@ from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as proto
 
 from tfx_distribute.components.launchers import locks
+from tfx_distribute.components.report.data import Curve
 from tfx_distribute.pipelines.runners.local import commands, comparison, report, runs
 from tfx_distribute.pipelines.runners.local.comparison import Difference
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.lifecycle.history import HistoryRecord
 
 State = proto.Execution
 OLD, FIRST, SECOND = "2026-01-30T12:00:00.000001", "20260131-120000-000000", "20260131-130000-000000"
@@ -62,7 +66,9 @@ class Store:
             for key, artifact in (artifacts or {}).items()
         ]
         contexts = [("pipeline", self.root.name), ("pipeline_run", run), ("node", f"{self.root.name}.{name}")]
-        self._store.put_execution(execution, pairs, [self.context(*context) for context in contexts])
+        self.last_execution, _, _ = self._store.put_execution(
+            execution, pairs, [self.context(*context) for context in contexts]
+        )
 
 
 def set_values(target: object, values: dict[str, object]) -> None:
@@ -134,10 +140,22 @@ def test_places_without_runs(tmp_path, monkeypatch):
         runs.find_roots("elsewhere")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / runs.METADATA_FILE).write_text("not a database, but a long enough text to be read as one" * 20)
-    with pytest.raises(
-        ConfigurationError, match=r"--root: broken/metadata.sqlite cannot be read \(.+\); write another --root"
-    ):
+    with pytest.raises(ConfigurationError, match=r"--root: broken/metadata.sqlite cannot be read: .+; write another --root"):
         runs.list_runs(runs.find_roots("broken"))
+
+
+def test_runs_beside_a_folder_that_cannot_be_read(store):
+    """An empty store is that of a run that was ended before its first node."""
+    for name, text in (("broken", "not a database" * 200), ("new", "")):
+        (store.root.parent / name).mkdir()
+        (store.root.parent / name / runs.METADATA_FILE).write_text(text)
+    warnings: list[str] = []
+    assert [run.id for run in runs.list_runs(runs.find_roots(None), warnings.append)] == [FIRST, OLD]
+    (warning,) = warnings
+    assert warning.startswith("runs/broken/metadata.sqlite cannot be read: it is damaged")
+    assert runs.find(runs.find_roots(None), "digits", warnings.append).id == FIRST
+    with pytest.raises(ConfigurationError, match="there are no runs in runs/new"):
+        runs.find(runs.find_roots("runs/new"), None)
 
 
 def test_states(store):
@@ -150,6 +168,16 @@ def test_states(store):
     assert first.state == "complete"
     store.node(SECOND, "Trainer", State.FAILED)
     assert runs.find([store.root], SECOND).state == "failed"
+
+
+def test_a_run_that_has_ended_while_another_starts(store):
+    """Between two nodes, a run has no node that runs either."""
+    time.sleep(1.1)  # the lock has whole seconds
+    with locks.exclusive(str(store.root), "the run folder", "wait"):
+        assert runs.find([store.root], FIRST).state == "complete"
+        store.node(SECOND, "ExampleGen", State.COMPLETE)
+        assert runs.find([store.root], SECOND).state == "running"
+        assert runs.find([store.root], FIRST).state == "complete"
 
 
 def test_logs_of_an_older_version(store):
@@ -178,13 +206,58 @@ def test_report_of_what_is_left(store):
     missing = "\n".join(made.missing)
     for text in (
         "Everything after Pusher, which failed",
-        f"Data statistics: the files have been deleted ({store.root / 'gone'})",
+        f"Data statistics: the files are not where the run wrote them ({store.root / 'gone'})",
         f"Evaluation: {store.root} cannot be read (",
         "Training curves: the training has left no history and no TensorBoard logs",
     ):
         assert text in missing
     report.write(made, store.root / "logs" / FIRST / report.FILE)
     assert "Everything after Pusher" in (store.root / "logs" / FIRST / report.FILE).read_text()
+
+
+def test_report_of_a_training_that_was_killed(store):
+    """No event names the outputs of its Trainer, but they are where it wrote them."""
+    store.node(SECOND, "Trainer", State.RUNNING)
+    execution = store.last_execution
+    history = store.root / "artifacts" / "Trainer" / "model_run" / str(execution) / "history"
+    history.mkdir(parents=True)
+    record = HistoryRecord(1.0, "chief-0", "a", 0.0, "epoch", 45, metrics={"loss": 0.5}, seconds={"compute": 2.0})
+    (history / "chief-0-1.jsonl").write_text(record.to_json())
+    run = runs.find([store.root], SECOND)
+    made = report.make(run)
+    assert made.curves.metrics == (Curve("loss", "train", ((45, 0.5),)),)
+    assert made.time_use is not None
+    assert commands.find_tensorboard_folders([run]) == {"Trainer": str(history.parent)}
+
+
+def test_report_of_a_training_that_failed(store):
+    store.node(SECOND, "Trainer", State.FAILED)
+    logs = store.root / "logs" / SECOND
+    logs.mkdir()
+    (logs / "run.log").write_text(
+        "Traceback (most recent call last):\n  File ...\n"
+        "errors.TrainingError: training process chief failed (exit code 1)\n"
+        "  Traceback ...\n  \n  ValueError: <b>boom</b>\n  \n\t [[{{node while}}]]\n"
+    )
+    assert report.make(runs.find([store.root], SECOND)).missing == (
+        "Everything after Trainer, which failed: ValueError: <b>boom</b>",
+        "Training curves, tries and times: TFX removes what a node has written that fails",
+    )
+
+
+def test_a_folder_that_was_moved_or_copied(store):
+    model = store.root / "artifacts" / "Trainer" / "model" / "9"
+    model.mkdir(parents=True)
+    gone = store.root / "artifacts" / "Trainer" / "model_run" / "9"
+    outputs = {"model": store.artifact("Model", model), "model_run": store.artifact("ModelRun", gone)}
+    store.node(SECOND, "Trainer", State.COMPLETE, outputs)
+    copied = store.root.parent / "copied"
+    shutil.copytree(store.root, copied)
+    for root in (store.root, copied, copied.relative_to(Path.cwd())):
+        found = runs.find([root], SECOND)
+        places = {artifact.info.key: (artifact.info.uri, artifact.info.is_missing) for artifact in found.artifacts}
+        expected = root.absolute() / "artifacts" / "Trainer" / "model" / "9"
+        assert places == {"model": (str(expected), False), "model_run": (str(gone), True)}
 
 
 def test_comparison(store):
@@ -212,9 +285,11 @@ def test_tensorboard_folders(store, tmp_path):
         "--logdir",
         f"{tmp_path}/model",
     ]
-    other = replace(first, id="other")
+    other = replace(first, id="12:00")
     assert commands.make_tensorboard_arguments(commands.find_tensorboard_folders([first, other])) == [
         "--logdir_spec",
-        f"{FIRST}/Trainer:{tmp_path}/model,other/Trainer:{tmp_path}/model",
+        f"{FIRST}/Trainer:{tmp_path}/model,12.00/Trainer:{tmp_path}/model",
     ]
+    with pytest.raises(ConfigurationError, match="RUN: /a,b has a comma"):
+        commands.make_tensorboard_arguments({"Trainer": "/a,b", "Tuner": "/c"})
     assert commands.find_tensorboard_folders([runs.find([store.root], OLD)]) == {}

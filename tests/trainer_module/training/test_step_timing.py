@@ -44,22 +44,26 @@ def test_waiting_for_input_is_told_from_computing(monkeypatch, behind_host, exac
     began = time.time()
     _, call_time = step_runner.train(STEPS, exact_time=exact)
     elapsed = time.time() - began
-    is_sampled = behind_host and not exact
-    assert 0.5 * elapsed < call_time.input < (3.0 if is_sampled else 1.0) * elapsed
+    # Three steps that stand for all may be quicker or slower than most.
+    low, high = (0.05, 10.0) if behind_host and not exact else (0.3, 1.0)
+    assert low * elapsed < call_time.input < high * elapsed
     assert 0.0 <= call_time.begin - began <= elapsed
     assert call_time.wait_for_peers is None, "there is one replica"
 
 
-@pytest.mark.parametrize("num_steps", [1, 17])
-def test_a_sample_stands_for_no_more_steps_than_there_are(monkeypatch, num_steps):
+def test_a_sample_stands_for_no_more_steps_than_there_are(monkeypatch):
     monkeypatch.setattr(step_timing, "computes_behind_host", lambda: True)
     adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
     step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Slow(), TrainingOptions(2))
     step_runner.open(0)
     step_runner.train(1)
     began = time.monotonic()
-    seconds = sum(step_runner.train(num_steps)[1].input for _ in range(34 // num_steps))
-    assert 0.0 < seconds < 2.0 * (time.monotonic() - began)
+    seconds = sum(step_runner.train(1)[1].input for _ in range(20))
+    assert 0.0 < seconds < time.monotonic() - began
+    weights = {
+        steps: float(step_timing.weight_of_measured(tf.constant(steps), tf.constant(16))) for steps in (1, 15, 16, 17, 32)
+    }
+    assert weights == {1: 1.0, 15: 15.0, 16: 16.0, 17: 8.5, 32: 16.0}
 
 
 def test_steps_that_are_not_measured_do_not_wait_for_the_device(monkeypatch):

@@ -54,7 +54,7 @@ class Executor(executor.Executor):
         if exec_properties.get(REPORT):
             try:
                 report.write(exec_properties[REPORT], input_dict, output_dict, blessed, unusable_baseline)
-            except Exception:  # the model is evaluated, whatever becomes of the report
+            except Exception:  # the evaluation counts even if its report fails
                 logging.exception("The report cannot be written")
 
     def _judge(

@@ -21,7 +21,7 @@ PartT = TypeVar("PartT")
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the parts of a report are; empty for those that a run does not have.
+    """Addresses of the parts of a report; empty for those that a run does not have.
 
     Attributes:
       statistics: Folder of ExampleStatistics.

@@ -13,7 +13,7 @@ from tfx_distribute.components.evaluator import thresholds as thresholds_lib
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 
 MAX_ROC_POINTS = 100
-_ALWAYS_MET = "baseline_or_any"  # a metric that the pipeline adds; nobody asked for it
+_ALWAYS_MET = "baseline_or_any"  # a metric that the pipeline adds by itself
 
 
 def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") -> Evaluation:

@@ -23,7 +23,7 @@ Scaling = Literal["weak", "strong"]
 
 # Losses and times are averaged over windows of steps; the first one is the warm-up.
 WINDOWS = 20
-MAX_READERS = 256  # that the shards are divided among, whatever the combinations
+MAX_READERS = 256  # that the shards are divided among, for any combinations
 
 
 @dataclass(frozen=True)

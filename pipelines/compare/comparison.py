@@ -23,7 +23,7 @@ SCALE_PARAMETERS = ("num_workers", "accelerator_count", "num_parameter_servers",
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one combination.
+    """The outcome of one combination.
 
     Attributes:
       values: Its values, by name of the parameter.
@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def series(self) -> tuple[tuple[str, Scalar], ...]:
-        """What the trainings of one series have in common: all but their size."""
+        """Returns what the trainings of one series share: everything but their size."""
         return tuple((name, value) for name, value in self.values.items() if name not in SCALE_PARAMETERS)
 
 

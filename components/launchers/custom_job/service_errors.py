@@ -40,7 +40,7 @@ TRANSIENT_WHILE_FOLLOWING = (
 def find_act_as_remedy(message: str, sender: str) -> str:
     """Returns the remedy for the refusal of a service account, or "" for other errors.
 
-    The service answers it as an invalid argument, also if there is no such account.
+    The service answers it as an invalid argument, even if the account does not exist.
 
     Args:
       message: The service's message.

@@ -19,7 +19,7 @@ from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 
 @dataclass(frozen=True)
 class NodeInputs:
-    """What the executor of a node would get.
+    """Inputs that the executor of a node would get.
 
     Attributes:
       artifacts: Its input artifacts.

@@ -227,7 +227,7 @@ def check_second(cloud: Cloud, run: Run) -> None:
     """Checks a training on parameter servers whose step was killed and retried."""
     assert (model(run)["strategy"], model(run)["num_parameter_servers"]) == ("parameter_server", 1)
     _, job = cloud.jobs
-    assert machines(job) == [(1, "n2-standard-4"), (1, "g2-standard-4"), (1, "n2-standard-4")]
+    assert machines(job) == [(1, "n2-highmem-4"), (1, "g2-standard-4"), (1, "n2-highmem-4")], "16 GiB beside the agents"
     assert cloud.phases(job, "workerpool0-0")[-1] == "done"
     assert cloud.phases(job, "workerpool2-0") == ["start", "serve"]
     assert f"CustomJob {job.name} of an earlier attempt: following it" in run.logs["Trainer"]

@@ -26,6 +26,8 @@ STRATEGIES = {
     "model_parallel": Distribution("model_parallel", mesh="1x2", accelerator_type="cpu"),
 }
 
+# In the folder of each training: TensorBoard logs, and the history.
+WRITTEN_BY_US = {"train", "validation", "processes", "history"}
 HEAD = """
 import sys
 sys.path.append(%r)
@@ -88,7 +90,7 @@ def test_callbacks_work_as_under_fit_and_write_once(train, cluster, tmp_path, st
 
     steps = result.train_steps // 3  # of each epoch
     whole = {f"epoch-{epoch}.keras" for epoch in (1, 2, 3)} | ({"saved"} if keras_version == 2 else set())
-    assert {path.name for path in run.iterdir()} == {*whole, "best.weights.h5", "log.csv", "train", "validation"}
+    assert {path.name for path in run.iterdir()} == {*whole, "best.weights.h5", "log.csv", *WRITTEN_BY_US}
     batches = {f"batch-{(number - 1) % steps + 1}.weights.h5" for number in range(30, 3 * steps + 1, 30)}
     assert {path.name for path in elsewhere.iterdir()} == {*batches, "board", "log.csv"}
     assert {path.name for path in (elsewhere / "board").iterdir()} == {"train", "validation"}
@@ -122,7 +124,7 @@ def test_example_of_the_documentation(train, cluster, request):
     (example,) = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "def callbacks" in block]
     train(example, "multi_worker_mirrored")
     run = Path(cluster.job.outputs.model_run_dir)
-    assert {path.name for path in run.iterdir()} == {"best.weights.h5", "epochs.csv", "train", "validation"}
+    assert {path.name for path in run.iterdir()} == {"best.weights.h5", "epochs.csv", *WRITTEN_BY_US}
 
 
 @pytest.mark.parametrize(

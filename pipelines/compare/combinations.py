@@ -85,8 +85,8 @@ def make(
 def _check_values(grid: grid_lib.Grid, combinations: Sequence[Combination]) -> None:
     """Raises ConfigurationError for the first value without a combination to train.
 
-    Values of exactly the same combinations are named together, because it cannot be
-    told which of them is wrong, unless the problem begins with the name of one.
+    Values of exactly the same combinations are named together, because any of them may
+    be wrong, unless the problem begins with the name of one.
     """
     untrainable: list[tuple[dict[str, Scalar], list[Combination]]] = []
     for name, allowed in grid.items():

@@ -142,8 +142,8 @@ def list_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) 
 
     Args:
       roots: The folders.
-      warn: Is told of a folder that cannot be read, and the others are listed; default
-        an error.
+      warn: Called with a message for each folder that cannot be read; the others are
+        listed. By default, such a folder is an error.
 
     Raises:
       ConfigurationError: A folder cannot be read.

@@ -10,6 +10,7 @@ import weakref
 import apache_beam as beam
 import pytest
 import tensorflow_data_validation  # noqa: F401 (has DoFns)
+from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core, userstate
@@ -23,7 +24,8 @@ def installed(monkeypatch):
     for owner, name in (
         (PipelineOptions, "view_as"),
         (core, "get_function_args_defaults"),
-        (statecache.objsize.traverse, "_iter_modules_globals"),
+        (statecache, "get_deep_size"),
+        (cloudpickle, "_find_imported_submodules"),
     ):
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     beam_caches.install()
@@ -181,28 +183,61 @@ def test_beam_of_this_project_is_one_that_was_compared():
     assert beam.__version__.startswith(beam_caches.VERSIONS)
 
 
-def test_globals_are_those_of_all_modules(monkeypatch):
-    traverse = statecache.objsize.traverse
+class Holder:
+    def __init__(self, value):
+        self.value = value
 
-    def find() -> list[int]:
-        found = [*map(id, traverse._iter_modules_globals())]
-        again = [*map(id, inspect.unwrap(traverse._iter_modules_globals)())]
-        lazy = [vars(module) is not vars(module) for module in sys.modules.values()]  # makes them when asked
-        assert len(found) == len(again)
-        assert all(is_lazy or one == other for is_lazy, one, other in zip(lazy, found, again, strict=True))
-        return found
 
-    before = find()
-    assert find() == before
+@pytest.mark.parametrize("objects", [(None,), ({"a": [1.5, "text"]},), (Holder(Holder([])), b"bytes"), (sys.modules,)])
+def test_sizes_are_those_that_beam_finds(objects):
+    original = inspect.unwrap(statecache.get_deep_size)
+    for _ in range(2):
+        assert statecache.get_deep_size(*objects) == original(*objects)
+
+
+def test_globals_of_a_module_do_not_count(monkeypatch):
+    size = statecache.get_deep_size(Holder({}))
     for _ in range(2):  # the second takes the place of the first
         module = types.ModuleType("of_a_test")
+        module.content = list(range(1000, 2000))
+        assert statecache.get_deep_size(Holder(vars(module))) > size + 1000
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        assert find()[-1] == id(vars(module))
+        assert statecache.get_deep_size(Holder(vars(module))) < size
+        assert statecache.get_deep_size(Holder(vars(module))) == inspect.unwrap(statecache.get_deep_size)(
+            Holder(vars(module))
+        )
 
 
-def test_modules_are_looked_through_once(monkeypatch):
-    traverse = statecache.objsize.traverse
-    value = {"a vocabulary": [str(number) for number in range(100)]}
-    size = statecache.get_deep_size(value)
-    monkeypatch.setattr(traverse, "vars", lambda module: pytest.fail("is looked through"), raising=False)
-    assert statecache.get_deep_size(value) == size > 5000
+def code_of(kind):
+    """Returns the code of all functions of a class, with the modules that each uses."""
+    for _, function in inspect.getmembers(kind, inspect.isfunction):
+        used = [function.__globals__.get(name) for name in function.__code__.co_names]
+        yield function.__code__, [each for each in used if isinstance(each, types.ModuleType)]
+
+
+def test_submodules_are_those_that_beam_finds():
+    original = inspect.unwrap(cloudpickle._find_imported_submodules)
+    found = 0
+    for kind in all_dofns():
+        for code, modules in code_of(kind):
+            used = [*modules, None, "text", beam]
+            submodules = original(code, used)
+            assert cloudpickle._find_imported_submodules(code, used) == submodules
+            found += len(submodules)
+    assert found > 50
+
+
+def test_submodules_that_are_imported_later_are_found(monkeypatch):
+    def uses(package):
+        return package.later
+
+    package, submodule = types.ModuleType("of_a_test"), types.ModuleType("of_a_test.later")
+    package.__package__ = "of_a_test"
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    assert cloudpickle._find_imported_submodules(uses.__code__, [package]) == []
+    monkeypatch.setitem(sys.modules, submodule.__name__, submodule)
+    assert cloudpickle._find_imported_submodules(uses.__code__, [package]) == [submodule]
+    monkeypatch.delitem(sys.modules, submodule.__name__)
+    assert cloudpickle._find_imported_submodules(uses.__code__, [package]) == []
+    monkeypatch.setitem(sys.modules, None, None)  # as older versions of pytest do
+    assert cloudpickle._find_imported_submodules(uses.__code__, [package, types.ModuleType("alone")]) == []

@@ -1,6 +1,9 @@
 """Imports modules once, and forks processes that go on like new ones.
 
-    python fork_main.py MODULE ...
+    python fork_main.py [--fork-servers=DESCRIPTOR] MODULE[:FUNCTION] ...
+
+Imports the modules and calls the functions. With the socket of another such process,
+fork servers of trainings are forks of that one.
 
 Serves `forked.ForkedProcesses`, over the Unix socket that is its standard input. A
 message has four descriptors: a socket, and the standard streams of a new process. The
@@ -97,15 +100,16 @@ def become(request: Request, streams: list[int]) -> None:
     """Turns this fork into what a new process of a request would be."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for number in (signal.SIGCHLD, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.default_int_handler)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
     assert "PYTHONPATH" not in os.environ, "it would be in the import path of each process"
-    set_by_python = {name: os.environ[name] for name in ("LC_CTYPE",) if name in os.environ}  # PEP 538
+    before = _start_environment()
+    added = {name: value for name, value in os.environ.items() if name not in before}  # by Python and TensorFlow
     os.environ.clear()
-    os.environ.update(set_by_python | request["environment"])
+    os.environ.update(added | request["environment"])
     os.chdir(request["folder"])
     tempfile.tempdir = None
     sys.path_importer_cache.clear()
@@ -114,6 +118,12 @@ def become(request: Request, streams: list[int]) -> None:
         sys.modules["numpy"].random.seed()  # Python does so with its own
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [os.path.abspath(folder) for folder in folders if folder]
+
+
+def _start_environment() -> dict[str, str]:
+    """Returns the environment that this process was started with."""
+    pairs = Path("/proc/self/environ").read_text().rstrip("\0").split("\0")
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def run(arguments: list[str]) -> None:
@@ -150,13 +160,22 @@ def run_to_end(request: Request, streams: list[int]) -> int:
     return code
 
 
-def main(modules: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Imports modules and serves requests; returns an exit code, in each process."""
+    from forked import FORK_SERVERS
+
     from tfx_distribute.trainer_module import garbage_collection
 
     with garbage_collection.paused():
-        for module in modules:
-            importlib.import_module(module)
+        for module, _, function in (name.partition(":") for name in arguments if not name.startswith("--")):
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
+        if arguments and arguments[0].startswith(FORK_SERVERS):
+            import forked_training
+
+            descriptor = int(arguments[0].removeprefix(FORK_SERVERS))
+            forked_training.install(socket.socket(fileno=descriptor), _start_environment())
     started = serve()
     return run_to_end(*started) if started else 0
 

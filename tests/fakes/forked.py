@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+import forked_training
+
 TFX = (
     "tensorflow_model_analysis",
     "tfx.v1",
@@ -38,6 +40,7 @@ TFX = (
     "tfx_distribute.pipelines.cli.node_errors",
     "tfx_distribute.pipelines.runners.local.runner",
 )
+FORK_SERVERS = "--fork-servers="  # an option of fork_main.py: where to ask for fork servers
 # Variables that are read when they are needed. With any other environment, there is
 # another process that has imported TFX.
 _READ_LATE = re.compile(r"AIP_\w+|CLOUD_ML_JOB_ID|CLUSTER_SPEC|KFP_\w+|no_proxy|PATH|PYTEST_\w+|PYTHONPATH|TF_CONFIG|TMPDIR")
@@ -53,7 +56,7 @@ class ForkedProcess:
     """
 
     def __init__(self, answers: socket.socket):
-        self._answers, self._lock = answers, threading.Lock()
+        self._answers, self._received, self._lock = answers, b"", threading.Lock()
         self.returncode: int | None = None
         self.pid = self._next(None)
 
@@ -90,10 +93,49 @@ class ForkedProcess:
 
     def _next(self, timeout: float | None) -> int:
         self._answers.settimeout(timeout)
-        line = self._answers.recv(32)  # a number in one message
-        if not line:
-            raise ConnectionResetError("the process that forks others has ended")
+        while b"\n" not in self._received:
+            received = self._answers.recv(32)
+            if not received:
+                raise ConnectionResetError("the process that forks others has ended")
+            self._received += received
+        line, _, self._received = self._received.partition(b"\n")
         return int(line)
+
+
+def read_early(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that Python or a module may read when it is imported."""
+    return {name: value for name, value in environment.items() if not _READ_LATE.fullmatch(name)}
+
+
+def fork(
+    control: socket.socket,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str | Path,
+    streams: Sequence[int],
+    ends_session: bool,
+) -> ForkedProcess:
+    """Asks the server at the other end of a socket for a process.
+
+    Args:
+      control: The socket.
+      arguments: As of `ForkedProcesses.start`.
+      environment: All environment variables of the process.
+      folder: Its working folder.
+      streams: Descriptors of its standard streams.
+      ends_session: As of `ForkedProcesses.start`.
+    """
+    request = {
+        "arguments": [*map(str, arguments)],
+        "environment": {**environment},
+        "folder": str(folder),
+        "ends_session": ends_session,
+    }
+    ours, theirs = socket.socketpair()
+    with theirs:
+        socket.send_fds(control, [b"."], [theirs.fileno(), *streams])
+    ours.sendall(json.dumps(request).encode() + b"\n")
+    return ForkedProcess(ours)
 
 
 class ForkedProcesses:
@@ -110,7 +152,8 @@ class ForkedProcesses:
 
     def __init__(self, folder: Path, modules: Sequence[str] = TFX):
         self._folder, self._modules, self._lock = folder, modules, threading.Lock()
-        self._servers: dict[frozenset[tuple[str, str]], tuple[subprocess.Popen[bytes], socket.socket]] = {}
+        self._servers: dict[frozenset[tuple[str, str]], socket.socket] = {}
+        self._processes: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
 
     def start(
         self,
@@ -132,48 +175,53 @@ class ForkedProcesses:
           ends_session: True if no process that it has started outlives it, as in a
             container.
         """
-        request = {
-            "arguments": [*map(str, arguments)],
-            "environment": {**environment},
-            "folder": str(folder),
-            "ends_session": ends_session,
-        }
         descriptor = output if isinstance(output, int) else output.fileno()
-        ours, theirs = socket.socketpair()
-        with open(os.devnull, "rb") as nothing, theirs, self._lock:
-            control = self._server(environment)
-            socket.send_fds(control, [b"."], [theirs.fileno(), nothing.fileno(), descriptor, descriptor])
+        with self._lock:
+            control = self._server(read_early(environment))
         try:
-            ours.sendall(json.dumps(request).encode() + b"\n")
-            return ForkedProcess(ours)
+            with open(os.devnull, "rb") as nothing:
+                streams = (nothing.fileno(), descriptor, descriptor)
+                return fork(control, arguments, environment, folder, streams, ends_session)
         except OSError as error:
             logs = "\n".join(log.read_text() for log in sorted(self._folder.glob("server-*.log")))
             raise RuntimeError(f"the process that forks others has ended:\n{logs}") from error
 
     def _server(self, environment: Mapping[str, str]) -> socket.socket:
         """Returns the socket of the process that has imported TFX in an environment."""
-        read_early = {name: value for name, value in environment.items() if not _READ_LATE.fullmatch(name)}
-        key = frozenset(read_early.items())
+        key = frozenset(environment.items())
         if key not in self._servers:
-            ours, theirs = socket.socketpair()
-            with theirs, (self._folder / f"server-{len(self._servers)}.log").open("wb") as log:
-                server = subprocess.Popen(
-                    [sys.executable, str(Path(__file__).with_name("fork_main.py")), *self._modules],
-                    env={**read_early, "PATH": os.environ["PATH"]},
-                    stdin=theirs,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            self._servers[key] = server, ours
-        return self._servers[key][1]
+            options, descriptors = [], []
+            if self._modules is TFX:
+                trainings = self._start(forked_training.environment(environment), forked_training.MODULES)
+                options, descriptors = [f"{FORK_SERVERS}{trainings.fileno()}"], [trainings.fileno()]
+            self._servers[key] = self._start(environment, [*options, *self._modules], descriptors)
+        return self._servers[key]
+
+    def _start(
+        self, environment: Mapping[str, str], arguments: Sequence[str], descriptors: Sequence[int] = ()
+    ) -> socket.socket:
+        """Starts a process that forks others; returns the socket for requests."""
+        ours, theirs = socket.socketpair()
+        with theirs, (self._folder / f"server-{len(self._processes)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("fork_main.py")), *arguments],
+                env={**environment, "PATH": os.environ["PATH"], "TMPDIR": str(self._folder)},
+                stdin=theirs,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=descriptors,
+            )
+        self._processes.append((process, ours))
+        return ours
 
     def __enter__(self) -> "ForkedProcesses":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for server, control in self._servers.values():
+        for _, control in self._processes:
             control.close()
+        for server, _ in self._processes:
             try:
                 server.wait(timeout=10)
             except subprocess.TimeoutExpired:  # it still imports

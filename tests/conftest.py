@@ -27,6 +27,7 @@ import yaml
 from forked import ForkedProcesses
 from training import TrainingCluster, digits_cluster, write_digits
 
+from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.job.training_job import TrainingData
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -114,6 +115,13 @@ def pytest_unconfigure() -> None:
     """Removes the temporary folder of a test process."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keeps the garbage collector from looking through what the tests import."""
+    with garbage_collection.paused():
+        yield
 
 
 @pytest.hookimpl(trylast=True)  # when `-m` has selected them

@@ -24,8 +24,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import pytest
 import yaml
+from forked import ForkedProcesses
 from training import TrainingCluster, digits_cluster, write_digits
 
+from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.job.training_job import TrainingData
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -70,27 +72,41 @@ class Finished:
     output: str
 
 
+@pytest.fixture(scope="session")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedProcesses]:
+    """Returns what starts processes as forks of one that has imported TFX."""
+    with ForkedProcesses(tmp_path_factory.mktemp("forked")) as processes:
+        yield processes
+
+
 @pytest.fixture
-def command(tmp_path: Path) -> Callable[..., Finished]:
-    """Returns a function that runs `tfx-distribute` in a new process.
+def command(tmp_path: Path, forked: ForkedProcesses) -> Callable[..., Finished]:
+    """Returns a function that runs `tfx-distribute` in a process.
 
     It runs in a folder outside the repository, and fails if a temporary file is left.
+    A command that imports TFX is forked from a process that has done so, unless the
+    caller wants a `new_process`.
     """
 
-    def run(*arguments: str | Path, timeout: float = 280) -> Finished:
-        with tempfile.TemporaryDirectory(prefix="command-") as temporary:
-            done = subprocess.run(
-                [sys.executable, "-m", "tfx_distribute.pipelines", *map(str, arguments)],
-                cwd=tmp_path,
-                env={**os.environ, "TMPDIR": temporary},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-            assert os.listdir(temporary) == [], done.stdout
-        return Finished(done.returncode, done.stdout)
+    def run(*arguments: str | Path, timeout: float = 280, new_process: bool = False) -> Finished:
+        words = ["-m", "tfx_distribute.pipelines", *map(str, arguments)]
+        with tempfile.TemporaryDirectory(prefix="command-") as temporary, tempfile.TemporaryFile() as output:
+            environment = {**os.environ, "TMPDIR": temporary}
+            if new_process or arguments[0] not in ("compare", "compile", "run"):
+                process = subprocess.Popen(
+                    [sys.executable, *words], cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT
+                )
+            else:
+                process = forked.start(words, environment, tmp_path, output)
+            try:
+                code = process.wait(timeout)
+            finally:
+                process.kill()
+                process.wait()
+            output.seek(0)
+            text = output.read().decode()
+            assert os.listdir(temporary) == [], text
+        return Finished(code, text)
 
     return run
 
@@ -99,6 +115,25 @@ def pytest_unconfigure() -> None:
     """Removes the temporary folder of a test process."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keeps the garbage collector from looking through what the tests import."""
+    with garbage_collection.paused():
+        yield
+
+
+@pytest.hookimpl(trylast=True)  # when `-m` has selected them
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts tests with long time limits first, so that none of them ends last."""
+
+    def limit(item: pytest.Item) -> float:
+        marker = item.get_closest_marker("timeout")
+        return max(marker.args[0], 300) if marker else 300
+
+    if not any(item.get_closest_marker("cluster") for item in items):  # those have an order of their own
+        items.sort(key=limit, reverse=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,7 +21,10 @@ def nodes(output: str) -> dict[str, bool]:
 def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, tmp_path):
     pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
 
-    first = command("run", pipeline, "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    # New processes, as a user's: with other hash seeds, so that the cache of the third
+    # shows that nothing depends on them.
+    workers = ("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    first = command("run", pipeline, *workers, new_process=True)
     assert first.code == 0, first.output
     assert nodes(first.output) == dict.fromkeys((*BEFORE_TRAINING, *AFTER), False)
     assert re.search(r"step \d+/460 .*chief: \d+ worker 0: \d+", first.output), "a line of progress, with each process"
@@ -53,7 +56,7 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     assert "mirrored, 2 replicas, global batch 64, 460 steps" in second.output
 
     # No changes: all nodes come from the cache, and all results are shown.
-    third = command("run", pipeline, "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    third = command("run", pipeline, *workers, new_process=True)
     assert third.code == 0, third.output
     assert all(nodes(third.output).values())
     assert f"SparseCategoricalAccuracy      {accuracy:<10.6g}" in third.output

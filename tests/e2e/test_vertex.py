@@ -32,7 +32,6 @@ from vertex_pools import Options
 from tfx_distribute.pipelines.runners.vertex import client as vertex_client
 from tfx_distribute.pipelines.spec import loader
 
-# Every task of every run is a process that imports TFX.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -107,7 +106,7 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud(tmp_path, command) -> Iterator[Cloud]:
+def cloud(tmp_path, command, forked) -> Iterator[Cloud]:
     bucket, tasks, jobs, temporary = (tmp_path / name for name in ("bucket", "tasks", "jobs", "tmp"))
     for folder in (bucket, tasks, jobs, temporary):
         folder.mkdir()
@@ -120,7 +119,7 @@ def cloud(tmp_path, command) -> Iterator[Cloud]:
         arguments = [api.grpc_address, api.project, api.location, vertex_example.ACCOUNT]
         connected = dict.fromkeys(("Trainer", "Tuner"), arguments)
         places = {BUCKET: f"file://{bucket}"}
-        pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected)
+        pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected, forked=forked)
         project = Cloud(tmp_path, bucket, image, api, pipelines, command)
         pipelines.on_start = lambda task, process: project.steps.append(process.pid)
         yield project
@@ -162,7 +161,9 @@ def test_digits_on_worker_pools_of_a_custom_job(cloud):
     document, job_id = cloud.submitted(compiled, epochs=12)
     assert document["pipelineSpec"] == json.loads(compiled.read_text())["pipelineSpec"]
     assert document["serviceAccount"] == "trainer@example-project.iam.gserviceaccount.com"
+    cloud.pipelines.new_processes = ("Trainer",)
     first = cloud.pipelines.run(document, job_id)
+    cloud.pipelines.new_processes = ()
     check_first(cloud, first)
 
     # Two other trainings with the same data, each of which loses a process.
@@ -285,6 +286,7 @@ def test_files_are_looked_at_before_they_are_read(cloud):
     document = json.loads(cloud.compiled("taxi", data=data).read_text())
     simple = Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple"
     shutil.copytree(simple, cloud.bucket / "data")
+    cloud.pipelines.new_processes = ("CsvExampleGen",)
     run = cloud.pipelines.run(document, "taxi-1", only={"CsvExampleGen"})
     examples = run.outputs["CsvExampleGen"]["examples"]
     assert "num_files:1," in examples["metadata"]["input_fingerprint"]

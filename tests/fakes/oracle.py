@@ -534,15 +534,19 @@ def main() -> None:
 
     os.environ.update(keras_environment(arguments.keras), TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
     sys.path.insert(0, str(Path(__file__).parent))
-    import oracle_table
-    import tensorflow as tf
+    from tfx_distribute.trainer_module import garbage_collection
 
-    from tfx_distribute.trainer_module import process  # imported once, before the forks
-    from tfx_distribute.trainer_module.training import autograph
+    with garbage_collection.paused():  # once, before the forks, as in the fork server
+        import oracle_table
+        import tensorflow as tf
 
-    _ = process
-    autograph.exempt_tf_keras()  # as in a training process, before the import of a user's module
-    import kinds
+        from tfx_distribute.trainer_module import process
+        from tfx_distribute.trainer_module.training import autograph, converted_ahead
+
+        _ = process
+        autograph.exempt_tf_keras()  # as in a training process, before the import of a user's module
+        converted_ahead.convert()
+        import kinds
 
     faulthandler.register(signal.SIGUSR1)
     tf.get_logger().setLevel("ERROR")  # suppresses warnings about retracing: each training traces its own functions

@@ -9,10 +9,11 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from forked import ForkedProcesses
 from kubeflow_pipelines import SCHEMES, Document, Step, StepError
 
 STEP_SECONDS = 280
@@ -24,11 +25,15 @@ class StepProcesses:
 
     Attributes:
       folder: Folder of the object store, and of the files in containers.
+      forked: Starts the steps, but for some.
       environment: Environment variables of every step.
+      new_processes: Names of steps that are new processes, as in containers.
     """
 
     folder: Path
+    forked: ForkedProcesses
     environment: Mapping[str, str] = field(default_factory=dict)
+    new_processes: Collection[str] = ()
 
     def root(self, pod: str) -> str:
         return str(self.folder / "pods" / pod)
@@ -61,9 +66,13 @@ class StepProcesses:
         environment |= {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
         log = self.folder / f"{step.pod}.log"
         with log.open("wb") as stream:
-            process = subprocess.Popen(
-                step.words, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
-            )
+            program, *arguments = step.words
+            if program == "python" and step.name not in self.new_processes:
+                process = self.forked.start(arguments, environment, Path.cwd(), stream)
+            else:
+                process = subprocess.Popen(
+                    step.words, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
+                )
             try:
                 process.wait(STEP_SECONDS)
             finally:

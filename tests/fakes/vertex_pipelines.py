@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forked import ForkedProcess, ForkedProcesses
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
 from vertex_admission import Document
@@ -85,6 +86,8 @@ class VertexPipelines:
       connected: Task -> arguments of `connected.py`, for tasks that use the service's
         API.
       on_start: Called with the name of each task and its process.
+      forked: Starts tasks; None if each is a new process.
+      new_processes: Names of tasks that are new processes, as in containers.
       metadata: Artifacts of all runs, which resolvers find.
     """
 
@@ -94,7 +97,9 @@ class VertexPipelines:
     location: str = "us-central1"
     environment: Mapping[str, str] = field(default_factory=dict)
     connected: Mapping[str, list[str]] = field(default_factory=dict)
-    on_start: Callable[[str, subprocess.Popen[bytes]], None] = lambda task, process: None
+    on_start: Callable[[str, subprocess.Popen[bytes] | ForkedProcess], None] = lambda task, process: None
+    forked: ForkedProcesses | None = None
+    new_processes: Collection[str] = ()
     metadata: ArtifactStore = field(default_factory=ArtifactStore)
     _ids: Any = field(default_factory=lambda: itertools.count(10_000_000_000_000_001))
 
@@ -265,7 +270,8 @@ class _Execution:
         command = [argument.replace("{{$}}", json_format.MessageToJson(message, indent=None)) for argument in command]
         if unknown := [argument for argument in command if re.search(r"\{\{\$\.", argument)]:
             raise ValueError(f"{name}: the fake has no such placeholders: {unknown}")
-        if command[0] == "python":
+        is_python = command[0] == "python"
+        if is_python:
             command[:1] = [
                 sys.executable,
                 str(Path(__file__).with_name("connected.py")),
@@ -275,15 +281,19 @@ class _Execution:
         environment |= {variable["name"]: variable["value"] for variable in container.get("env", ())}
         log = self.service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log"
         with log.open("wb") as stream:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                cwd=self.service.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process: subprocess.Popen[bytes] | ForkedProcess
+            if is_python and self.service.forked and name not in self.service.new_processes:
+                process = self.service.forked.start(command[1:], environment, self.service.folder, stream, ends_session=True)
+            else:
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    cwd=self.service.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
             try:
                 self.service.on_start(name, process)
                 process.wait(TASK_SECONDS)

@@ -20,8 +20,10 @@ TESTS = Path(__file__).resolve().parents[2]
 KINDS = list(oracle_table.descriptions())
 # `model_parallel` and `parameter_server` have step runners of their own, and
 # `central_storage` has variables of its own; these kinds depend on them most.
-# `one_device` runs the same code as `default`.
+# `one_device` runs the same code as `default`. `mirrored` shares most of its code with
+# `multi_worker_mirrored`, and trains more kinds with Keras 3.
 SOME_KINDS = {
+    "mirrored": ["embedding_sparse"],
     "central_storage": ["batch_norm", "embedding_sparse", "loss_scale_overflow", "own_variable", "schedule"],
     "parameter_server": ["dropout", "embedding_sparse", "own_steps", "run_eagerly", "schedule"],
     "model_parallel": ["adamw", "clipped", "embedding", "mixed_bfloat16", "own_steps", "sum_loss", "use_ema"],
@@ -58,14 +60,6 @@ def differences(keras_version: int, outcomes: dict[str, dict]) -> dict[str, dict
     }
 
 
-@pytest.mark.parametrize(("keras_version", "kind"), [(2, "embedding_sparse"), (3, "loss_scale_overflow")])
-def test_one_kind_of_model_trains_as_under_fit(tmp_path, keras_version, kind):
-    """Compares weights, logs and calls of callbacks, with an interruption."""
-    outcomes = measure(tmp_path, keras_version, {"mirrored": [kind]}, seconds=280)
-    assert outcomes[f"{kind}/mirrored"]["verdict"] == SAME
-    assert not differences(keras_version, outcomes)
-
-
 # Each kind is compared with `fit` of both generations of Keras: with one of them under
 # a strategy of two replicas, with the other without one. All other cells of the
 # document are measured by a direct call of `python tests/fakes/oracle.py --update`.
@@ -75,7 +69,7 @@ def test_one_kind_of_model_trains_as_under_fit(tmp_path, keras_version, kind):
     ("keras_version", "cells"),
     [
         pytest.param(2, {"default": KINDS[1::2], "multi_worker_mirrored": KINDS[::2]}, id="keras 2"),
-        pytest.param(3, {"default": KINDS[::2], "mirrored": KINDS[1::2]}, id="keras 3"),
+        pytest.param(3, {"default": KINDS[::2], "mirrored": [*KINDS[1::2], "loss_scale_overflow"]}, id="keras 3"),
         pytest.param(2, SOME_KINDS, id="keras 2, other strategies"),
     ],
 )

@@ -376,7 +376,8 @@ def test_the_whole_platform_document(name, request, expected):
 
 
 def test_the_same_again_is_the_same(taxi, taxi_file, command, tmp_path):
-    done = command("compile", taxi_file, "--target", "kubeflow", "-o", tmp_path / "again.yaml")
+    again = tmp_path / "again.yaml"
+    done = command("compile", taxi_file, "--target", "kubeflow", "-o", again, new_process=True)
     assert done.code == 0, done.output
     assert (tmp_path / "again.yaml").read_text() == taxi.to_text()
     assert done.output.splitlines()[-1] == f"{tmp_path}/again.yaml: taxi, 12 steps"

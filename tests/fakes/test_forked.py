@@ -1,0 +1,115 @@
+"""Tests that forked processes are like new ones."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from forked import ForkedProcesses
+from running import is_running, wait_until
+
+PRINT = """
+import os, sys, tempfile
+print(sys.argv, sys.path[:2], os.getcwd(), sorted(os.environ.items()), tempfile.gettempdir(), sys.stdin.read(), __name__)
+print("error", file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    with ForkedProcesses(tmp_path_factory.mktemp("forked"), ["random"]) as processes:
+        yield processes
+
+
+@pytest.fixture
+def run(processes, tmp_path):
+    def run(*arguments: str | Path, **environment: str) -> tuple[int, str]:
+        variables = {"PATH": os.environ["PATH"], **environment}
+        with (tmp_path / "output").open("wb") as output:
+            code = processes.start(arguments, variables, tmp_path, output).wait(60)
+        forked = code, (tmp_path / "output").read_text()
+        words = [sys.executable, *arguments]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert forked[0] == done.returncode
+        return forked[1], done.stdout.decode()
+
+    return run
+
+
+def test_sees_what_a_new_process_sees(run, tmp_path):
+    file = tmp_path / "printing.py"
+    file.write_text(PRINT)
+    (tmp_path / "tmp").mkdir()
+    environment = {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "tmp"), "TF_CONFIG": "{}"}
+    for arguments in (("-c", PRINT, "a", "b c"), ("-m", "printing", "-m"), (file, "-c")):
+        forked, new = run(*arguments, **environment)
+        assert forked == new
+        assert "error\n" in forked
+
+
+def test_variables_that_are_read_early_are_those_of_the_process(run):
+    code = "import sys; print(sys.flags.dont_write_bytecode)"
+    assert run("-c", code) == ("0\n", "0\n")
+    assert run("-c", code, PYTHONDONTWRITEBYTECODE="1") == ("1\n", "1\n")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise SystemExit",
+        "raise SystemExit(3)",
+        "raise SystemExit('a reason')",
+        "import os; os._exit(4)",
+        "import os; os.kill(os.getpid(), 15)",
+        "import signal; signal.raise_signal(9)",
+        "import atexit, threading, time\natexit.register(print, 'end')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\nraise SystemExit(5)",
+    ],
+)
+def test_ends_as_a_new_process_does(run, code):
+    forked, new = run("-c", code)
+    assert forked == new
+
+
+def test_errors_have_a_traceback(run):
+    forked, new = run("-c", "1 / 0")
+    assert forked.splitlines()[-2:] == new.splitlines()[-2:]
+
+
+def test_random_numbers_differ(run):
+    code = "import random, uuid; print(random.random(), uuid.uuid4())"
+    assert run("-c", code)[0] != run("-c", code)[0]
+
+
+def test_is_killed_with_its_session(processes, tmp_path):
+    code = "import os, time\nprint(os.fork() or os.getpid(), flush=True)\ntime.sleep(60)"
+    with (tmp_path / "output").open("wb") as output:
+        process = processes.start(["-c", code], os.environ, tmp_path, output, ends_session=True)
+    wait_until(lambda: len((tmp_path / "output").read_text().split()) == 2)
+    assert (process.poll(), process.returncode) == (None, None)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.1)
+    process.kill()
+    assert process.wait(20) == process.poll() == process.returncode == -signal.SIGKILL
+    process.kill()  # does nothing
+    wait_until(lambda: not any(map(is_running, map(int, (tmp_path / "output").read_text().split()))))
+
+
+def test_ends_with_the_test(tmp_path):
+    with ForkedProcesses(tmp_path, []) as processes, (tmp_path / "output").open("wb") as output:
+        process = processes.start(["-c", "import time; time.sleep(60)"], os.environ, tmp_path, output)
+        assert is_running(process.pid)
+    wait_until(lambda: not is_running(process.pid))
+
+
+def test_modules_that_cannot_be_imported(tmp_path):
+    with (
+        ForkedProcesses(tmp_path, ["no_such_module"]) as processes,
+        (tmp_path / "output").open("wb") as output,
+        pytest.raises(RuntimeError, match="No module named 'no_such_module'"),
+    ):
+        processes.start(["-c", ""], os.environ, tmp_path, output)

@@ -56,7 +56,7 @@ models: env
 	.venv/bin/python tests/fakes/oracle.py --keras 3 --limit 3600 --update
 
 # Updates all locked versions; commit the result. TFX 1.16 has packages for one Python.
-LOCK = PATH="$$PWD/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
+LOCK = PATH="$(CURDIR)/.venv-tools/bin:$$PATH" uv pip compile --quiet --upgrade --generate-hashes --python-version 3.10 \
 	--custom-compile-command "make lock"
 lock: env
 	for line in 1.16 1.21; do \

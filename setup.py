@@ -108,6 +108,7 @@ setup(
             "hypothesis",
             "jsonschema",
             "mypy",
+            "prometheus-client",
             "pytest",
             "pytest-timeout",
             "pytest-xdist",

@@ -4,8 +4,12 @@
 #     tests/line.sh 1.21 make test
 #
 # TFX 1.21 runs in a Debian 13 that debootstrap makes (root only, and Debian's packages),
-# with Python 3.13; with SYSTEM=ubuntu-24.04, in that one, with Python 3.12. TFX 1.16 runs
-# on this machine, which needs a Python 3.10. Copy and environment stay in
+# with Python 3.13; with SYSTEM=ubuntu-24.04, in that one, with Python 3.12. This machine's
+# Pythons of pyenv run there too:
+#
+#     PYTHON=~/.pyenv/versions/3.12.1/bin/python tests/line.sh 1.21 make test
+#
+# TFX 1.16 runs on this machine, which needs a Python 3.10. Copy and environment stay in
 # ~/.cache/tfx-distribute for the next time (6 GB each). The files that a test run leaves
 # are below /tmp there until the next one.
 set -eu
@@ -87,12 +91,16 @@ done
 
 # The namespaces end with the shell, their first process, and all mounts and processes in
 # them end too. The shell also reaps orphaned processes.
-ROOT=$root LINE=$line exec unshare --mount --pid --fork --kill-child --mount-proc sh -euc '
+PYENV=${PYENV_ROOT:-$HOME/.pyenv}/versions ROOT=$root LINE=$line exec unshare --mount --pid --fork --kill-child --mount-proc sh -euc '
     mount --bind "$ROOT" "$ROOT"
     mount --rbind /dev "$ROOT/dev"
     mount -t sysfs sysfs "$ROOT/sys"
     mount -t proc proc "$ROOT/proc"
     mount -t tmpfs tmpfs "$ROOT/run"
+    if [ -d "$PYENV" ]; then
+        mkdir -p "$ROOT$PYENV"
+        mount --bind -o ro "$PYENV" "$ROOT$PYENV"
+    fi
     # A test needs user namespaces, which Linux forbids in a chroot.
     cd "$ROOT"
     pivot_root . mnt

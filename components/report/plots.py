@@ -37,7 +37,8 @@ _VARIABLES = {
     _BAD: "var(--bad)",
     _TEXT: "var(--ink)",
 }
-_STYLE = {
+# Newer versions of matplotlib declare the names of all settings, older ones `str`.
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names may have a $
     "axes.edgecolor": _GRID,

@@ -366,10 +366,10 @@ def _find_logs(root: Path, run: str, started: float) -> Path | None:
 
 def _is_iso(run: str) -> bool:
     try:
-        datetime.fromisoformat(run)
+        # Python 3.11 reads other formats too, also that of today's names.
+        return datetime.fromisoformat(run).isoformat() == run
     except ValueError:
         return False
-    return True
 
 
 def _read_best(run: Run) -> dict[str, Any]:

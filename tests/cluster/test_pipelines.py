@@ -119,6 +119,7 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
             chief = wait_for_saves(training, chief)
         namespace.apply(urgent_job(namespace))
         wait_for_saves(training, chief)
+        wait_until(lambda: len(steps_after("continues", namespace.log(pod))) > len(losses))
         logs.append(namespace.log(pod))
         uids = {each.metadata.uid for each in training.pods()}
         namespace.delete_pod(pod, grace_seconds=30)
@@ -132,10 +133,9 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
     assert ("starting it again from its last save" in log) != kind.restarts_itself
     assert f"waits in queue {QUEUE}: Preempted to accommodate a workload" in log
     # A pod has time to save, unless the kernel kills it.
-    saved, continued = (re.findall(rf"{words} after training step (\d+)", log) for words in ("saved", "continues"))
-    assert len(continued) == len(losses) + 1
-    for step, how in zip(continued, (*losses, "preempted"), strict=True):
-        assert int(step) % EVERY == 0 if how == "out of memory" else step in saved
+    saved = steps_after("saved", log)
+    for step, how in zip(steps_after("continues", log), (*losses, "preempted"), strict=True):
+        assert step % EVERY == 0 if how == "out of memory" else step in saved
     second = run.logs["Trainer"]
     assert f"created {kind.title}" in second, "the first step has removed its own"
     assert "continues after training step" in second
@@ -221,6 +221,11 @@ def wait_for_saves(training: RunningTraining, before: str = "") -> str:
 
     uid: str = wait_until(find, 180)
     return uid
+
+
+def steps_after(word: str, log: str) -> list[int]:
+    """Returns the steps after which a training `saved` or `continues`."""
+    return [int(step) for step in re.findall(rf"{word} after training step (\d+)", log)]
 
 
 def lose_worker(training: RunningTraining, how: str) -> None:

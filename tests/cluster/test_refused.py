@@ -87,7 +87,7 @@ def test_a_quota_of_names(start, namespace, kind, caplog):
     with quota(namespace, services="0"):
         words = ("exceeded quota: small, requested: services=1", "have the quota")
         check_refused(start("sleep 300"), namespace, caplog, *words)
-        assert kind.name == "jobset" or start("sleep 5").wait() is None
+        assert kind.name == "jobset" or start("sleep 2").wait() is None
 
 
 @pytest.mark.parametrize("kind", ["jobset"], indirect=True)

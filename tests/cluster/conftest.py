@@ -115,7 +115,7 @@ def start(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., Launc
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the modules first that take longest.
 
-    Those are the one with whole trainings, and then those with the most tests.
+    Those are the ones with whole trainings, and then those with the most tests.
     """
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: ("installation" not in getattr(item, "fixturenames", ()), -sizes[item.path]))

@@ -27,6 +27,7 @@ SERVING, TRAINING = "/shared/serving", "/shared/training"  # of kind.yaml
 QUEUE = "team"
 METRICS_PORT = 9400
 TWO_WORKERS = {"strategy": "multi_worker_mirrored", "num_workers": 2}
+TRAIN_ONLY = ("evaluate", "push")  # to leave out
 SEARCH = {"objective": "val_accuracy", "max_trials": 2, "space": {"hidden_units": {"values": [32, 128]}}}
 
 

@@ -1,0 +1,107 @@
+"""Tests trainings of the digits in pods of a cluster that something happens to.
+
+As in test_pipelines, all is real but Kubeflow's driver. Each training is struck several
+times, since each start of one takes a while.
+"""
+
+import re
+
+import pytest
+from cluster_queues import PRIORITY_LABEL, queue
+from digits_on_cluster import QUEUE, TRAIN_ONLY, TWO_WORKERS
+from pod_faults import RunningTraining, evict, exhaust_memory, trained_steps
+from real_cluster import Namespace, make_pod, wait_until
+
+from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "restricted"}
+EVERY = 20  # training steps between two saves
+
+
+@pytest.mark.parametrize(
+    ("kind", "losses"), [("tfjob", ("deleted", "out of memory")), ("jobset", ("evicted",))], indirect=["kind"]
+)
+def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
+    """A worker is lost, the job is preempted, and the step is deleted, one by one.
+
+    Each way to lose a worker with one kind of job: test_jobs has all with both.
+    """
+    namespace, pods, logs = installation.namespace, [], []
+
+    def strike(step, pod):
+        if step.name != "Trainer":
+            return
+        pods.append(pod)
+        if len(pods) > 1:
+            return
+        training = RunningTraining(namespace, kind, pod)
+        chief = wait_for_saves(training)
+        for how in losses:
+            lose_worker(training, how)
+            chief = wait_for_saves(training, chief)
+        namespace.apply(urgent_job(namespace))
+        wait_for_saves(training, chief)
+        wait_until(lambda: len(steps_after("continues", namespace.log(pod))) > len(losses))
+        logs.append(namespace.log(pod))
+        uids = {each.metadata.uid for each in training.pods()}
+        namespace.delete_pod(pod, grace_seconds=30)
+        wait_until(lambda: not uids & {each.metadata.uid for each in namespace.pods()})
+
+    parameters = {**TWO_WORKERS, "epochs": 100, "save_checkpoints_secs": 0, "save_checkpoints_steps": EVERY}
+    with queue(namespace, QUEUE, "memory", "4Gi"):  # two workers of 2 GiB
+        run = installation.run_and_strike(kind.name, *TRAIN_ONLY, "queue", strike=strike, **parameters)
+    assert pods == installation.steps.pods["Trainer"][-2:]
+    (log,) = logs
+    assert ("starting it again from its last save" in log) != kind.restarts_itself
+    assert f"waits in queue {QUEUE}: Preempted to accommodate a workload" in log
+    # A pod has time to save, unless the kernel kills it.
+    saved = steps_after("saved", log)
+    for step, how in zip(steps_after("continues", log), (*losses, "preempted"), strict=True):
+        assert step % EVERY == 0 if how == "out of memory" else step in saved
+    second = run.logs["Trainer"]
+    assert f"created {kind.title}" in second, "the first step has removed its own"
+    assert "continues after training step" in second
+
+
+def wait_for_saves(training: RunningTraining, before: str = "") -> str:
+    """Returns the uid of the chief's pod once it has trained for at least two saves.
+
+    Args:
+      training: The training.
+      before: Uid of the chief's pod that does not count.
+    """
+
+    def find() -> str | None:
+        for pod in training.pods("chief"):
+            if pod.metadata.uid != before and trained_steps(training.namespace.log(pod.metadata.name)) >= 2 * EVERY:
+                return str(pod.metadata.uid)
+        return None
+
+    uid: str = wait_until(find, 180)
+    return uid
+
+
+def steps_after(word: str, log: str) -> list[int]:
+    """Returns the steps after which a training `saved` or `continues`."""
+    return [int(step) for step in re.findall(rf"{word} after training step (\d+)", log)]
+
+
+def lose_worker(training: RunningTraining, how: str) -> None:
+    worker = training.running("worker").metadata.name
+    if how == "deleted":
+        training.namespace.delete_pod(worker, grace_seconds=30)
+    elif how == "evicted":
+        evict(training.namespace, worker)
+    else:
+        exhaust_memory(training.namespace, worker)
+
+
+def urgent_job(namespace: Namespace) -> dict:
+    """Returns a Job that takes the place of others in the queue for a moment."""
+    pod = make_pod("urgent", namespace.image, ["sleep", "2"])
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"memory": "1Gi"}}
+    labels = {QUEUE_LABEL: QUEUE, PRIORITY_LABEL: namespace.name}
+    metadata = {"generateName": "urgent-", "labels": labels}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod["spec"]}}}

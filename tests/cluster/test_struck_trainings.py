@@ -49,7 +49,7 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
         namespace.delete_pod(pod, grace_seconds=30)
         wait_until(lambda: not uids & {each.metadata.uid for each in namespace.pods()})
 
-    parameters = {**TWO_WORKERS, "epochs": 100, "save_checkpoints_secs": 0, "save_checkpoints_steps": EVERY}
+    parameters = {**TWO_WORKERS, "epochs": 50, "save_checkpoints_secs": 0, "save_checkpoints_steps": EVERY}
     with queue(namespace, QUEUE, "memory", "4Gi"):  # two workers of 2 GiB
         run = installation.run_and_strike(kind.name, *TRAIN_ONLY, "queue", strike=strike, **parameters)
     assert pods == installation.steps.pods["Trainer"][-2:]

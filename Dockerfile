@@ -33,12 +33,14 @@ ARG ACCELERATOR=cpu
 COPY lines/${LINE}/image-*.lock lines/${LINE}/tpu.txt ./
 # The lock is complete. pip 23, which Python's image has, refuses to resolve it again.
 # Headers, static libraries and the packages' own tests are of no use at run time. NumPy 2
-# imports some of its own.
+# imports some of its own. Byte code is compiled on all cores; templates among the files
+# cannot be.
 RUN case $ACCELERATOR in cpu|tpu) lock=image-cpu.lock ;; *) lock=image-$ACCELERATOR.lock ;; esac && \
-    pip install --no-deps --use-pep517 --require-hashes --requirement $lock && \
+    pip install --no-compile --no-deps --use-pep517 --require-hashes --requirement $lock && \
     rm -rf /opt/venv/lib/python*/site-packages/tensorflow/include && \
     find /opt/venv -name '*.a' -delete && \
-    find /opt/venv -path '*/numpy/_core' -prune -o -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} +
+    find /opt/venv -path '*/numpy/_core' -prune -o -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} + && \
+    { python -m compileall -qq --workers 0 /opt/venv/lib || true; }
 ARG TENSORFLOW=
 RUN if [ -n "$TENSORFLOW" ]; then \
         pip uninstall --yes tensorflow tensorflow-cpu && pip install $TENSORFLOW; \

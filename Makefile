@@ -30,7 +30,7 @@ e2e: env
 # Needs a Kubernetes cluster with the Training Operator, JobSet and Kueue, named by
 # KUBECONFIG, and the image of the digits in it: docs/kind.md.
 cluster-test: env
-	IMAGE=$(IMAGE) .venv/bin/pytest -q -m cluster -n 3 --dist loadfile --no-loadscope-reorder --durations=10 tests/cluster
+	IMAGE=$(IMAGE) .venv/bin/pytest -q -m cluster -n 5 --dist loadfile --no-loadscope-reorder --durations=10 tests/cluster
 
 bench: env
 	.venv/bin/python benchmarks/pipeline_time.py

@@ -6,17 +6,20 @@ on a cluster with one node there need not be one.
 """
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import file_jobs
 import pytest
 import real_cluster
 from cluster_jobs import ClusterJob
 from digits_on_cluster import Installation, install
 from kubernetes import client
+from launching import Launch
 
-from tfx_distribute.components.launchers.kubernetes import watcher
+from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
+from tfx_distribute.components.launchers.kubernetes import missing_pods, pod_starts, refusals, watcher
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 
@@ -83,9 +86,39 @@ def start_job(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., C
         job.wait(60)
 
 
+@pytest.fixture
+def start(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., Launch]]:
+    """Returns a function that starts a job whose pods are those of a pipeline file.
+
+    It takes the arguments of `file_jobs.start` after the first two. The launcher waits
+    less than in use.
+    """
+    monkeypatch.setattr(watcher, "POLL_SECONDS", 0.3)
+    monkeypatch.setattr(pod_starts, "EVENTS_SECONDS", 1.0)
+    monkeypatch.setattr(refusals, "FINAL_SECONDS", 6.0)
+    monkeypatch.setattr(missing_pods, "CONTROLLER_SECONDS", 10.0)
+    monkeypatch.setattr(kubernetes_client, "WEBHOOK_SECONDS", 5.0)
+    started: list[Launch] = []
+
+    def make(*arguments: Any, **settings: Any) -> Launch:
+        started.append(file_jobs.start(namespace, kind, *arguments, **settings))
+        return started[-1]
+
+    yield make
+    left = [job["metadata"]["name"] for job in namespace.jobs(kind)]
+    for launch in started:
+        if launch.name in left:
+            namespace.delete_job(kind, launch.name)
+        launch.wait(60)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the modules first that take longest: those with whole trainings."""
-    items.sort(key=lambda item: "installation" not in getattr(item, "fixturenames", ()))
+    """Puts the modules first that take longest.
+
+    Those are the ones with whole trainings, and then those with the most tests.
+    """
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: ("installation" not in getattr(item, "fixturenames", ()), -sizes[item.path]))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

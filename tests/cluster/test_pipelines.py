@@ -1,15 +1,25 @@
 """Tests the digits from the pipeline file to the pushed model, in pods of a cluster.
 
-The API server, the Training Operator, the image, the volume and the permissions are
-real. Kubeflow's driver is a stand-in; each step is a pod as Kubeflow makes it.
+The API server, the Training Operator, JobSet, the image, the volume and the permissions
+are real. Kubeflow's driver is a stand-in; each step is a pod as Kubeflow makes it.
+
+Each training in pods takes most of a minute. So there is one for several questions, and
+what holds for any job is tested with shell commands, in test_jobs.
 """
 
+import json
 import re
 
 import pytest
-from digits_on_cluster import SEARCH, SERVING, TRAINING, TWO_WORKERS, model
+from digits_on_cluster import METRICS_PORT, SEARCH, SERVING, TRAIN_ONLY, TRAINING, TWO_WORKERS, Installation, model
+from kubeflow_pipelines import Run
+from pod_faults import RunningTraining
+from real_cluster import wait_until
 
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
+from tfx_distribute.trainer_module.lifecycle import history
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -29,35 +39,47 @@ def test_one_process_in_the_step(installation):
     assert again.cached == again.steps, "the digits declare the version of their data"
 
 
-def test_two_workers(installation, kind):
+def test_two_workers(installation):
+    """A TFJob, up to the pushed model, with what people look at meanwhile and after."""
+    kind = JOB_KINDS["tfjob"]
     before = len(installation.pushed())
-    run = installation.run(kind.name, **TWO_WORKERS, epochs=15)
+    metrics = {}
+
+    def watch(step, pod):
+        if step.name == "Trainer":
+            training = RunningTraining(installation.namespace, kind, pod)
+            metrics.update({role: wait_for_metrics(training, role) for role in ("chief", "worker")})
+
+    run = installation.run_and_strike(kind.name, "watched", strike=watch, **TWO_WORKERS, epochs=30)
     assert len(installation.pushed()) == before + 1
-    assert (model(run)["strategy"], model(run)["num_replicas"], model(run)["num_workers"]) == ("multi_worker_mirrored", 2, 2)
-    log = run.logs["Trainer"]
-    (job,) = installation.namespace.jobs(kind)
-    name = job["metadata"]["name"]
-    assert f"created {kind.title} {name} in namespace {installation.namespace.name}" in log
-    assert "chief 1 active; worker 1 active" in log.lower()
-    assert "chief: done; training step" in log
-    assert job["metadata"]["ownerReferences"][0]["name"] == installation.steps.pods["Trainer"][-1]
-    left = installation.namespace.run("left", ["ls", f"{TRAINING}/{name}"]).split()
-    assert left == ["followed.json", "job.json", "outputs", "training_result.json"], "copies of examples are gone"
-    saves = installation.namespace.run("saves", ["find", f"{TRAINING}/checkpoints", "-type", "f"])
-    assert not saves, "and so is the state"
+    check_training_in_pods(installation, kind, run)
+    for role, text in metrics.items():
+        assert re.search(rf'^tfx_distribute_training_step{{task="{role}-0"}} [1-9]', text, re.M)
+        assert f'tfx_distribute_training_time_seconds_total{{task="{role}-0",activity="compute"}}' in text
+        assert f'tfx_distribute_training_metric{{task="{role}-0",name="loss"}}' in text
+    check_history(installation, run, epochs=30)
+    check_report(installation, run)
 
 
-def test_parameter_servers_with_an_evaluator(installation, kind):
-    before = len(installation.pushed())
+def test_two_workers_from_an_earlier_model(installation):
+    """A JobSet."""
+    base_model = installation.run().outputs["Trainer"]["model"]["uri"]
+    run = installation.run("jobset", f"base_model={base_model}", *TRAIN_ONLY, **TWO_WORKERS, epochs=1)
+    check_training_in_pods(installation, JOB_KINDS["jobset"], run)
+    assert model(run)["base_model"] == base_model
+    assert (model(run)["base_model_weights_taken"], model(run)["base_model_weights_skipped"]) == (6, 0)
+    assert model(run)["training_val_accuracy"] > 0.9, "one epoch does not reach that from scratch"
+
+
+def test_parameter_servers_with_an_evaluator(installation):
     parameters = {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1, "num_evaluators": 1}
-    run = installation.run(kind.name, **parameters, epochs=40)
-    assert len(installation.pushed()) == before + 1
+    run = installation.run("jobset", *TRAIN_ONLY, **parameters, epochs=20)
     assert model(run)["training_val_accuracy"] > 0.9, "of the evaluator, which is a process of its own"
 
 
 def test_search(installation):
     """Each trial is a job of its own, and the Trainer takes the best values."""
-    run = installation.run("tfjob", "tune", "evaluate", "push", **TWO_WORKERS, epochs=3)
+    run = installation.run("tfjob", "tune", *TRAIN_ONLY, **TWO_WORKERS, epochs=3)
     log = run.logs["Tuner"]
     names = re.findall(r"created TFJob (\S+) in namespace", log)
     assert len(set(names)) == SEARCH["max_trials"]
@@ -69,9 +91,65 @@ def test_search(installation):
     assert not left, "the states of the trials are gone"
 
 
-def test_training_from_an_earlier_model(installation):
-    base_model = installation.run().outputs["Trainer"]["model"]["uri"]
-    run = installation.run("tfjob", f"base_model={base_model}", "evaluate", "push", **TWO_WORKERS, epochs=1)
-    assert model(run)["base_model"] == base_model
-    assert (model(run)["base_model_weights_taken"], model(run)["base_model_weights_skipped"]) == (6, 0)
-    assert model(run)["training_val_accuracy"] > 0.9, "one epoch does not reach that from scratch"
+def check_training_in_pods(installation: Installation, kind: JobKind, run: Run) -> None:
+    assert (model(run)["strategy"], model(run)["num_replicas"], model(run)["num_workers"]) == ("multi_worker_mirrored", 2, 2)
+    log = run.logs["Trainer"]
+    (job,) = [job for job in installation.namespace.jobs(kind) if owner(job) == installation.steps.pods["Trainer"][-1]]
+    name = job["metadata"]["name"]
+    assert f"created {kind.title} {name} in namespace {installation.namespace.name}" in log
+    assert "chief 1 active; worker 1 active" in log.lower()
+    assert "chief: done; training step" in log
+    script = f"ls {TRAINING}/{name}; find {TRAINING}/checkpoints -type f"
+    left = installation.namespace.run("left", ["sh", "-c", script]).split()
+    assert left == ["followed.json", "job.json", "outputs", "training_result.json"], "copies and the state are gone"
+
+
+def owner(job: dict) -> str:
+    return job["metadata"]["ownerReferences"][0]["name"]
+
+
+def wait_for_metrics(training: RunningTraining, role: str) -> str:
+    """Returns the metrics of a process once it trains."""
+    pod = training.running(role).metadata
+
+    def text() -> str | None:
+        served = training.namespace.get(pod.name, METRICS_PORT, "metrics")
+        return served if 'name="loss"' in served else None
+
+    assert pod.annotations["prometheus.io/port"] == str(METRICS_PORT)
+    metrics: str = wait_until(text, 120)
+    (log,) = [json.loads(line) for line in training.namespace.log(pod.name).splitlines() if '"phase": "start"' in line][:1]
+    assert (log["severity"], log["task"]) == ("INFO", f"{role}-0")
+    return metrics
+
+
+def check_history(installation: Installation, run: Run, epochs: int) -> None:
+    """Checks that every process's history is in the object store, up to the end."""
+    lines = installation.read(run.outputs["Trainer"]["model_run"]["uri"], f"{history.FOLDER}/*.jsonl")
+    records = history.parse(lines.splitlines())
+    assert len(records) == len(lines.splitlines())
+    assert {record.task for record in records} == {"chief-0", "worker-0"}
+    chief = [record for record in records if record.task == "chief-0"]
+    assert chief[-1].phase == "done"
+    last_epoch = [record for record in chief if record.phase == "epoch"][-1]
+    assert last_epoch.epoch == epochs
+    assert last_epoch.metrics["val_accuracy"] > 0.9
+    use = history.time_use(records)
+    assert [process.task for process in use.processes] == ["chief-0", "worker-0"]
+    assert all(process.counters["cpu_seconds"] > 0 for process in use.processes)
+    shares = [model(run)[f"time_{activity}"] for activity in ACTIVITIES]
+    assert sum(shares) == pytest.approx(1)
+    assert use.share("wait_for_peers") == pytest.approx(model(run)["time_wait_for_peers"], abs=0.1)
+
+
+def check_report(installation: Installation, run: Run) -> None:
+    """Checks what the pages of Kubeflow Pipelines show of the evaluation."""
+    outputs = run.outputs["Evaluator"]
+    page = installation.read(outputs["html"]["uri"])
+    assert page.startswith("<!doctype html>")
+    for shown in ("SparseCategoricalAccuracy", "multi_worker_mirrored", "val_accuracy", "<svg", "chief-0", "worker-0"):
+        assert shown in page
+    assert 0.95 < outputs["metrics"]["metadata"]["SparseCategoricalAccuracy"] <= 1
+    matrix = outputs["classification_metrics"]["metadata"]["confusionMatrix"]["struct"]
+    assert len(matrix["annotationSpecs"]) == 10
+    assert sum(sum(row["row"]) for row in matrix["rows"]) == outputs["metrics"]["metadata"]["ExampleCount"]

@@ -78,8 +78,9 @@ class ClusterJob(Launch):
         self.namespace.suspend_job(self.kind, self.name, value)
 
     def touch(self, file: str) -> None:
-        """Makes a file of the shared volume, as a sign to pods."""
-        self.namespace.run(f"touch-{uuid.uuid4().hex[:8]}", ["touch", file])
+        """Makes a file of the shared volume, as a sign to the running pods."""
+        pod = wait_until(lambda: next((pod for pod in self.pods() if pod.status.phase == "Running"), None))
+        self.namespace.execute(pod.metadata.name, ["touch", file])
 
 
 def _pod_template(image: str, container: Document) -> Document:

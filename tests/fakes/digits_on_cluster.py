@@ -17,7 +17,7 @@ import yaml
 from kubeflow_pipelines import KubeflowPipelines, Run, Step
 from metadata_service import MetadataService
 from real_cluster import Namespace
-from step_pods import StepPods
+from step_pods import StepPods, stored_path
 
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 
@@ -25,7 +25,9 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 ROOT = "minio://mlpipeline/artifacts"
 SERVING, TRAINING = "/shared/serving", "/shared/training"  # of kind.yaml
 QUEUE = "team"
+METRICS_PORT = 9400
 TWO_WORKERS = {"strategy": "multi_worker_mirrored", "num_workers": 2}
+TRAIN_ONLY = ("evaluate", "push")  # to leave out
 SEARCH = {"objective": "val_accuracy", "max_trials": 2, "space": {"hidden_units": {"values": [32, 128]}}}
 
 
@@ -53,7 +55,8 @@ class Installation:
         Args:
           *variant: A kind of job, for training in its pods; parts of the pipeline file
             to leave out; `queue` for training in the queue `team`; `tune` for a search;
-            and `base_model=ADDRESS` to start from a model.
+            `watched` for metrics and structured logs of training processes; and
+            `base_model=ADDRESS` to start from a model.
           **parameters: Parameters of the run.
         """
         if variant not in self.packages:
@@ -86,6 +89,7 @@ class Installation:
         document = yaml.safe_load((self.folder / "kind.yaml").read_text())
         target, words = document["targets"]["kubeflow"], []
         target |= {"image": self.namespace.image, "security_context": {"run_as_non_root": True}}
+        document["evaluate"]["metrics"]["MultiClassConfusionMatrixPlot"] = {}
         for each in variant:
             if each in JOB_KINDS:
                 target["training"] = each
@@ -94,6 +98,8 @@ class Installation:
                 target["queue"] = QUEUE
             elif each == "tune":
                 document["tune"] = SEARCH
+            elif each == "watched":
+                target |= {"metrics_port": METRICS_PORT, "log_format": "json"}
             elif each.startswith("base_model="):
                 document["trainer"]["base_model"] = each.removeprefix("base_model=")
             else:
@@ -108,6 +114,17 @@ class Installation:
     def pushed(self) -> list[str]:
         listed = self.namespace.run("list", ["sh", "-c", f"ls -d {SERVING}/*/saved_model.pb || true"])
         return [line for line in listed.splitlines() if line.startswith("/")]
+
+    def read(self, uri: str, *names: str) -> str:
+        """Returns what the object store has at an address: of a file, or of its files.
+
+        Args:
+          uri: Address of an artifact.
+          *names: Patterns of files below it; none if it is a file itself.
+        """
+        path = f"/shared/{stored_path(uri)}"
+        files = " ".join(f"{path}/{name}" for name in names) or path
+        return self.namespace.run("read", ["sh", "-c", f"cat {files}"])
 
     @contextlib.contextmanager
     def beside(self) -> Iterator["Installation"]:

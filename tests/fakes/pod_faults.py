@@ -4,10 +4,11 @@ Faults that the API server cannot inject are injected by a pod on the node, as r
 with the node's own processes in sight.
 """
 
+import json
 import uuid
 from dataclasses import dataclass, replace
 
-from kubernetes import client, stream
+from kubernetes import client
 from real_cluster import Document, Namespace, make_pod, wait_until
 
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
@@ -131,6 +132,17 @@ class RunningTraining:
         )
 
 
+def trained_steps(log: str) -> int:
+    """Returns how many steps a process has trained since it started.
+
+    Args:
+      log: What its pod has printed, with one report of progress per line.
+    """
+    lines = [line for line in log.splitlines() if line.startswith('{"phase": "train"') and line.endswith("}")]
+    steps = [json.loads(line)["step"] for line in lines]
+    return steps[-1] - steps[0] if steps else 0
+
+
 def evict(namespace: Namespace, pod: str) -> None:
     """Evicts a pod through the API, as draining its node does."""
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
@@ -142,15 +154,7 @@ def exhaust_memory(namespace: Namespace, pod: str) -> None:
 
     The pod has a memory limit.
     """
-    stream.stream(
-        # Not the shared client: `stream` replaces its way to send requests.
-        client.CoreV1Api(client.ApiClient(namespace.admin.configuration)).connect_get_namespaced_pod_exec,
-        pod,
-        namespace.name,
-        command=["python", "-c", USE_ALL_MEMORY],
-        stdout=True,
-        stderr=True,
-    )
+    namespace.execute(pod, ["python", "-c", USE_ALL_MEMORY])
 
 
 def stop(namespace: Namespace, pod: client.V1Pod, seconds: float) -> None:

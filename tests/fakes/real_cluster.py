@@ -4,6 +4,7 @@ Whatever `KUBECONFIG` names: kind, k3d, a cloud's. Nothing here knows how it was
 """
 
 import contextlib
+import copy
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +14,10 @@ from typing import Any
 
 import urllib3
 import yaml
-from kubernetes import client, config, utils
+from kubernetes import client, config, stream, utils
 from kubernetes.client.exceptions import ApiException
 
+from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 from tfx_distribute.pipelines.runners.kubeflow.rbac import make_manifests
@@ -42,7 +44,7 @@ def connect() -> client.ApiClient:
     configuration.retries = urllib3.Retry(
         8, backoff_factor=0.5, status_forcelist=[500], allowed_methods=None, raise_on_status=False
     )
-    admin = client.ApiClient(configuration)
+    admin = connection.api_client(configuration)
     client.VersionApi(admin).get_code(_request_timeout=5)
     return admin
 
@@ -90,6 +92,17 @@ class Namespace:
             return ""
         return str(answer.data.decode(errors="replace"))
 
+    def get(self, pod: str, port: int, path: str) -> str:
+        """Returns what a pod answers to the API server; empty if it does not yet."""
+        # Once: the shared client tries again for minutes.
+        configuration = copy.copy(self.admin.configuration)
+        configuration.retries = False
+        core = client.CoreV1Api(connection.api_client(configuration))
+        try:
+            return str(core.connect_get_namespaced_pod_proxy_with_path(f"{pod}:{port}", self.name, path))
+        except (ApiException, urllib3.exceptions.HTTPError):
+            return ""
+
     def jobs(self, kind: JobKind) -> list[Document]:
         answer = self.custom.list_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural)
         return list(answer["items"])
@@ -106,6 +119,22 @@ class Namespace:
         policy = {"suspend": value}
         body = {"spec": policy if kind.title == "JobSet" else {"runPolicy": policy}}
         self.custom.patch_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name, body)
+
+    def allows(self, group: str, resource: str, verb: str) -> bool:
+        """Returns True if the service account may do something."""
+        resource, _, subresource = resource.partition("/")
+        asked = {"namespace": self.name, "group": group, "resource": resource, "subresource": subresource, "verb": verb}
+        spec = {"user": f"system:serviceaccount:{self.name}:{ACCOUNT}", "resourceAttributes": asked}
+        reviews = client.AuthorizationV1Api(self.admin)
+        body = {"metadata": {"namespace": self.name}, "spec": spec}
+        return bool(reviews.create_namespaced_local_subject_access_review(self.name, body).status.allowed)
+
+    def execute(self, pod: str, words: list[str]) -> str:
+        """Runs a command in a pod that runs; returns its output."""
+        # Not the shared client: `stream` replaces its way to send requests.
+        core = client.CoreV1Api(client.ApiClient(self.admin.configuration))
+        request = core.connect_get_namespaced_pod_exec
+        return str(stream.stream(request, pod, self.name, command=words, stdout=True, stderr=True))
 
     def run(self, name: str, words: list[str], seconds: float = POD_SECONDS) -> str:
         """Runs a command in a pod with the claim at /shared; returns its output."""

@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from kubeflow_pipelines import SCHEMES, Document, Step, StepError
 from real_cluster import ACCOUNT, CLAIM, Namespace
 
-STORE = "/object-store"
+STORE = "object-store"  # a folder of the volume
 STEP_SECONDS = 900.0
 MARK = "executor output: "
 LAUNCHER = """
@@ -51,13 +51,11 @@ class StepPods:
 
     Attributes:
       namespace: The namespace.
-      generation: Which rules of retries hold: those of 2.17, or of versions before.
       on_start: Called with each step and the name of its pod when it runs.
       pods: Step -> names of its pods, in their order.
     """
 
     namespace: Namespace
-    generation: Literal["2.17", "2.16"] = "2.17"
     on_start: Callable[[Step, str], None] = lambda step, pod: None
     pods: dict[str, list[str]] = field(default_factory=dict)
 
@@ -73,9 +71,8 @@ class StepPods:
             phase, log = self._run_pod(step, pod)
             if phase == "Succeeded":
                 break
-            # As seen: no version repeats both.
-            repeated = "Deleted" if self.generation == "2.17" else "Failed"
-            if phase != repeated or attempt == retries:
+            # As seen: 2.17 does not repeat what fails.
+            if phase != "Deleted" or attempt == retries:
                 raise StepError(step.name, f"{log}\nThe pod's end: {phase}")
             attempt += 1
         shown, mark, output = log.rpartition(MARK)
@@ -125,7 +122,7 @@ class StepPods:
         config = step.config
         # One volume for each claim: Kubernetes waits for ever for a second one.
         claims = {CLAIM: "store"}
-        mounts.append({"name": "store", "mountPath": STORE, "subPath": "object-store"})
+        mounts.append({"name": "store", "mountPath": f"/{STORE}", "subPath": STORE})
         for mount in config.get("pvcMount", ()):
             volume = claims.setdefault(mount["constant"], f"claim-{len(claims)}")
             mounts.append({"name": volume, "mountPath": mount["mountPath"]})
@@ -194,10 +191,15 @@ class _LogKeeper:
             self.text = self._namespace.log(self._pod) or self.text
 
 
+def stored_path(uri: str) -> str:
+    """Returns the path of an address in the object store, below the volume's root."""
+    return f"{STORE}/{uri.replace('://', '/')}"
+
+
 def _paths(uri: str) -> tuple[str, str]:
     """Returns the path of an address in the object store, and in the container."""
     scheme, _, rest = uri.partition("://")
-    return f"{STORE}/{scheme}/{rest}", f"/{SCHEMES[scheme]}/{rest}"
+    return f"/{stored_path(uri)}", f"/{SCHEMES[scheme]}/{rest}"
 
 
 def _retries(policy: Document) -> int:

@@ -16,7 +16,7 @@ def load_config() -> None:
         config.load_kube_config()
 
 
-def api_client() -> client.ApiClient:
+def api_client(configuration: client.Configuration | None = None) -> client.ApiClient:
     """Creates a client that trusts the same certificates as kubectl.
 
     Python 3.13 requires extensions that the certificates of older clusters lack, for
@@ -26,8 +26,11 @@ def api_client() -> client.ApiClient:
     ```python
     core = client.CoreV1Api(api_client())
     ```
+
+    Args:
+      configuration: Access to the cluster; by default, what `load_config` has found.
     """
-    api = client.ApiClient()
+    api = client.ApiClient(configuration)
     settings = api.rest_client.pool_manager.connection_pool_kw
     context = create_urllib3_context(cert_reqs=settings["cert_reqs"])
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -10,7 +10,7 @@ from tfx_distribute.pipelines.runners import target as target_lib
 from tfx_distribute.trainer_module.lifecycle import process_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tfx_distribute.pipelines.runners.target import Target
     from tfx_distribute.pipelines.spec.user_module import Module
@@ -35,14 +35,19 @@ PARAMETER = click.option(
 )
 
 
-ANY_TARGET = click.option(
-    "--target",
-    "target_name",
-    type=click.Choice(target_lib.names()),
-    default="local",
-    show_default=True,
-    help="Platform that the pipeline would run on.",
-)
+def target_option(help_text: str) -> "Callable[[Any], Any]":
+    """Returns the option `--target` for all platforms; local is the default."""
+    return click.option(
+        "--target",
+        "target_name",
+        type=click.Choice(target_lib.names()),
+        default="local",
+        show_default=True,
+        help=help_text,
+    )
+
+
+ANY_TARGET = target_option("Platform that the pipeline would run on.")
 
 
 def add_options(command: click.Command, options: "Iterable[click.Option]") -> None:

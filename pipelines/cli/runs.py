@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.cli.options import add_options, check_options, quiet, refuse
+from tfx_distribute.pipelines.cli.options import add_options, check_options, quiet, refuse, target_option
 from tfx_distribute.pipelines.runners import target as target_lib
 
 if TYPE_CHECKING:
@@ -26,14 +26,7 @@ RUN = click.argument("run", required=False)
 OUTPUT = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
-TARGET = click.option(
-    "--target",
-    "target_name",
-    type=click.Choice(target_lib.names()),
-    default="local",
-    show_default=True,
-    help="Platform that has the runs.",
-)
+TARGET = target_option("Platform that has the runs.")
 
 
 @click.command()

@@ -5,12 +5,9 @@ served separately from the rest, and their errors have a different format. It is
 stricter in one point: it refuses a document of a package that the real server skips.
 """
 
-import contextlib
 import email
-import http.server
 import json
 import re
-import sys
 import threading
 import time
 import uuid
@@ -20,11 +17,11 @@ from datetime import datetime, timezone
 from email import policy
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import kfp_server_api
 import yaml
 from google.protobuf import json_format
+from http_api import Request, Server
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 Document = dict[str, Any]
@@ -198,7 +195,7 @@ class KfpApi:
         self._answers_at = 0.0
         self._lock = threading.RLock()
         self._closed = threading.Event()
-        self._server = _Server(self)
+        self._server = Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     def __enter__(self) -> "KfpApi":
@@ -242,6 +239,17 @@ class KfpApi:
         self._answers_at = time.monotonic() + seconds
 
     # Handlers of requests.
+
+    def respond(self, request: Request) -> tuple[int, Document | str]:
+        """Answers a request with a status and a document or a page.
+
+        Raises:
+          ConnectionAbortedError: The server does not answer.
+        """
+        try:
+            return 200, self.answer(request.method, request.path, request.query, request.headers, request.body)
+        except ApiError as error:
+            return error.code, error.upload_document() if "/pipelines/upload" in request.path else error.document()
 
     def answer(
         self, method: str, path: str, query: dict[str, str], headers: Mapping[str, str], body: bytes
@@ -503,56 +511,3 @@ def _version(version_id: str, pipeline_id: str, package: Package) -> Document:
 
 def _now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = False  # closing the server waits for them
-
-    def __init__(self, api: KfpApi):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.api = api
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        return time.monotonic() >= self.api.reachable_at
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # an OSError means that the client has left
-            super().handle_error(request, client_address)
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request per connection, so that no thread waits for another."""
-
-    timeout = 30
-    server: _Server
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        query = dict(parse_qsl(url.query))
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        code: int = HTTPStatus.OK
-        try:
-            answer = self.server.api.answer(self.command, url.path, query, self.headers, body)
-        except ConnectionAbortedError:
-            return
-        except ApiError as error:
-            code = error.code
-            answer = error.upload_document() if "/pipelines/upload" in url.path else error.document()
-        except Exception as error:
-            self._send(500, ApiError(500, f"the stand-in failed: {error!r}").document())
-            raise
-        self._send(code, answer)
-
-    do_POST = do_GET  # noqa: N815
-
-    def _send(self, code: int, answer: Document | str) -> None:
-        content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
-        with contextlib.suppress(OSError):
-            self.send_response(code)
-            self.send_header("Content-Type", "text/html" if isinstance(answer, str) else "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)

@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import http_api
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 from google.rpc import code_pb2, status_pb2
@@ -30,7 +31,6 @@ from vertex_iam import OWNER
 from vertex_pools import Options, Pools
 from vertex_project import Project
 from vertex_quotas import exceeded
-from vertex_rest import Server
 
 QUOTA = "The following quota metrics exceed quota limits: aiplatform.googleapis.com/custom_model_training_cpus"
 
@@ -165,7 +165,7 @@ class VertexApi:
         self.reachable_at = 0.0
         self._answers_at = 0.0
         self._closed = threading.Event()
-        self._server = Server(self)
+        self._server = http_api.Server(self)
         self._grpc = GrpcServer(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
@@ -346,6 +346,18 @@ class VertexApi:
         _stamp(job)
 
     # Requests to the service.
+
+    def respond(self, request: http_api.Request) -> tuple[int, Document]:
+        """Answers a request whose bearer token is the e-mail address of an account.
+
+        Raises:
+          ConnectionAbortedError: There is no answer.
+        """
+        account = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        try:
+            return 200, self.answer(request.method, request.path, request.query, request.body, account)
+        except ApiError as error:
+            return error.code, error.document
 
     def answer(self, method: str, path: str, query: dict[str, str], body: bytes, account: str = "") -> Document:
         """Answers a request of an account; without one, of the project's owner.

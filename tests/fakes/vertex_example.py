@@ -1,6 +1,7 @@
-"""Runs `tfx-distribute` for the example on Vertex AI, in this process."""
+"""Runs `tfx-distribute` for the example on Vertex AI, and makes a small pipeline."""
 
 from pathlib import Path
+from typing import Any
 
 import gcloud
 import yaml
@@ -34,3 +35,28 @@ def write_with(folder: Path, **settings: object) -> Path:
     file = folder / "vertex.yaml"
     file.write_text(yaml.safe_dump(document))
     return file
+
+
+def pipeline_job(root: str) -> dict[str, Any]:
+    """Returns a pipeline job of one task, with a parameter.
+
+    Args:
+      root: Folder of its runs.
+    """
+    container = {"image": "image", "command": ["true"]}
+    return {
+        "displayName": "mine",
+        "pipelineSpec": {
+            "pipelineInfo": {"name": "mine"},
+            "schemaVersion": "2.0.0",
+            "sdkVersion": "tfx-1.16.0",
+            "root": {
+                "inputDefinitions": {"parameters": {"epochs": {"type": "INT"}}},
+                "dag": {"tasks": {"Trainer": {"taskInfo": {"name": "Trainer"}, "componentRef": {"name": "Trainer"}}}},
+            },
+            "components": {"Trainer": {"executorLabel": "Trainer_executor"}},
+            "deploymentSpec": {"executors": {"Trainer_executor": {"container": container}}},
+        },
+        "labels": {"tfx_version": "1-16-0"},
+        "runtimeConfig": {"gcsOutputDirectory": root, "parameters": {"epochs": {"intValue": 2}}},
+    }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import gcloud
 import pytest
+import vertex_example
 from click.testing import CliRunner, Result
 from vertex_api import Task, VertexApi
 
@@ -32,22 +33,7 @@ TARGET = VertexSettings(
     encryption_spec_key_name=KEY,
     labels={"team": "a"},
 )
-DOCUMENT = {
-    "displayName": "mine",
-    "pipelineSpec": {
-        "pipelineInfo": {"name": "mine"},
-        "schemaVersion": "2.0.0",
-        "sdkVersion": "tfx-1.16.0",
-        "root": {
-            "inputDefinitions": {"parameters": {"epochs": {"type": "INT"}}},
-            "dag": {"tasks": {"Trainer": {"taskInfo": {"name": "Trainer"}, "componentRef": {"name": "Trainer"}}}},
-        },
-        "components": {"Trainer": {"executorLabel": "Trainer_executor"}},
-        "deploymentSpec": {"executors": {"Trainer_executor": {"container": {"image": "image", "command": ["true"]}}}},
-    },
-    "labels": {"tfx_version": "1-16-0"},
-    "runtimeConfig": {"gcsOutputDirectory": "gs://other/root", "parameters": {"epochs": {"intValue": 2}}},
-}
+DOCUMENT = vertex_example.pipeline_job("gs://other/root")
 RUN = vertex_client.Run("mine", json.dumps(DOCUMENT))
 
 

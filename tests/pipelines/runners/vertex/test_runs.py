@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import vertex_example
 from click.testing import CliRunner, Result
 from vertex_api import Task, VertexApi
 
@@ -18,21 +19,7 @@ from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 TARGET = VertexSettings(
     image="image", pipeline_root="gs://bucket/root", project="project", region="us-central1", service_account="a@b.c"
 )
-DOCUMENT = {
-    "displayName": "mine",
-    "pipelineSpec": {
-        "pipelineInfo": {"name": "mine"},
-        "schemaVersion": "2.0.0",
-        "sdkVersion": "tfx-1.16.0",
-        "root": {
-            "inputDefinitions": {"parameters": {"epochs": {"type": "INT"}}},
-            "dag": {"tasks": {"Trainer": {"taskInfo": {"name": "Trainer"}, "componentRef": {"name": "Trainer"}}}},
-        },
-        "components": {"Trainer": {"executorLabel": "Trainer_executor"}},
-        "deploymentSpec": {"executors": {"Trainer_executor": {"container": {"image": "image", "command": ["true"]}}}},
-    },
-    "runtimeConfig": {"gcsOutputDirectory": "gs://bucket/root", "parameters": {"epochs": {"intValue": 2}}},
-}
+DOCUMENT = vertex_example.pipeline_job("gs://bucket/root")
 
 
 @pytest.fixture

@@ -360,7 +360,7 @@ def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> 
         weight = dict.fromkeys(label, weight)
     options = None
     if isinstance(label, dict):  # TFMA would give the losses of the compiled model another output's labels
-        options = tfma.Options(include_default_metrics={"value": False})
+        options = {"include_default_metrics": {"value": False}}  # TFMA 0.52 exports no class for it
     return tfma.EvalConfig(
         options=options,
         model_specs=[

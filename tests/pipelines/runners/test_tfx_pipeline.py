@@ -232,6 +232,13 @@ def test_first_model_passes_where_only_change_is_limited(spec):
     assert other.threshold.value_threshold.lower_bound.value == 0.0
 
 
+def test_losses_of_the_model_are_not_evaluated_on_several_labels(spec):
+    evaluate = Evaluate(label={"number": "digit", "even": "is_even"}, metrics={"AUC": Metric(output_name="even")})
+    options = tfx_pipeline.make_eval_config(spec, evaluate, user_module.find(spec)).options
+    assert options.HasField("include_default_metrics")
+    assert not options.include_default_metrics.value
+
+
 @pytest.mark.e2e
 def test_parquet_is_trained_on(command, tmp_path):
     import pyarrow as pa

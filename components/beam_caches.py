@@ -24,7 +24,6 @@ from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core
-from objsize import traverse
 
 VERSIONS = ("2.74.", "2.77.")
 
@@ -80,6 +79,7 @@ def _read_parameters(get_arguments: Callable[..., Arguments]) -> Callable[..., A
 
 
 def _remember_globals(get_deep_size: Callable[..., int]) -> Callable[..., int]:
+    traverse = statecache.objsize.traverse
     modules: list[Any] = []
     kept: list[Any] = []  # some are made when asked for, and their ids must not be used again
     known: set[int] = set()

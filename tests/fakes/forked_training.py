@@ -41,6 +41,7 @@ def install(control: socket.socket, start: Mapping[str, str]) -> None:
     from tfx_distribute.components.launchers.local import fork_client
     from tfx_distribute.components.module_command import module_command
 
+    control.set_inheritable(False)
     expected = environment(read_early(start))
     added = set(os.environ) - set(start)  # by Python and TensorFlow
 

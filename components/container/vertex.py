@@ -12,9 +12,8 @@ import traceback
 
 from absl import app
 from absl.flags import argparse_flags
-from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
 
-from tfx_distribute.components.report import artifact_types
+from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.user_code import user_exit
 
 Arguments = tuple[argparse.Namespace, list[str]]
@@ -30,6 +29,11 @@ def main(arguments: Arguments) -> int:
       The exit code: 0 for success, 1 if user code has called `sys.exit()`. Other errors
       are raised.
     """
+    with garbage_collection.paused():
+        from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
+
+        from tfx_distribute.components.report import artifact_types
+
     artifact_types.register()
     try:
         with user_exit.os_exit_raises():

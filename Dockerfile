@@ -33,13 +33,14 @@ ARG ACCELERATOR=cpu
 COPY lines/${LINE}/image-*.lock lines/${LINE}/tpu.txt ./
 # The lock is complete. pip 23, which Python's image has, refuses to resolve it again.
 # Headers, static libraries and the packages' own tests are of no use at run time. NumPy 2
-# imports some of its own. Byte code is compiled on all cores; templates among the files
-# cannot be.
+# imports some of its own. Byte code has the time of its file, which copies round to whole
+# seconds: without those, Python compiles at every start. Templates cannot be compiled.
 RUN case $ACCELERATOR in cpu|tpu) lock=image-cpu.lock ;; *) lock=image-$ACCELERATOR.lock ;; esac && \
     pip install --no-compile --no-deps --use-pep517 --require-hashes --requirement $lock && \
     rm -rf /opt/venv/lib/python*/site-packages/tensorflow/include && \
     find /opt/venv -name '*.a' -delete && \
     find /opt/venv -path '*/numpy/_core' -prune -o -type d \( -name tests -o -name testdata \) -prune -exec rm -rf {} + && \
+    find /opt/venv/lib -name '*.py' -exec touch --date=2020-01-01 {} + && \
     { python -m compileall -qq --workers 0 /opt/venv/lib || true; }
 ARG TENSORFLOW=
 RUN if [ -n "$TENSORFLOW" ]; then \
@@ -53,7 +54,10 @@ COPY src src
 COPY trainer_module trainer_module
 COPY components components
 COPY pipelines pipelines
-RUN pip install --no-deps --no-build-isolation . && python -B -c "import tfx.v1, tfx_distribute.trainer_module.process"
+RUN pip install --no-compile --no-deps --no-build-isolation . && \
+    find /opt/venv/lib/python*/site-packages/tfx_distribute -name '*.py' -exec touch --date=2020-01-01 {} + && \
+    python -m compileall -qq /opt/venv/lib/python*/site-packages/tfx_distribute && \
+    python -B -c "import tfx.v1, tfx_distribute.trainer_module.process"
 
 FROM ${BEAM_IMAGE} AS beam
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import tensorflow_model_analysis as tfma
+import tensorflow_model_analysis as tfma  # 0.52 has an EvalConfig only once TFX is imported
 from tensorflow_model_analysis.metrics.metric_types import MetricKey as Key
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, validation_result_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
@@ -51,7 +51,7 @@ class SliceMetrics:
 
 
 def judge(
-    config: tfma.EvalConfig,
+    config: config_pb2.EvalConfig,
     metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice],
     validation: validation_result_pb2.ValidationResult,
     has_baseline: bool,
@@ -132,7 +132,7 @@ def slice_name(slice_key: SliceKey) -> str:
     )
 
 
-def read_thresholds(config: tfma.EvalConfig) -> dict[Key, list[_SliceThreshold]]:
+def read_thresholds(config: config_pb2.EvalConfig) -> dict[Key, list[_SliceThreshold]]:
     """Returns the thresholds on each metric of the new model."""
     updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=True)
     baselines = {spec.name for spec in updated.model_specs if spec.is_baseline}
@@ -145,7 +145,7 @@ def read_thresholds(config: tfma.EvalConfig) -> dict[Key, list[_SliceThreshold]]
 
 
 def read_slices(
-    metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice], config: tfma.EvalConfig, has_baseline: bool
+    metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice], config: config_pb2.EvalConfig, has_baseline: bool
 ) -> dict[SliceKey, SliceMetrics]:
     """Returns the metrics of each slice, all examples first.
 
@@ -157,7 +157,7 @@ def read_slices(
     updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=has_baseline, rubber_stamp=True)
     baselines = {spec.name for spec in updated.model_specs if spec.is_baseline}
     slices: dict[SliceKey, SliceMetrics] = {}
-    if not config.slicing_specs or tfma.SlicingSpec() in config.slicing_specs:
+    if not config.slicing_specs or config_pb2.SlicingSpec() in config.slicing_specs:
         slices[_OVERALL] = SliceMetrics()  # TFMA reports no metrics for it if there are no examples
     for slice_metrics in metrics:
         if slice_metrics.HasField("cross_slice_key"):

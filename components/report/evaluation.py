@@ -38,7 +38,7 @@ def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") 
 
 
 def to_slices(
-    config: tfma.EvalConfig,
+    config: config_pb2.EvalConfig,
     metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice],
     validation: validation_result_pb2.ValidationResult,
 ) -> tuple[Slice, ...]:
@@ -68,7 +68,7 @@ def to_slices(
     return tuple(slices)
 
 
-def to_thresholds(config: tfma.EvalConfig) -> dict[str, str]:
+def to_thresholds(config: config_pb2.EvalConfig) -> dict[str, str]:
     """Returns the threshold of each metric that has one, such as `>= 0.95`."""
     texts: dict[str, list[str]] = {}
     for key, limits in thresholds_lib.read_thresholds(config).items():

@@ -81,7 +81,7 @@ def test_a_quota_for_one_of_two_pods(start, namespace, caplog):
     assert launch.seconds < MINUTE
 
 
-def test_a_quota_of_names(start, namespace, kind, caplog):
+def test_a_quota_of_names(start, namespace, kind, caplog, monkeypatch):
     """The Training Operator then looks at no pod, and its TFJob never ends.
 
     JobSet makes names first.
@@ -89,7 +89,8 @@ def test_a_quota_of_names(start, namespace, kind, caplog):
     with quota(namespace, services="0"):
         words = ("exceeded quota: small, requested: services=1", "have the quota")
         check_refused(start("sleep 300"), namespace, caplog, *words)
-        assert kind.name == "jobset" or start("sleep 2").wait() is None
+        monkeypatch.setattr(refusals, "FINAL_SECONDS", FINAL_SECONDS)  # longer than a pod takes
+        assert kind.name == "jobset" or start("sleep 5").wait() is None
 
 
 @pytest.mark.parametrize("kind", ["jobset"], indirect=True)

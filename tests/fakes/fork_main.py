@@ -85,7 +85,7 @@ def _reap(running: dict[int, tuple[socket.socket, bool]]) -> None:
             if ends_session:  # the number of the session is not reused before `waitpid`
                 _kill_session(ended.si_pid)
             _, status = os.waitpid(ended.si_pid, 0)
-            with answers, contextlib.suppress(BrokenPipeError):  # nobody waits for it
+            with answers, contextlib.suppress(BrokenPipeError):  # the client has left
                 answers.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
 
 

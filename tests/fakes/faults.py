@@ -51,14 +51,9 @@ def weights(cluster: TrainingCluster) -> list:
     return [variable.numpy() for variable in tf.saved_model.load(str(cluster.model)).variables]
 
 
-def messages(cluster: TrainingCluster) -> list[str]:
-    """Returns the chief's messages in the last training."""
-    return [progress.message for task, progress in cluster.reports if progress.message and task.role == "chief"]
-
-
 def continued(cluster: TrainingCluster) -> list[int]:
     """Returns the training steps after which the tries of the last training resumed."""
-    return [int(message.rpartition(" ")[2]) for message in messages(cluster) if message.startswith("continues after")]
+    return [int(message.rpartition(" ")[2]) for message in cluster.messages() if message.startswith("continues after")]
 
 
 def saves_before(step: int) -> range:

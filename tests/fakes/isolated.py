@@ -18,7 +18,7 @@ from pathlib import Path
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from faults import STRATEGIES, can_be_struck, continued, messages
+from faults import STRATEGIES, can_be_struck, continued
 from training import digits_cluster, write_digits
 
 from tfx_distribute.components.launchers.local import loopback as loopback_library
@@ -111,7 +111,7 @@ def main(mode: str, folder: Path) -> None:
         json.dumps(
             {
                 "train_steps": result.train_steps,
-                "messages": messages(cluster),
+                "messages": cluster.messages(),
                 "continued": continued(cluster),
                 "free": free,
                 "refused": refused,

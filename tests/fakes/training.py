@@ -119,6 +119,14 @@ class TrainingCluster:
         with local_launcher.settings(settings):
             return local_launcher.launch(job, str(self.folder))
 
+    def messages(self, role: str = "chief") -> list[str]:
+        """Returns the messages of the last training's processes of a role.
+
+        Without those about a slow process, as this machine may be busy.
+        """
+        found = [progress.message for task, progress in self.reports if task.role == role]
+        return [message for message in found if message and "holds the others back" not in message]
+
     @property
     def logs(self) -> Path:
         return self.folder / "logs"

@@ -18,10 +18,9 @@ WAIT = "wait_for_peers"
 # for which something on its machine waited for a disk, and the bytes that it read.
 COUNTERS = ("cpu_seconds", "cpu_wait_seconds", "disk_wait_seconds", "bytes_read")
 # A process is named as the slowest if the others wait for it for more than this share
-# of the time.
+# of the time, and longer than this: one may just have started later, or traced longer.
 HOLDS_BACK_SHARE = 0.1
-# Of less time than this, nothing is said: a process may just have started later.
-MIN_SECONDS = 2.0
+HOLDS_BACK_SECONDS = 2.0
 
 _TITLES = {"start": "starting", WAIT: "waiting for peers", "save": "saving", "evaluate": "evaluation", "trace": "tracing"}
 # Bytes that a process may read besides its examples, such as modules that it imports.
@@ -94,7 +93,7 @@ class TimeUse:
     Attributes:
       processes: The time of each process.
       slowest: The process that holds the others back, as in `ProcessTime.task`; empty
-        if none does by more than `HOLDS_BACK_SHARE`.
+        if none does by more than `HOLDS_BACK_SHARE` and `HOLDS_BACK_SECONDS`.
       held_back: The part of the time for which the others wait for it, from 0 to 1.
       reason: The likely reason: one of `ACTIVITIES`, `busy_core`, `slow_disk` or
         `uneven_shards`; empty without a slowest process.
@@ -152,14 +151,15 @@ def summarize(processes: Sequence[ProcessTime]) -> TimeUse:
         left out.
     """
     known = tuple(process for process in processes if process.total > 0)
-    if len(known) < 2 or max(process.total for process in known) < MIN_SECONDS:
+    if len(known) < 2:
         return TimeUse(known)
     # Where waiting is not measured, as on accelerators, it is part of the computation.
     waiting = WAIT if any(WAIT in process.seconds for process in known) else "compute"
     slowest = min(known, key=lambda process: process.share(waiting))
     others = [process for process in known if process is not slowest]
     held_back = median(process.share(waiting) for process in others) - slowest.share(waiting)
-    if held_back <= HOLDS_BACK_SHARE:
+    seconds = held_back * max(process.total for process in known)
+    if held_back <= HOLDS_BACK_SHARE or seconds <= HOLDS_BACK_SECONDS:
         return TimeUse(known)
     return TimeUse(known, slowest.task, held_back, _likely_reason(slowest, others))
 

@@ -35,8 +35,8 @@ def test_the_warm_up_and_other_activities_do_not_count():
 
 
 def test_shares_are_means_over_the_processes():
-    slow = history(task="worker-0", input=0.5, compute=0.5, wait_for_peers=0.0)
-    fast = history(input=0.1, compute=0.4, wait_for_peers=0.5)
+    slow = history((0.5, 0.5, 0.5), task="worker-0", input=0.5, compute=0.5, wait_for_peers=0.0)
+    fast = history((0.5, 0.5, 0.5), input=0.1, compute=0.4, wait_for_peers=0.5)
     measured = measure([*slow, *fast], launched=0.0)
     assert (measured.input_share, measured.wait_share) == (pytest.approx(0.3), pytest.approx(0.25))
     assert measured.slowest.startswith("worker 0 holds the others back for 50 % of the time")

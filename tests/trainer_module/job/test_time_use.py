@@ -41,6 +41,12 @@ def test_processes_that_are_about_as_fast():
     assert (time_use.slowest, time_use.reason, time_use.describe()) == ("", "", "")
 
 
+@pytest.mark.parametrize(("seconds", "slowest"), [(1.9, ""), (2.1, "worker-0")])
+def test_a_short_wait_is_not_worth_a_word(seconds, slowest):
+    time_use = summarize([process("chief-0", compute=3.0, wait_for_peers=seconds), process("worker-0", trace=3.0 + seconds)])
+    assert time_use.slowest == slowest
+
+
 def test_the_time_of_processes_that_were_measured_for_different_times():
     time_use = summarize([process("chief-0", compute=5, wait_for_peers=5), process("worker-0", compute=2)])
     assert (time_use.slowest, time_use.held_back) == ("worker-0", 0.5)

@@ -27,7 +27,6 @@ from faults import (
     can_be_struck,
     continued,
     fault,
-    messages,
     saves_before,
     struck,
     weights,
@@ -159,7 +158,7 @@ def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
     undisturbed(faulty, strategy)
     result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "terminate", task, fault_step=37))
     assert continued(faulty) == [37]
-    assert any("asked to stop; saved after training step 37; restart 1 of 3" in message for message in messages(faulty))
+    assert any("asked to stop; saved after training step 37; restart 1 of 3" in message for message in faulty.messages())
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
 
@@ -174,7 +173,7 @@ def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
 def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
     undisturbed(faulty, strategy)
     result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "stop", task, fault_step=37))
-    assert any(told in message for message in messages(faulty)), messages(faulty)
+    assert any(told in message for message in faulty.messages()), faulty.messages()
     (after,) = continued(faulty)
     assert after in saves_before(37)
     assert_as_if_nothing_had_been(faulty, strategy, result)
@@ -215,7 +214,7 @@ def test_processes_that_were_suspended_together_go_on(faulty):
     changes = {**LONG, "fault_tolerance": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
     result = faulty.train(STRATEGIES["multi_worker_mirrored"], **changes, on_progress=suspend)
     assert suspend.times == 2
-    assert messages(faulty) == []
+    assert faulty.messages() == []
     assert result.train_steps == 20 * 22
 
 
@@ -237,7 +236,7 @@ def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_i
     fault_tolerance = FaultTolerance(progress_timeout_secs=6, max_restarts=0)
     with pytest.raises(TrainingError, match=f"{where}; if it needs more time, write a larger progress_timeout_secs"):
         faulty.train(STRATEGIES[strategy], module=module, hparams=hparams, fault_tolerance=fault_tolerance)
-    (waiting, *_) = messages(faulty)
+    (waiting, *_) = faulty.messages()
     assert re.search(f"waiting for {where} for [345] s", waiting)
 
 
@@ -251,7 +250,7 @@ def test_loss_of_a_process_that_serves(faulty, role, number):
     assert result.train_steps == 20 * 44
     assert result.metrics["val_accuracy"] > 0.9
     assert len(continued(faulty)) == (1 if role == "ps" else 0)
-    assert len([message for message in messages(faulty) if "restart 1 of 3" in message]) == 1
+    assert len([message for message in faulty.messages() if "restart 1 of 3" in message]) == 1
 
 
 def test_loss_of_the_coordinator(faulty):
@@ -290,7 +289,7 @@ def test_want_of_memory_at_the_same_step_again_is_final(faulty):
 def test_mistake_of_the_users_is_final(faulty):
     with pytest.raises(TrainingError, match="ZeroDivisionError: the user's own mistake"):
         faulty.train(STRATEGIES["multi_worker_mirrored"], hparams=fault(faulty, "mistake", "worker-0", fault_step=37))
-    assert not any("restart" in message for message in messages(faulty))
+    assert not any("restart" in message for message in faulty.messages())
 
 
 def interrupted(faulty, strategy):
@@ -305,7 +304,7 @@ def interrupted(faulty, strategy):
 
     with pytest.raises(KeyboardInterrupt):
         faulty.train(STRATEGIES[strategy], **LONG, on_progress=interrupt)
-    (saved,) = [message for message in messages(faulty) if "saved after training step" in message]
+    (saved,) = [message for message in faulty.messages() if "saved after training step" in message]
     return int(saved.rpartition(" ")[2])
 
 
@@ -323,7 +322,7 @@ def test_another_strategy_takes_up_what_it_can(faulty):
     """
     step = interrupted(faulty, "multi_worker_mirrored")
     faulty.train(STRATEGIES["default"], **LONG)
-    assert [message for message in messages(faulty) if "from scratch" in message] == [
+    assert [message for message in faulty.messages() if "from scratch" in message] == [
         "starts from scratch: the saved state was made with global_batch_size=64 then, 32 now; "
         "steps_per_epoch=22 then, 44 now"
     ]
@@ -338,7 +337,7 @@ def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path, stra
     (tmp_path / "taken").write_text("a file where the folder should be")
     outputs = replace(faulty.job.outputs, checkpoint_dir=str(tmp_path / "taken" / "checkpoints"))
     faulty.train(STRATEGIES[strategy], outputs=outputs)
-    assert any("cannot save the training state, training continues" in message for message in messages(faulty))
+    assert any("cannot save the training state, training continues" in message for message in faulty.messages())
 
 
 def test_evaluator_of_another_try_is_not_confused(faulty):

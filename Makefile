@@ -21,8 +21,9 @@ lint: env
 	.venv/bin/ruff format --check .
 	.venv/bin/python tests/typecheck.py
 
+# Tests wait half of the time.
 unit: env
-	.venv/bin/pytest -q -m "not e2e and not cluster" -n auto --dist loadfile
+	.venv/bin/pytest -q -m "not e2e and not cluster" -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --dist loadfile
 
 e2e: env
 	.venv/bin/pytest -q -m e2e -n 2 --dist worksteal --durations=10

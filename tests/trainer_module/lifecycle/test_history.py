@@ -39,15 +39,15 @@ def test_lines_that_are_torn_or_of_other_versions(tmp_path):
 def test_time_use_is_that_of_the_latest_try(tmp_path):
     records = [
         record("worker-0", started=1.0, time=50.0, seconds={"save": 9.0}),
-        record("worker-0", started=60.0, time=70.0, seconds={"compute": 1.0}),
-        record("worker-0", started=60.0, time=80.0, seconds={"compute": 2.0}),
+        record("worker-0", started=60.0, time=70.0, seconds={"compute": 5.0}),
+        record("worker-0", started=60.0, time=80.0, seconds={"compute": 10.0}),
         record("worker-0", started=60.0, time=90.0),
-        record("chief-0", started=61.0, time=80.0, seconds={"compute": 1.0, "wait_for_peers": 1.0}),
+        record("chief-0", started=61.0, time=80.0, seconds={"compute": 5.0, "wait_for_peers": 5.0}),
     ]
     time_use = history.time_use(records)
     assert [(process.task, process.seconds["compute"]) for process in time_use.processes] == [
-        ("chief-0", 1),
-        ("worker-0", 2),
+        ("chief-0", 5),
+        ("worker-0", 10),
     ]
     assert (time_use.slowest, time_use.reason) == ("worker-0", "compute")
 

@@ -49,6 +49,7 @@ def test_shards_that_workers_share_and_what_a_damaged_one_does(command, pipeline
 
 
 def test_more_shards_than_examples(command, pipeline):
+    pipeline.write_text(pipeline.read_text().replace("direct_num_workers: 2", "direct_num_workers: 1"))
     failed = command("run", pipeline, "-p", "num_shards=400")
     assert failed.code == 1, failed.output
     assert "num_shards: 400 shards are asked for, but the split 'eval' has 383 examples; write at most 383" in failed.output

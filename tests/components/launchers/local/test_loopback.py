@@ -102,7 +102,7 @@ def installed_at(tmp_path):
         target.mkdir()
         shutil.copy(loopback.__file__, target)
         if with_library:
-            (library,) = Path(loopback.__file__).parent.glob("_loopback*.so")
+            library = next(Path(loopback.__file__).parent.glob("_loopback*.so"))
             shutil.copy(library, target)
         spec = importlib.util.spec_from_file_location("loopback_elsewhere", target / "loopback.py")
         module = importlib.util.module_from_spec(spec)

@@ -65,13 +65,13 @@ def training_seconds(example: str, strategy: list[str], root: Path, save_steps: 
     return float(seconds[-1])
 
 
-def seconds_until_first_step(cluster: TrainingCluster, strategy: str, which: list[int] | None) -> float:
+def seconds_until_first_step(cluster: TrainingCluster, strategy: str, killed: str = "") -> float:
     """Returns the seconds until the first new training step.
 
-    They count from the start or, if `which` names processes, from the kill of these.
+    They count from the start or, if there is a task to be `killed`, from its kill.
     """
     reports: list[tuple[float, int, str]] = []
-    strike = Strike(cluster, signal.SIGKILL, 300, which) if which is not None else None
+    strike = Strike(cluster, signal.SIGKILL, 300, killed) if killed else None
     killed_at: list[float] = []
 
     def listen(task, progress):  # type: ignore[no-untyped-def]
@@ -124,22 +124,19 @@ def print_recovery_times(pairs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         print("\nstrategy                killed    cold start, s   after a kill, s   ratio", flush=True)
         digits = write_digits(Path(folder))
-        for strategy, role, which in (
-            ("default", "chief", [0]),
-            ("multi_worker_mirrored", "worker 0", [1]),
-            ("parameter_server", "ps 0", [3]),
-        ):
+        tasks = {"default": "chief-0", "multi_worker_mirrored": "worker-0", "parameter_server": "ps-0"}
+        for strategy, killed in tasks.items():
             for number in range(pairs):
                 run_folder = Path(folder) / f"{strategy}-{number}"
                 run_folder.mkdir()
                 cluster = can_be_struck(digits_cluster(run_folder, digits, None))
                 options, fault_tolerance = TrainingOptions(32, train_steps=4000), FaultTolerance(0, 200)
                 cluster.job = replace(cluster.job, training_options=options, fault_tolerance=fault_tolerance)
-                cold = seconds_until_first_step(cluster, strategy, None)
+                cold = seconds_until_first_step(cluster, strategy)
                 shutil.rmtree(cluster.job.outputs.checkpoint_dir)
                 with ForkServer(run_folder / "log") as cluster.server:
-                    warm = seconds_until_first_step(cluster, strategy, which)
-                print(f"{strategy:23} {role:9} {cold:13.1f} {warm:17.1f} {warm / cold:7.2f}", flush=True)
+                    warm = seconds_until_first_step(cluster, strategy, killed)
+                print(f"{strategy:23} {killed:9} {cold:13.1f} {warm:17.1f} {warm / cold:7.2f}", flush=True)
 
 
 if __name__ == "__main__":

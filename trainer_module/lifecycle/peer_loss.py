@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import time
 from collections.abc import Mapping
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
+from tfx_distribute.trainer_module.lifecycle import listening
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
 COME_SECONDS = 3600.0  # how long a process waits for the chief to start
@@ -83,8 +83,7 @@ class ChiefMonitor:
 
     def __init__(self, task: ClusterTask):
         self._task = task
-        self._host, _, port = cluster_spec().task_address(CHIEF, 0).rpartition(":")
-        self._port = int(port)
+        self._address = cluster_spec().task_address(CHIEF, 0)
         self._has_come = False
         self._last_seen = time.monotonic()
 
@@ -95,18 +94,11 @@ class ChiefMonitor:
           TrainingError: The chief has not started within `COME_SECONDS`.
         """
         now = time.monotonic()
-        if self._listens():
+        if listening.listens(self._address):
             self._has_come, self._last_seen = True, now
         silent_secs = now - self._last_seen
         if not self._has_come and silent_secs > COME_SECONDS:
             raise TrainingError(
-                f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._host}:{self._port}, which did not start"
+                f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._address}, which did not start"
             )
         return self._has_come and silent_secs > GONE_SECONDS
-
-    def _listens(self) -> bool:
-        try:
-            with socket.create_connection((self._host, self._port), timeout=5):
-                return True
-        except OSError:
-            return False

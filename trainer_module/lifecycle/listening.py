@@ -1,0 +1,48 @@
+"""Finds out whether other processes of the cluster listen yet."""
+
+import socket
+import time
+from collections.abc import Iterable
+
+PAUSE_SECONDS = 0.02
+
+
+def listens(address: str, seconds: float = 5.0) -> bool:
+    """Returns True if a process accepts connections at an address.
+
+    Args:
+      address: HOST:PORT.
+      seconds: How long a connection may take.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=seconds):
+            return True
+    except OSError:
+        return False
+
+
+def wait_for(addresses: Iterable[str], seconds: float) -> bool:
+    """Waits until processes listen at all addresses.
+
+    Do so before gRPC connects to a process that starts at the same time: it tries again
+    only a second after its connection was refused, and then later each time.
+
+    ```python
+    wait_for(["worker-0:2222", "ps-0:2222"], seconds=60)
+    ```
+
+    Args:
+      addresses: HOST:PORT of each.
+      seconds: How long to wait for all of them together.
+
+    Returns:
+      True if all of them listen, and False if the time is over.
+    """
+    deadline = time.monotonic() + seconds
+    for address in addresses:
+        while not listens(address):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(PAUSE_SECONDS)
+    return True

@@ -21,7 +21,7 @@ lint: env
 	.venv/bin/ruff format --check .
 	.venv/bin/python tests/typecheck.py
 
-# Tests wait half of the time.
+# For nearly half of the time, these tests wait.
 unit: env
 	.venv/bin/pytest -q -m "not e2e and not cluster" -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --dist loadfile
 

@@ -11,7 +11,7 @@ from tfx_distribute.pipelines.runners.local import commands, runs
 from tfx_distribute.pipelines.runners.local.paths import RunPaths
 from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 from tfx_distribute.pipelines.spec.pipeline import Change, Metric
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 TRAINING = {"strategy": "mirrored", "num_replicas": 2, "global_batch_size": 64, "train_steps": 440}
@@ -62,6 +62,17 @@ def test_lines_without_a_terminal_become_rare(capsys, monkeypatch):
         "    step 6/86400  loss 0.5000  64 examples/s  24 h 00 min left",
     ]
     assert lines[-1] == "    Transform: stage 3 of 14, 90 s"
+
+
+def test_lines_show_each_process(capsys):
+    worker = ClusterTask("worker", 0)
+    with console.RunView(console.Console()) as view:
+        view.node_started("Trainer")
+        for task in (CHIEF_TASK, worker):
+            view.training_progressed(task, Progress("start"))
+        view.training_progressed(worker, Progress("train", 3, 460))
+        view.training_progressed(CHIEF_TASK, Progress("train", 4, 460))
+    assert capsys.readouterr().out == "    step 4/460  chief: 4 worker 0: 3\n"
 
 
 def test_live_line_has_a_bar_for_training_and_for_beam(monkeypatch):

@@ -206,7 +206,7 @@ def test_variables_are_divided_among_parameter_servers(cluster):
     parts = json.loads((cluster.folder / "parts").read_text())
     assert parts["dense/kernel"] == [[32, 64], [32, 64]]
     assert parts["dense_2/kernel"] == [[64, 10]], "2,560 bytes are not divided"
-    assert result.metrics["val_accuracy"] >= 0.9  # asynchronous steps train differently each time
+    assert result.metrics["val_accuracy"] >= 0.95
 
 
 TELL_PARTS = """

@@ -9,7 +9,8 @@ Prints two tables:
 2. Milliseconds per step of a model whose step takes 50 ms or more: one worker against
    two workers with the same batch each, every worker on its own core. Cores of a
    virtual machine may share computing units, so one worker is also timed while an
-   unrelated process trains the same model on the other core.
+   unrelated process trains the same model on the other core. A bare loop, written by
+   hand, of the same model on one tensor shows what TensorFlow itself reaches.
 """
 
 import argparse
@@ -27,6 +28,7 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
+import bare_cluster
 from faults import STRATEGIES
 from training import digits_cluster, write_digits
 from training_speed import FEW, HPARAMS, MANY, ROOT
@@ -79,6 +81,40 @@ data = tf.data.Dataset.from_tensors((tf.ones([256, 64]), tf.zeros([256, 1]))).re
 print("ready", flush=True)
 model.fit(data, steps_per_epoch=10**6, verbose=0)
 """
+BY_HAND = """
+import os, sys, time
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
+sys.path.insert(0, sys.argv[1])
+few, many = map(int, sys.argv[2:])
+import large, tensorflow as tf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+class Context:
+    is_chief = strategy.cluster_resolver.task_type in (None, "chief")
+
+with strategy.scope():
+    model = large.build_model(Context)
+    model.optimizer.build(model.trainable_variables)
+pixels, labels = tf.ones([256, 64]), tf.zeros([256, 1])
+
+def step():
+    with tf.GradientTape() as tape:
+        losses = tf.keras.losses.sparse_categorical_crossentropy(labels, model(pixels, training=True))
+        loss = tf.reduce_mean(losses) / strategy.num_replicas_in_sync
+    variables = model.trainable_variables
+    model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+@tf.function
+def steps(count):
+    for _ in tf.range(count):
+        strategy.run(step)
+
+steps(tf.constant(few))
+begin = time.monotonic()
+steps(tf.constant(many - few))
+print("seconds", time.monotonic() - begin)
+"""
 
 
 @contextlib.contextmanager
@@ -126,6 +162,11 @@ def steps_per_second(
     return (many - few) / (seconds[1] - seconds[0])
 
 
+def by_hand(folder: Path, distribution: Distribution) -> float:
+    """Returns the milliseconds of a step of the bare loop."""
+    return 1000 * bare_cluster.run([folder / "by_hand.py", folder, *map(str, WEAK)], distribution) / (WEAK[1] - WEAK[0])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3, help="runs of each")
@@ -134,6 +175,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, ForkServer(Path(name, "fork-server.log")) as server:
         folder = Path(name)
         (folder / "large.py").write_text(LARGE)
+        (folder / "by_hand.py").write_text(BY_HAND)
         large = UserModule("large.build_model", (name,))
         digits = write_digits(folder)
         server.wait_ready()
@@ -158,7 +200,8 @@ def main() -> None:
             ratio = statistics.median(strategy_rate / default_rate for strategy_rate, default_rate in rates)
             print(f"{strategy:<24}{accuracies[0]:>16.3f}{accuracies[1]:>16.3f}{rate:>10.0f}{ratio:>8.2f}", flush=True)
         print("\nweak scaling, 256 examples a worker, ms a step; ratio: rate of two workers / twice that of one\n")
-        print(f"{'one worker':>12}{'one, other core busy':>22}{'two workers':>13}{'ratio':>8}{'ratio to busy':>15}")
+        columns = f"{'one worker':>12}{'one, other core busy':>22}{'two workers':>13}{'ratio':>8}{'ratio to busy':>15}"
+        print(f"{columns}{'one, by hand':>14}{'two, by hand':>14}{'ratio':>8}")
         two = MEASURED["multi_worker_mirrored"]
         one = replace(two, num_workers=1)
         for _ in range(pairs):
@@ -166,7 +209,12 @@ def main() -> None:
             with other_core_busy(folder):
                 busy = 1000 / steps_per_second(server, folder, digits, one, 256, large, *WEAK)
             both = 1000 / steps_per_second(server, folder, digits, two, 256, large, *WEAK)
-            print(f"{alone:>12.1f}{busy:>22.1f}{both:>13.1f}{alone / both:>8.2f}{busy / both:>15.2f}", flush=True)
+            hand = [by_hand(folder, workers) for workers in (one, two)]
+            print(
+                f"{alone:>12.1f}{busy:>22.1f}{both:>13.1f}{alone / both:>8.2f}{busy / both:>15.2f}"
+                f"{hand[0]:>14.1f}{hand[1]:>14.1f}{hand[0] / hand[1]:>8.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ call, as ours does, with the same metrics.
 import argparse
 import math
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -24,12 +22,12 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
+import bare_cluster
 from faults import STRATEGIES
 from training import digits_cluster, write_digits
 
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.cluster import Cluster, is_server, replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingData, TrainingOptions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,41 +48,10 @@ def ours(distribution: Distribution, digits: TrainingData, folder: Path, server:
         return digits_cluster(Path(run), digits, server).train(distribution, options, hparams=HPARAMS).seconds
 
 
-def bare(mode: str, name: str, distribution: Distribution, digits: TrainingData, folder: Path, steps: int) -> float:
+def bare(mode: str, name: str, distribution: Distribution, digits: TrainingData, steps: int) -> float:
     """Returns the seconds of training of the bare script, in the chief."""
-    roles = replicas_of_roles(distribution)
-    ports = free_ports(sum(roles.values()))
-    cluster = Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))
-    with tempfile.TemporaryDirectory(dir=folder) as run:
-        processes = []
-        for task in cluster.tasks:
-            environment = dict(os.environ)
-            if len(ports) > 1:
-                environment["TF_CONFIG"] = cluster.tf_config(task)
-            arguments = [mode, name, digits.train.files[0], str(64 // num_replicas(distribution)), str(steps)]
-            with open(Path(run, f"{task.file_name}.log"), "wb") as log:
-                command = [sys.executable, ROOT / "benchmarks" / "bare_fit.py", *arguments]
-                processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
-        try:
-            processes[0].wait(timeout=600)
-            for process, task in zip(processes[1:], cluster.tasks[1:], strict=True):
-                if not is_server(distribution, task):
-                    process.wait(timeout=60)
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-        lines = Path(run, "chief-0.log").read_text().splitlines()
-        (seconds,) = [float(line.split()[1]) for line in lines if line.startswith("seconds ")]
-        return seconds
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+    arguments = [mode, name, digits.train.files[0], str(64 // num_replicas(distribution)), str(steps)]
+    return bare_cluster.run([ROOT / "benchmarks" / "bare_fit.py", *arguments], distribution)
 
 
 def main() -> None:
@@ -103,10 +70,10 @@ def main() -> None:
                 rows = []
                 for _ in range(pairs):
                     our_seconds = [ours(distribution, digits, folder, server, steps) for steps in (FEW, MANY)]
-                    fit_seconds = [bare("fit", strategy, distribution, digits, folder, steps) for steps in (FEW, MANY)]
+                    fit_seconds = [bare("fit", strategy, distribution, digits, steps) for steps in (FEW, MANY)]
                     loop_seconds = [math.nan, math.nan]
                     if strategy in BY_HAND:
-                        loop_seconds = [bare("loop", strategy, distribution, digits, folder, steps) for steps in (FEW, MANY)]
+                        loop_seconds = [bare("loop", strategy, distribution, digits, steps) for steps in (FEW, MANY)]
                     our_rate, fit_rate, loop_rate = (
                         (MANY - FEW) / (many - few) for few, many in (our_seconds, fit_seconds, loop_seconds)
                     )

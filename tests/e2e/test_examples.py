@@ -17,10 +17,13 @@ def run(command, request, tmp_path, name: str) -> tuple[str, Path]:
     return finished.output, model
 
 
-def ask(model: Path, **features: bytes) -> dict[str, np.ndarray]:
+def make_example(**features: bytes) -> bytes:
     feature = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in features.items()}
-    request = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-    outputs = tf.saved_model.load(str(model)).signatures["serving_default"](tf.constant([request]))
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+
+def ask(model: Path, **features: bytes) -> dict[str, np.ndarray]:
+    outputs = tf.saved_model.load(str(model)).signatures["serving_default"](tf.constant([make_example(**features)]))
     return {name: value.numpy()[0] for name, value in outputs.items()}
 
 
@@ -54,7 +57,10 @@ def test_text(command, request, tmp_path):
 
 def test_recommendation(command, request, tmp_path):
     _, model = run(command, request, tmp_path, "recommendation")
-    user = ask(model, user=b"user 41", item=b"item 1")["output_0"]
-    items = [ask(model, user=b"user 41", item=f"item {number}".encode())["output_1"] for number in (21, 221, 22, 235)]
-    liked, others = [user @ item for item in items[:2]], [user @ item for item in items[2:]]
-    assert min(liked) > max(others), "users with the same taste have chosen them"
+    serve = tf.saved_model.load(str(model)).signatures["serving_default"]
+    answers = serve(tf.constant([make_example(user=b"user 41", item=f"item {item}".encode()) for item in range(1000)]))
+    products = np.sum(answers["output_0"] * answers["output_1"], axis=1)
+    # The servers' updates come in any order, so that a single item may be anywhere.
+    is_chosen = np.arange(1000) % 20 == 41 % 20
+    is_above = products[is_chosen, np.newaxis] > products[~is_chosen]
+    assert is_above.mean() > 0.9, "users with the same taste have chosen them"

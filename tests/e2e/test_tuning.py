@@ -60,10 +60,11 @@ def states_of(tmp_path: Path) -> list[Path]:
 def test_killed_search_continues_its_trial(command, pipeline, tmp_path):
     """Kills the command in the middle of the second trial, and gives it again."""
     file = pipeline(max_trials=3, epochs=40)
+    arguments = [*WORKERS, "-p", "save_checkpoints_steps=100"]  # however fast the machine is
     log = tmp_path / "killed.log"
     with log.open("wb") as output:
         run = subprocess.Popen(
-            [sys.executable, "-m", "tfx_distribute.pipelines", "run", file, *WORKERS],
+            [sys.executable, "-m", "tfx_distribute.pipelines", "run", file, *arguments],
             cwd=tmp_path,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -76,7 +77,7 @@ def test_killed_search_continues_its_trial(command, pipeline, tmp_path):
         run.wait()
     assert "trial 2 " not in log.read_text()
 
-    done = command("run", file, *WORKERS)
+    done = command("run", file, *arguments)
     assert done.code == 0, done.output
     assert "continues the search, of which 1 trials are done" in done.output
     assert re.findall(r"^ +trial (\d) \(", done.output, re.M) == ["1", "2"]
@@ -93,7 +94,7 @@ def test_killed_search_continues_its_trial(command, pipeline, tmp_path):
     assert len(list(artifacts(tmp_path, "tuner_results").glob("logs/trial-*/train/*"))) >= 3
     assert states_of(tmp_path) == []
 
-    again = command("run", file, *WORKERS)
+    again = command("run", file, *arguments)
     assert re.search(r"✓ Tuner +cached", again.output), again.output
     assert table.group(0) in again.output, "the table of trials is shown from the cache too"
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.job.cluster import CHIEF, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, COUNTERS, ProcessTime, TimeUse, summarize
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.training.tensorboard_logs import skipping_if_full
 from tfx_distribute.trainer_module.training.time_meter import TimeMeter
 
 # Between two times that they are gathered: after each short epoch would take too long.
@@ -93,7 +94,8 @@ class ProcessTimes:
         is_new = (self._recent.slowest, self._recent.reason) != (recent_before.slowest, recent_before.reason)
         self.remark = self._recent.describe() if is_new else ""
         if self._folder:
-            self._write(before, epoch)
+            with skipping_if_full():
+                self._write(before, epoch)
 
     def _write(self, before: TimeUse, epoch: int) -> None:
         seconds_before = {process.task: process.seconds for process in before.processes}

@@ -86,7 +86,7 @@ def test_the_slow_one_is_named_where_waiting_is_part_of_computing(cluster, tmp_p
     (tmp_path / "slow_behind.py").write_text(f"{patch}\nWHAT = 'input'\n{SLOW}")
     time_use = cluster.train(
         TWO_WORKERS,
-        TrainingOptions(32, train_steps=60, steps_per_epoch=30),
+        TrainingOptions(32, train_steps=150, steps_per_epoch=30),
         module=UserModule("slow_behind.build_model", (str(tmp_path), *cluster.job.module.search_path)),
         input_options=InputOptions(num_parallel_calls=1),
     ).time_use

@@ -18,6 +18,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 PIPELINE_CONTEXT = "system.Pipeline"  # Kubeflow's context type of all runs of a pipeline
 BLESSING = "tfx.ModelBlessing"  # Kubeflow's artifact type
 TIMEOUT_SECONDS = 30.0
+# The same as in Kubeflow Pipelines' client. A few hundred runs exceed gRPC's default of
+# 4 MiB.
+MAX_ANSWER_BYTES = 100 << 20
 # For a store that starts again. Kubeflow Pipelines does not try a failed step again.
 RETRY_SECONDS = 40.0
 
@@ -39,6 +42,7 @@ def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
     """
     host, _, port = address.rpartition(":")
     config = metadata_store_pb2.MetadataStoreClientConfig(host=host, port=int(port), client_timeout_sec=TIMEOUT_SECONDS)
+    config.channel_arguments.max_receive_message_length = MAX_ANSWER_BYTES
 
     def ask() -> list[metadata_store_pb2.Artifact]:
         store = metadata_store.MetadataStore(config)

@@ -1,4 +1,4 @@
-"""Turns SIGTERM into an exception, so that a launcher ends what it has started."""
+"""Turns SIGTERM and SIGHUP into an exception: a launcher ends what it has started."""
 
 import contextlib
 import os
@@ -12,12 +12,15 @@ _RESEND_SECONDS = 0.1
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM has ended the launcher, which has ended what it had started."""
+    """A signal has ended the launcher, which has ended what it had started."""
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Makes SIGTERM end training as Ctrl-C does, within the block."""
+    """Makes SIGTERM end training as Ctrl-C does, within the block.
+
+    So does SIGHUP, which a closed terminal sends, unless it is ignored, as by `nohup`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
         return
@@ -32,10 +35,14 @@ def terminable() -> Iterator[None]:
         else:
             previous_hook(unraisable)
 
-    previous_handler, previous_hook = signal.signal(signal.SIGTERM, terminate), sys.unraisablehook
-    sys.unraisablehook = resend
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous_handlers = {number: signal.signal(number, terminate) for number in numbers}
+    previous_hook, sys.unraisablehook = sys.unraisablehook, resend
     try:
         yield
     finally:
         sys.unraisablehook = previous_hook
-        signal.signal(signal.SIGTERM, previous_handler)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)

@@ -358,13 +358,19 @@ def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> 
     label, weight = evaluate.label or spec.trainer.label, spec.trainer.example_weight
     if isinstance(label, dict) and isinstance(weight, str):
         weight = dict.fromkeys(label, weight)
-    options = None
-    if isinstance(label, dict):  # TFMA would give the losses of the compiled model another output's labels
+    options, model_type = None, ""
+    if module.train == "build_model":
+        # Our export has all signatures. TFMA would load it to see whether Keras can,
+        # which depends on the version of `tf.keras`, and would then also compute the
+        # metrics that the model was compiled with.
+        model_type = tfma.constants.TF_GENERIC
+    elif isinstance(label, dict):  # TFMA would give the losses of the compiled model another output's labels
         options = {"include_default_metrics": {"value": False}}  # TFMA 0.52 exports no class for it
     return tfma.EvalConfig(
         options=options,
         model_specs=[
             tfma.ModelSpec(
+                model_type=model_type,
                 signature_name="serving_default",
                 **_keys("label", label),
                 **_keys("example_weight", weight),

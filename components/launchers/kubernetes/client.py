@@ -70,6 +70,7 @@ class JobClient:
         self._custom, self._core = client.CustomObjectsApi(self._api), client.CoreV1Api(self._api)
         self._not_allowed: set[Permission] = set()  # of those that only explain
         self._kueue_version = ""
+        self._was_answered = False  # about the job
         self._resource = {"group": kind.group, "version": kind.version, "plural": kind.plural, "namespace": namespace}
 
     def __str__(self) -> str:
@@ -129,6 +130,7 @@ class JobClient:
             if error.status == 409:
                 return None
             raise self._explain(error) from error
+        self._was_answered = True
         dropped = find_dropped(manifest["spec"], created["spec"], "spec")
         if dropped:
             self.delete()
@@ -180,7 +182,7 @@ class JobClient:
         """Returns the pods of the job."""
         selector = f"{self.kind.name_label}={self.name}"
         try:
-            pods = _call_kubernetes(
+            pods = self._call(
                 lambda: self._core.list_namespaced_pod(
                     self.namespace, label_selector=selector, _request_timeout=REQUEST_SECONDS
                 )
@@ -310,11 +312,27 @@ class JobClient:
     def _call_for_existing(self, request: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Sends a request about a job that has been created."""
         try:
-            return _call_kubernetes(request)
+            return self._call(request)
         except ApiException as error:
             if error.status == 404:
                 raise GoneError(f"{self} is gone: somebody has deleted it while it was training") from error
             raise self._explain(error) from error
+
+    def _call(self, request: Callable[[], T]) -> T:
+        """Sends a request about the job or its pods.
+
+        Once one was answered, a refusal may pass: an API server that starts again
+        refuses everybody until it has read all accounts and roles. Source:
+        https://github.com/kubernetes/kubernetes/issues/65785
+        """
+        try:
+            answer = _call_kubernetes(request, _may_pass if self._was_answered else _is_transient)
+        except TrainingError as error:
+            if isinstance(error.__cause__, ApiException) and error.__cause__.status in (401, 403):
+                raise error.__cause__ from error  # it has not passed
+            raise
+        self._was_answered = True
+        return answer
 
     def _explain(self, error: ApiException) -> ConfigurationError:
         """Returns an error that explains a refusal and names the remedy."""
@@ -342,10 +360,17 @@ class JobClient:
         return ConfigurationError(f"the cluster refuses {self}: {remedies.with_remedy(message)}")
 
 
-def _call_kubernetes(request: Callable[[], T]) -> T:
+def _may_pass(error: Exception) -> bool:
+    """Returns True for an error that may pass if requests were allowed before."""
+    if isinstance(error, ApiException) and error.status == 403:
+        return bool(_NO_PERMISSION.search(_message(error)))  # and not a quota or a policy
+    return _is_transient(error) or (isinstance(error, ApiException) and error.status == 401)
+
+
+def _call_kubernetes(request: Callable[[], T], is_transient: Callable[[Exception], bool] | None = None) -> T:
     """Sends a request, repeatedly while the API server does not answer."""
     try:
-        return retry.call_with_retries(request, "the Kubernetes API server", _is_transient)
+        return retry.call_with_retries(request, "the Kubernetes API server", is_transient or _is_transient)
     except urllib3.exceptions.HTTPError as error:  # all others are transient
         raise ConfigurationError(
             f"this step does not trust the certificate of the Kubernetes API server ({error}); see whether the ca.crt of "

@@ -50,7 +50,8 @@ class JobSet(JobKind):
     name_label = f"{_LABELS}/jobset-name"
     controller, controller_namespace = "JobSet", "jobset-system"
     install = "install JobSet 0.8 or later (https://jobset.sigs.k8s.io/docs/installation/)"
-    refusal_reasons = ("FailedCreate", "HeadlessServiceCreationFailed")
+    # JobSet 0.11 and later write the second instead of the first.
+    refusal_reasons = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
     restarts_itself = True
 
     def make_spec(self, training: Training, settings: KubernetesSettings) -> Document:

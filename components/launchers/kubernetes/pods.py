@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 
 from kubernetes import client
 
+from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 
 REMOVAL_SECONDS = 60.0  # after which a pod that is being deleted should be gone
+SIDECAR_SECONDS = 60.0  # for which other containers may run after the training's has ended
 
 _STARTING = ("ContainerCreating", "PodInitializing")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
@@ -42,16 +44,77 @@ class PodEnd:
         name = pod.metadata.name
         if pod.status.reason:  # such as Evicted
             return PodEnd(name, f"failed ({pod.status.reason}: {pod.status.message or ''})", 0.0)
-        for status in pod.status.container_statuses or ():
+        for status in sorted(pod.status.container_statuses or (), key=lambda status: status.name != CONTAINER):
+            is_training = status.name == CONTAINER
             end = (status.state and status.state.terminated) or (status.last_state and status.last_state.terminated)
-            if end and end.exit_code:
+            # Another container matters only if it makes the pod fail.
+            if end and end.exit_code and (is_training or pod.status.phase == "Failed"):
                 at = end.finished_at.timestamp() if end.finished_at else 0.0
                 # The container's own words are in its log. If it could not even be
                 # started, there are others.
                 words = f": {end.message}" if end.message and end.reason in _NOT_STARTED else ""
-                how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
-                return PodEnd(name, how, at, exit_codes.is_final(end.exit_code) and not _was_removed(pod, end))
+                which = "" if is_training else f"failed: its container {status.name} "
+                how = f"{which}ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
+                is_final = is_training and exit_codes.is_final(end.exit_code) and not _was_removed(pod, end)
+                return PodEnd(name, how, at, is_final)
         return PodEnd(name)
+
+
+@dataclass(frozen=True)
+class HeldPod:
+    """A pod whose training has ended, and whose other containers still run.
+
+    Attributes:
+      name: Name of the pod.
+      exit_code: Exit code of the training's container.
+      containers: Names of the containers that still run.
+    """
+
+    name: str
+    exit_code: int
+    containers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"the training in pod {self.name} has ended with exit code {self.exit_code}, but its container "
+            f"{', '.join(self.containers)} still runs; exclude these pods from its injection with a label or an annotation "
+            "(targets.kubeflow.labels, annotations)"
+        )
+
+
+def has_trained(pod: client.V1Pod) -> bool:
+    """Returns True if the training in a pod has succeeded.
+
+    The pod itself fails if another of its containers does, and runs until all have
+    ended.
+    """
+    end = _training_end(pod)
+    return pod.status.phase == "Succeeded" or (end is not None and end.exit_code == 0)
+
+
+def find_held(pod: client.V1Pod, now: datetime) -> HeldPod | None:
+    """Returns a pod that still runs `SIDECAR_SECONDS` after its training has ended.
+
+    Args:
+      pod: The pod.
+      now: The current time.
+
+    Returns:
+      The pod and its running containers; None if it is not such a pod.
+    """
+    end = _training_end(pod)
+    if pod.status.phase != "Running" or pod.metadata.deletion_timestamp is not None or end is None:
+        return None
+    if end.finished_at is None or now - end.finished_at < timedelta(seconds=SIDECAR_SECONDS):
+        return None
+    running = tuple(each.name for each in pod.status.container_statuses if each.state and each.state.running)
+    return HeldPod(pod.metadata.name, end.exit_code, running) if running else None
+
+
+def _training_end(pod: client.V1Pod) -> client.V1ContainerStateTerminated | None:
+    """Returns how the training's container has ended; None if it has not."""
+    statuses = (each for each in pod.status.container_statuses or () if each.name == CONTAINER and each.state)
+    return next((each.state.terminated for each in statuses), None)
 
 
 def _was_removed(pod: client.V1Pod, end: client.V1ContainerStateTerminated) -> bool:

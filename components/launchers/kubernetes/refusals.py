@@ -99,5 +99,8 @@ def find_failed_start(events: Iterable[client.CoreV1Event]) -> str:
 
 def _time(event: client.CoreV1Event) -> datetime:
     """Returns when an event last happened."""
-    time: datetime = event.last_timestamp or event.event_time or event.metadata.creation_timestamp or LONG_AGO
+    # Controllers that write events.k8s.io, such as JobSet 0.11, set `event_time` and,
+    # once it happens again, `series`.
+    repeated = event.series.last_observed_time if event.series else None
+    time: datetime = repeated or event.last_timestamp or event.event_time or event.metadata.creation_timestamp or LONG_AGO
     return time

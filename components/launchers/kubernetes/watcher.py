@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
 from absl import logging
@@ -16,7 +17,7 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, St
 from tfx_distribute.components.launchers.kubernetes.missing_pods import MissingPods
 from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
 from tfx_distribute.components.launchers.kubernetes.pod_starts import PodStarts
-from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
+from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, find_held, has_trained
 from tfx_distribute.components.launchers.kubernetes.queue_wait import QueueWait
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -134,6 +135,10 @@ class Watcher:
                         return
                     self._restart_or_fail(state, pods)
                     continue
+                if self._has_succeeded_despite_sidecars(pods):
+                    log.finish()
+                    self._jobs.delete()
+                    return
                 if state.phase != "suspended":  # then the pods are old ones, which are being removed
                     for pod in pods:
                         self._observe(pod)
@@ -155,7 +160,8 @@ class Watcher:
         deadline = time.monotonic() + retry.TIMEOUT_SECONDS
         with contextlib.suppress(GoneError):
             while time.monotonic() < deadline:
-                self._jobs.get()
+                if "deletionTimestamp" not in self._jobs.get()["metadata"]:
+                    self._jobs.delete()  # the last request was not answered
                 time.sleep(POLL_SECONDS)
             raise TrainingError(
                 f"{self._jobs} of an earlier attempt was deleted, and is still there after {retry.TIMEOUT_SECONDS:g} s; see "
@@ -163,12 +169,35 @@ class Watcher:
             )
         self.start(rerun=False)
 
+    def _has_succeeded_despite_sidecars(self, pods: list[client.V1Pod]) -> bool:
+        """Returns True if the chief has succeeded and the controller does not see it.
+
+        A pod that a sidecar keeps running never ends for the controller, and one whose
+        sidecar fails has failed.
+
+        Raises:
+          TrainingError: A process has failed, and a sidecar keeps its pod running.
+        """
+        now = datetime.now(timezone.utc)
+        held = [each for pod in pods if (each := find_held(pod, now))]
+        if self._has_chief_succeeded(pods):
+            for each in held:
+                self._say_once(str(each))
+            return bool(held) or any(pod.status.phase == "Failed" for pod in self._chiefs(pods))
+        for each in held:
+            if each.exit_code:
+                raise TrainingError("\n".join([str(each), *(f"  {line}" for line in self._jobs.last_lines(each.name))]))
+        return False
+
     def _has_chief_succeeded(self, pods: list[client.V1Pod]) -> bool:
         """Returns True if there is a model.
 
         JobSet looks at failed pods first, if another one failed in that moment.
         """
-        return any(self._kind.task_of(pod) == CHIEF_TASK and pod.status.phase == "Succeeded" for pod in pods)
+        return any(map(has_trained, self._chiefs(pods)))
+
+    def _chiefs(self, pods: list[client.V1Pod]) -> list[client.V1Pod]:
+        return [pod for pod in pods if self._kind.task_of(pod) == CHIEF_TASK]
 
     def _restart_or_fail(self, state: JobState, pods: list[client.V1Pod]) -> None:
         """Creates a failed job again if all its pods were only taken away.

@@ -45,7 +45,7 @@ class ForkServer:
     def __init__(self, log: str | Path, keras_version: int = 2):
         self.log = Path(log)
         self.keras_version = keras_version
-        with open(log, "ab") as stderr:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stderr:
             self._process = subprocess.Popen(
                 module_command("tfx_distribute.trainer_module.fork_server"),
                 stdin=subprocess.PIPE,

@@ -46,8 +46,9 @@ def describe(exposure: Exposure, log: Path) -> str:
         return ""
     if exposure is Exposure.NONE:
         raise ConfigurationError(
-            "training processes of this user cannot connect to each other: the kernel gives this user's id for all users "
-            "outside its user namespace too; train as a user with another id, or in one process"
+            "training processes of this user cannot connect to each other: either the network device `lo` is down (run "
+            "`ip link set lo up`), or the kernel gives this user's id for all users outside its user namespace too (train "
+            "as a user with another id, or in one process)"
         )
     return (
         f"WARNING: {_STRANGERS[exposure]} can take over this training while it runs, and read and write your files through "

@@ -15,8 +15,9 @@ from tfx_distribute.trainer_module.job import strategy_table
 # backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
 RESERVED_FOLDERS = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
 
-# Schemes of addresses that Kubeflow's importer takes.
-IMPORTED_SCHEMES = ("gs://", "s3://", "minio://", "oci://")
+# Schemes of addresses that Kubeflow's importer takes and TensorFlow can read (it cannot
+# read a model in an image, oci://).
+IMPORTED_SCHEMES = ("gs://", "s3://", "minio://")
 
 # What a namespace may write in the bucket of an installation for several users. Source:
 # manifests/kustomize/base/installs/multi-user/pipelines-profile-controller/sync.py,

@@ -3,6 +3,7 @@
 TFX's own KubeflowV2DagRunner compiles it; `pipeline_ir` adapts the result.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,8 +63,20 @@ class Package:
 
 
 class _Dumper(yaml.SafeDumper):
+    """Quotes text that Kubeflow's parser of YAML would read as a number or a date.
+
+    That one takes `12345e7`, `08`, `0o17` and `2026-1-5` for such; PyYAML does not.
+    """
+
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, "'" if _LIKE_A_NUMBER.match(data) else None)
+
+
+_LIKE_A_NUMBER = re.compile(r"[-+.]?[0-9]")
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def compile_pipeline(

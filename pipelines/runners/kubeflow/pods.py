@@ -159,8 +159,10 @@ def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Map
         config["imagePullSecret"] = [
             {"secretName": name, "secretNameParameter": _make_constant(name)} for name in target.image_pull_secrets
         ]
-    if labels:
-        config["podMetadata"] = {"labels": dict(labels)}
+    metadata = {"labels": dict(labels), "annotations": dict(target.annotations)}
+    metadata = {name: values for name, values in metadata.items() if values}
+    if metadata:
+        config["podMetadata"] = metadata
     # Only on request: versions before 2.16 do not know the field, and two of them
     # refuse pipelines with unknown fields.
     security = {
@@ -210,6 +212,7 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
         # Annotations that the charts of Prometheus look for. Source:
         # https://github.com/prometheus-community/helm-charts/blob/main/charts/prometheus/README.md
         annotations |= {"prometheus.io/scrape": "true", "prometheus.io/port": str(target.metrics_port)}
+    annotations |= target.annotations
     if environment:
         container["env"] = environment
     if machine.limits:

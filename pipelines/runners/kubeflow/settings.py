@@ -1,6 +1,6 @@
 """Defines the settings of Kubeflow Pipelines: `targets.kubeflow` of a pipeline file."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,8 @@ class SecurityContext(SpecModel):
     What is written here is written for steps too, which takes Kubeflow Pipelines 2.16
     or later; `fs_group` is for the pods of a training only.
     """
+
+    NULLABLE: ClassVar[tuple[str, ...]] = ("fs_group",)
 
     run_as_user: int | None = Field(None, ge=0)
     """User id; default that of the image."""
@@ -99,6 +101,8 @@ class KubeflowSettings(RemoteSettings):
     """Secrets for pulling the image."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels of all pods, and of the TFJob or JobSet."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations of all pods, such as those that autoscalers or meshes read."""
     queue: str | None = None
     """Local queue of Kueue that admits training."""
     gang_scheduling: GangScheduling | None = None

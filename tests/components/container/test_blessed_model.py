@@ -40,6 +40,16 @@ def test_the_latest_blessed_model_of_the_pipeline(service):
     assert blessed_model.find(service.address, "taxi", "s3://ours") is None, "another team's pipeline has the same name"
 
 
+def test_the_store_may_answer_with_more_than_four_mebibytes(service):
+    contexts = [service.context(PIPELINE, "large")]
+    for number in range(50):
+        artifact = pb.Artifact(uri=f"s3://b/metrics/{number}")
+        artifact.custom_properties["confusionMatrix"].string_value = "x" * 100_000
+        service.record("system.ClassificationMetrics", artifact, contexts)
+    bless(service, "large", "s3://b/1", 1.0, 100)
+    assert blessed_model.find(service.address, "large", "s3://b") == "s3://b/1"
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

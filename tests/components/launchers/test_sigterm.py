@@ -8,15 +8,25 @@ import pytest
 from tfx_distribute.components.launchers.sigterm import TerminatedError, terminable
 
 
-def test_sigterm_ends_the_block():
-    handler, hook = signal.getsignal(signal.SIGTERM), sys.unraisablehook
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_block(number):
+    handler, hook = signal.getsignal(number), sys.unraisablehook
     with pytest.raises(TerminatedError), terminable():
-        terminate()
-    assert (signal.getsignal(signal.SIGTERM), sys.unraisablehook) == (handler, hook)
+        terminate(number)
+    assert (signal.getsignal(number), sys.unraisablehook) == (handler, hook)
 
 
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def test_a_signal_that_nohup_ignores_stays_ignored():
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminable():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, handler)
+
+
+def terminate(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
     time.sleep(1)
 
 

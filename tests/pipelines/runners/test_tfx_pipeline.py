@@ -1,11 +1,14 @@
 """Tests the TFX pipeline of a spec, for each kind of data and with parts left out."""
 
+import dataclasses
 import importlib.metadata
 import json
 import re
 
 import pytest
 import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.utils import model_util
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.components.example_gen.custom_executors import avro_executor
 from tfx.dsl.components.base import executor_spec
@@ -232,11 +235,21 @@ def test_first_model_passes_where_only_change_is_limited(spec):
     assert other.threshold.value_threshold.lower_bound.value == 0.0
 
 
-def test_losses_of_the_model_are_not_evaluated_on_several_labels(spec):
+def test_metrics_that_the_model_was_compiled_with_are_not_evaluated(spec):
+    """TFMA would give the losses another output's labels if there are several."""
+    evaluate = Evaluate(metrics={"AUC": Metric()})
+    (model,) = tfx_pipeline.make_eval_config(spec, evaluate, user_module.find(spec)).model_specs
+    assert model_util.get_model_type(model, model_path="not looked at") == tfma.constants.TF_GENERIC
+
+
+def test_the_type_of_a_model_that_a_run_fn_saves_is_for_tfma_to_find(spec):
+    """Its preprocessing functions may be layers; losses have no label of their own."""
+    module = dataclasses.replace(user_module.find(spec), train="run_fn")
     evaluate = Evaluate(label={"number": "digit", "even": "is_even"}, metrics={"AUC": Metric(output_name="even")})
-    options = tfx_pipeline.make_eval_config(spec, evaluate, user_module.find(spec)).options
-    assert options.HasField("include_default_metrics")
-    assert not options.include_default_metrics.value
+    config = tfx_pipeline.make_eval_config(spec, evaluate, module)
+    assert not config.model_specs[0].model_type
+    assert config.options.HasField("include_default_metrics")
+    assert not config.options.include_default_metrics.value
 
 
 @pytest.mark.e2e

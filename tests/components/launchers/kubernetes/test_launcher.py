@@ -186,6 +186,56 @@ def test_a_job_whose_pods_were_taken_away_is_created_again(api):
     assert launch.wait() is None
 
 
+def test_a_job_is_replaced_though_the_api_does_not_answer_at_first(api):
+    launch = start(api)
+    first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
+    api.fail(503, verb="delete")
+    api.set_pod(NAMESPACE, pod(exit_code=143))
+    api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
+    wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def with_proxy(pod, state, phase):
+    """Adds a sidecar in a state to a pod, and sets the phase that results from it."""
+    proxy = {"name": "a-proxy", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": state}
+    pod["status"]["containerStatuses"].append(proxy)
+    pod["status"]["phase"] = phase
+    return pod
+
+
+@pytest.mark.parametrize(("exit_code", "is_error"), [(0, False), (143, True)])
+def test_a_pod_that_a_sidecar_keeps_running(api, caplog, exit_code, is_error):
+    """Neither controller sees that the training in it has ended."""
+    launch = start(api)
+    api.set_pod(NAMESPACE, with_proxy(pod(exit_code=exit_code), {"running": {}}, "Running"))
+    api.set_status(NAMESPACE, NAME, status(condition("Running"), Chief={"active": 1}))
+    error = launch.wait()
+    assert isinstance(error, TrainingError) if is_error else error is None
+    assert f"exit code {exit_code}, but its container a-proxy" in (str(error) if is_error else caplog.text)
+    assert not exists(api)
+
+
+def test_a_sidecar_that_fails_after_the_training(api):
+    """The pod has failed, although there is a model."""
+    launch = start(api)
+    terminated = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:02Z"}
+    api.set_pod(NAMESPACE, with_proxy(pod(exit_code=0), {"terminated": terminated}, "Failed"))
+    api.set_status(NAMESPACE, NAME, status(condition("Running")))
+    assert launch.wait() is None
+
+
+def test_a_process_that_fails_after_the_chief_has_succeeded(api):
+    """Whichever of their pods is listed first."""
+    launch = start(api)
+    failed = pod(name="digits-1-a-worker-0", uid="0", exit_code=1, replica="worker")
+    api.set_pod(NAMESPACE, with_proxy(failed, {"running": {}}, "Running"))
+    api.set_pod(NAMESPACE, with_proxy(pod(exit_code=0), {"running": {}}, "Running"))
+    api.set_status(NAMESPACE, NAME, status(condition("Running")))
+    assert launch.wait() is None
+
+
 def test_deleted_by_somebody(api):
     launch = start(api)
     api.delete(NAMESPACE, NAME)
@@ -201,6 +251,19 @@ def test_api_server_gone_for_a_while(api):
     time.sleep(0.3)
     assert launch.is_running
     time.sleep(2.5)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def test_api_server_that_refuses_everybody_for_a_while(api):
+    """As one that starts again and has not read all accounts and roles."""
+    launch = start(api)
+    allowed = api.allowed
+    for refuse_all in (lambda: setattr(api, "allowed", frozenset()), lambda: api.fail(401, times=6)):
+        refuse_all()
+        time.sleep(0.5)
+        api.allowed = allowed
+        assert launch.is_running
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
     assert launch.wait() is None
 
@@ -467,10 +530,13 @@ def test_what_a_pod_waits_for_is_logged_once(api, caplog):
     assert [record.getMessage() for record in caplog.records].count(line) == 1
 
 
-def test_a_refusal_while_it_follows_removes_the_job(api):
+def test_a_lasting_refusal_while_it_follows_removes_the_job(api, monkeypatch):
+    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 1.0)
     launch = start(api)
     api.allowed = NEEDED - {("", "pods", "list")}
-    assert isinstance(launch.wait(), ConfigurationError)
+    error = launch.wait()
+    assert isinstance(error, ConfigurationError)
+    assert "may not run a TFJob in namespace" in str(error)
     assert not exists(api), "nobody follows it any more"
 
 

@@ -11,17 +11,22 @@ DELETED = datetime(2026, 1, 1, 0, 1, 0, tzinfo=timezone.utc)  # when the request
 GRACE = 30
 
 
+def container(name, exit_code=None, seconds=0):
+    """Returns the status of a container that runs, or ended after `DELETED`."""
+    state = client.V1ContainerState(running=client.V1ContainerStateRunning())
+    if exit_code is not None:
+        end = client.V1ContainerStateTerminated(exit_code=exit_code, finished_at=DELETED + timedelta(seconds=seconds))
+        state = client.V1ContainerState(terminated=end)
+    return client.V1ContainerStatus(name=name, image="i", image_id="", ready=False, restart_count=0, state=state)
+
+
 def pod(exit_code=None, seconds=0, deleted=True):
     metadata = client.V1ObjectMeta(name="p")
     if deleted:
         metadata.deletion_timestamp, metadata.deletion_grace_period_seconds = DELETED + timedelta(seconds=GRACE), GRACE
     status = client.V1PodStatus(phase="Running")
     if exit_code is not None:
-        end = client.V1ContainerStateTerminated(exit_code=exit_code, finished_at=DELETED + timedelta(seconds=seconds))
-        state = client.V1ContainerState(terminated=end)
-        status.container_statuses = [
-            client.V1ContainerStatus(name="tensorflow", image="i", image_id="", ready=False, restart_count=0, state=state)
-        ]
+        status.container_statuses = [container("tensorflow", exit_code, seconds)]
     return client.V1Pod(metadata=metadata, spec=client.V1PodSpec(containers=[], node_name="node-3"), status=status)
 
 
@@ -43,3 +48,31 @@ def test_a_pod_that_should_be_gone():
         pod(), due + timedelta(seconds=61)
     )
     assert pods.describe_removal(pod(deleted=False), due + timedelta(days=1)) == ""
+
+
+def pod_of(*containers, phase="Running"):
+    status = client.V1PodStatus(phase=phase, container_statuses=list(containers))
+    return client.V1Pod(metadata=client.V1ObjectMeta(name="p"), spec=client.V1PodSpec(containers=[]), status=status)
+
+
+def test_the_end_of_another_container_is_none_of_the_training():
+    proxy = container("a-proxy", exit_code=1)
+    assert not pods.PodEnd.of(pod_of(proxy, container("tensorflow"))).how
+    end = pods.PodEnd.of(pod_of(proxy, container("tensorflow", exit_code=143)))
+    assert end.how == "ended with exit code 143 (Error)"
+    end = pods.PodEnd.of(pod_of(proxy, container("tensorflow", exit_code=0), phase="Failed"))
+    assert (end.how, end.is_final) == ("failed: its container a-proxy ended with exit code 1 (Error)", False)
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_pod_that_another_container_keeps_running(exit_code):
+    ended = container("tensorflow", exit_code)
+    soon, later = (DELETED + timedelta(seconds=seconds) for seconds in (59, 61))
+    assert pods.find_held(pod_of(container("a-proxy"), ended), soon) is None
+    held = pods.find_held(pod_of(container("a-proxy"), ended), later)
+    assert held == pods.HeldPod("p", exit_code, ("a-proxy",))
+    assert f"exit code {exit_code}, but its container a-proxy still runs" in str(held)
+    for others in ([], [container("a-proxy", 0)]):
+        assert pods.find_held(pod_of(*others, ended), later) is None
+    assert pods.find_held(pod_of(container("a-proxy"), container("tensorflow")), later) is None
+    assert pods.find_held(pod_of(container("a-proxy"), ended, phase="Failed"), later) is None

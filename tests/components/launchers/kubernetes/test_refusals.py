@@ -43,6 +43,14 @@ def test_the_last_refusal_in_the_cluster_s_words():
     assert find([]) == ""
 
 
+def test_refusals_that_events_k8s_io_counts_in_a_series():
+    first, other = event(1, "last", "FailedCreateService"), event(2)
+    first.last_timestamp, first.event_time = None, at(1)
+    assert find([first], since=at(3)) == ""
+    first.series = client.CoreV1EventSeries(count=2, last_observed_time=at(3))
+    assert find([first, other], since=at(3)) == "last"
+
+
 def test_refusals_from_before_do_not_count():
     assert find([event(4)], since=at(5)) == ""
     assert find([event(4)], pods=[pod(f"{NAME}-chief-0", 5)]) == ""

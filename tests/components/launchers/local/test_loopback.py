@@ -126,6 +126,11 @@ def test_a_library_that_was_not_built_is_named(installed_at):
     assert "is missing: it is built on Linux, with a C compiler" in module.describe(Exposure.NETWORK, Path("log"))
 
 
+@as_root
+def test_without_a_network_nobody_can_connect():
+    assert output_of("unshare", "--net", sys.executable, "-c", FIND) == Exposure.NONE.value
+
+
 def test_description_of_each_exposure():
     log = Path("fork-server.log")
     assert loopback.describe(Exposure.OWNER, log) == ""

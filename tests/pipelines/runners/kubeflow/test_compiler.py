@@ -126,6 +126,15 @@ def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
     assert document.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
 
 
+def test_text_like_a_number_is_text_for_every_parser_of_yaml():
+    """Kubeflow's takes all of these for numbers or dates unless they are quoted."""
+    words = ["12345e7", "0o17", "08", "1.5e3", "2026-1-5", "-1e3", ".5e1", "+8"]
+    text = kubeflow_compiler.Package({"labels": words, "name": "digits 1"}, {}).to_text()
+    assert [line[2:] for line in text.splitlines() if line.startswith("- ")] == [f"'{word}'" for word in words]
+    assert next(iter(yaml.safe_load_all(text))) == {"labels": words, "name": "digits 1"}
+    assert "name: digits 1" in text
+
+
 def test_names_are_legal_and_the_same_everywhere(package):
     pipeline = package.pipeline
     assert pipeline["schemaVersion"].startswith("2.1")
@@ -366,8 +375,11 @@ def test_base_model_is_imported_or_looked_up(tuned, digits, tmp_path):
     assert reads(digits) is None
     latest = compiled(project(tmp_path, "digits"), "base_model=latest_blessed")
     assert reads(latest) == {"producerTask": "latest-blessed-model-import", "outputArtifactKey": "model"}
-    with pytest.raises(ConfigurationError, match="trainer.base_model: Kubeflow Pipelines cannot import /shared/model"):
-        compiled(project(tmp_path, "digits"), "base_model=/shared/model")
+    for address in ("/shared/model", "oci://registry/model"):
+        with pytest.raises(
+            ConfigurationError, match=f"trainer.base_model: Kubeflow Pipelines cannot import {address}; write"
+        ):
+            compiled(project(tmp_path, "digits"), f"base_model={address}")
 
 
 @pytest.mark.parametrize("name", ["taxi", "digits"])
@@ -536,6 +548,10 @@ def test_mistakes(tmp_path, changes, message):
     assert (message in result.output) == ("Trainr" not in message), "only TFX knows all components"
 
 
+def without_none(settings: dict) -> dict:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 @pytest.mark.parametrize(
     ("settings", "expected_start"),
     [
@@ -556,7 +572,7 @@ def test_mistakes(tmp_path, changes, message):
     ],
 )
 def test_what_an_installation_may_refuse_or_ignore(tmp_path, settings, expected_start):
-    file = project(tmp_path, "digits", targets={"kubeflow": TARGET | {"namespace": "team"} | settings})
+    file = project(tmp_path, "digits", targets={"kubeflow": without_none(TARGET | {"namespace": "team"} | settings)})
     result = CliRunner().invoke(main, ["plan", str(file), "--target", "kubeflow"])
     assert result.exit_code == 0, result.output
     warnings = [line for line in result.output.splitlines() if line.startswith("warning: targets.kubeflow")]
@@ -576,7 +592,7 @@ def test_what_an_installation_may_refuse_or_ignore(tmp_path, settings, expected_
     ],
 )
 def test_mistakes_about_training(tmp_path, words, target, message):
-    file = project(tmp_path, "taxi", targets={"kubeflow": TARGET | target})
+    file = project(tmp_path, "taxi", targets={"kubeflow": without_none(TARGET | target)})
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         compiled(file, "strategy=mirrored", *words)
 

@@ -41,6 +41,17 @@ def test_a_machine_in_all_documents(name, expected):
     )
 
 
+def test_annotations_of_all_pods():
+    target = TARGET.model_copy(
+        update={"annotations": {"karpenter.sh/do-not-disrupt": "true", "linkerd.io/inject": "disabled"}}
+    )
+    machine = pods.make_machine(MachineSpec(), "kubernetes")
+    annotations = pods.make_pod_template(machine, target)["metadata"]["annotations"]
+    assert annotations == {"sidecar.istio.io/inject": "false", **target.annotations}
+    config = pods.make_executor_config(machine, target, {})
+    assert config["podMetadata"] == {"annotations": target.annotations}
+
+
 def test_a_pod_that_prometheus_and_log_collectors_read():
     target = TARGET.model_copy(update={"log_format": "json", "metrics_port": 9400})
     template = pods.make_pod_template(pods.make_machine(MachineSpec(), "kubernetes"), target)

@@ -90,7 +90,7 @@ def pipeline_file(_: Groups) -> str:
         _wrap(
             "All keys of a pipeline file, and of the classes in `tfx_distribute.pipelines` that have their names. Paths "
             "of inputs are relative to the file, paths of outputs to the working folder. Editors complete and check keys "
-            "with [pipeline.schema.json](pipeline.schema.json)."
+            "with [pipeline.schema.json](pipeline.schema.json). A key without a value is a mistake, unless it may be `null`."
         ),
         "## Top level",
         *_keys(document),

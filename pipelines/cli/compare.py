@@ -76,6 +76,7 @@ def compare(
     if target_loss is not None and not math.isfinite(target_loss):
         refuse(f"--target-loss: {target_loss} is not a finite number; write one")
     shell.check_limits()
+    shell.check_environment()
     combinations, module, paths = _load(pipeline, parameters, train_steps, scaling, root)
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.pipelines.compare import comparison as comparison_lib

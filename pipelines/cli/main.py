@@ -3,7 +3,9 @@
 Each command imports what it needs when it runs, so that help and checks are fast.
 """
 
+import logging
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -141,6 +143,7 @@ def run(
     Ctrl-C or SIGTERM; training, if it was running, has saved its state.
     """
     shell.check_limits()
+    shell.check_environment()
     target, module = load(pipeline, parameters, LocalTarget, {"root": root})
     spec, paths = target.spec, target.paths
     from tfx_distribute.pipelines.cli import console as console_lib
@@ -180,14 +183,15 @@ def _run(  # type: ignore[no-untyped-def]
     spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool, metrics: "Metrics"
 ) -> int:
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
+    from tfx_distribute.components.launchers.sigterm import terminable
     from tfx_distribute.pipelines.cli import console as console_lib
+    from tfx_distribute.pipelines.cli import node_errors
     from tfx_distribute.trainer_module import garbage_collection
 
     # The fork server imports TensorFlow while this process imports TFX and runs the
     # components before the Trainer.
-    with ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
+    with terminable(), ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
         with garbage_collection.paused():
-            from tfx_distribute.pipelines.cli import node_errors
             from tfx_distribute.pipelines.runners.local import runner as local_runner
             from tfx_distribute.trainer_module.training import autograph
 
@@ -205,6 +209,7 @@ def _run(  # type: ignore[no-untyped-def]
                 metrics.add(task, progress)
                 view.training_progressed(task, progress)
 
+            folders = (paths.root, tempfile.gettempdir(), node_errors.SHARED_MEMORY)
             try:
                 result = local_runner.run(
                     spec, module, paths, server, enable_cache, on_node, on_training, view.beam_progressed
@@ -213,6 +218,16 @@ def _run(  # type: ignore[no-untyped-def]
                 view.node_failed(error.node)
                 message = node_errors.explain(error.__cause__ or error, module.file.parent)
                 console.print(message, markup=False, style="red")
+                full_disk = node_errors.find_full_disk(folders)
+                if full_disk and "no space is left" not in message:
+                    console.print(full_disk, markup=False, style="red")
+                return FAILED
+            except Exception:  # of ML Metadata, before the first node
+                full_disk = node_errors.find_full_disk(folders)
+                if not full_disk:
+                    raise
+                logging.exception("the run failed")
+                console.print(full_disk, markup=False, style="red")
                 return FAILED
         if result.search:
             console.print(console_lib.format_trials(result.search))

@@ -108,6 +108,18 @@ def check_limits() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (MIN_OPEN_FILES, hard))
 
 
+def check_environment() -> None:
+    """Checks settings of Python and Keras with which TensorFlow or TFX do not import.
+
+    Ends the program if there is one.
+    """
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if backend != "tensorflow":
+        refuse(f"KERAS_BACKEND={backend}: strategies of tf.distribute need tensorflow; run `unset KERAS_BACKEND`")
+    if sys.flags.optimize > 1:
+        refuse("PYTHONOPTIMIZE=2: TensorFlow needs its docstrings; run `unset PYTHONOPTIMIZE`")
+
+
 def _discard_output() -> None:
     """Discards buffered output, which Python would fail to print again at exit."""
     null = os.open(os.devnull, os.O_WRONLY)

@@ -70,13 +70,18 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     for each in comparison.measured:
         if each.outcome.note:
             yield f"{comparison.label(each.outcome)}: {each.outcome.note}"
+        if each.measurement.diverged:
+            yield (
+                f"{comparison.label(each.outcome)} diverged: its loss is {each.measurement.diverged.loss:g} by step "
+                f"{each.measurement.diverged.step}, so it is not recommended"
+            )
 
 
 def _scaling(comparison: Comparison) -> Iterator[str]:
     """Says how many devices still pay, and why more do not."""
     for series in comparison.series():
         pays: Measured | None = None
-        for smaller, larger in itertools.pairwise(series):
+        for smaller, larger in itertools.pairwise(each for each in series if not each.measurement.diverged):
             if not smaller.outcome.devices or larger.outcome.devices <= smaller.outcome.devices:
                 continue
             gain = larger.measurement.examples_per_second / smaller.measurement.examples_per_second
@@ -186,7 +191,8 @@ def _choices(comparison: Comparison) -> Iterator[str]:
         return
     fastest = comparison.best(lambda each: 1 / each.measurement.examples_per_second)
     if fastest:
-        equal = [each for each in comparison.measured if each is not fastest and not comparison_lib.differs(fastest, each)]
+        others = [each for each in comparison.measured if each is not fastest and not each.measurement.diverged]
+        equal = [each for each in others if not comparison_lib.differs(fastest, each)]
         also = f"; as fast, within what speeds vary: {_labels(comparison, equal)}" if equal else ""
         speed = f"{fastest.measurement.examples_per_second:,.0f} examples/s"
         yield f"fastest: {comparison.label(fastest.outcome)}, {speed}{also}"

@@ -91,7 +91,7 @@ def _check_values(grid: grid_lib.Grid, combinations: Sequence[Combination]) -> N
     untrainable: list[tuple[dict[str, Scalar], list[Combination]]] = []
     for name, allowed in grid.items():
         for value in allowed:
-            mine = [each for each in combinations if each.values[name] == value and type(each.values[name]) is type(value)]
+            mine = [each for each in combinations if repr(each.values[name]) == repr(value)]  # NaN is not equal to itself
             if all(each.problem for each in mine):
                 untrainable.append(({name: value}, mine))
     if not untrainable:

@@ -168,8 +168,12 @@ class Comparison:
             yield sorted(group, key=lambda each: (each.outcome.devices, each.outcome.processes))
 
     def best(self, cost: Callable[[Measured], float | None]) -> Measured | None:
-        """Returns the measured combination with the lowest cost; None without any."""
-        priced = [(value, each.index, each) for each in self.measured if (value := cost(each)) is not None]
+        """Returns the measured combination with the lowest cost; None without any.
+
+        Trainings that diverged are left out.
+        """
+        trained = [each for each in self.measured if not each.measurement.diverged]
+        priced = [(value, each.index, each) for each in trained if (value := cost(each)) is not None]
         return min(priced)[2] if priced else None
 
 
@@ -220,8 +224,11 @@ def _with_measurements(outcomes: Sequence[Outcome]) -> Iterator[tuple[int, Outco
 
 
 def common_loss(measurements: Sequence[Measurement]) -> float | None:
-    """Returns the best loss that all reached; None if one has no finite loss."""
-    losses = [measurement.loss for measurement in measurements]
+    """Returns the best loss that all reached, but for those that diverged.
+
+    None if one has no loss.
+    """
+    losses = [measurement.loss for measurement in measurements if not measurement.diverged]
     if not losses or any(loss is None for loss in losses):
         return None
     return max(loss for loss in losses if loss is not None)

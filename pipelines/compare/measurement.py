@@ -1,5 +1,6 @@
 """Measures a training from its history. Plain arithmetic."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -87,13 +88,24 @@ class Measurement:
         return self.startup_seconds + self.warmup_seconds + self.seconds
 
     @property
+    def diverged(self) -> LossPoint | None:
+        """The first of the last windows with a loss that is not finite, if any."""
+        last = list(itertools.takewhile(lambda point: not math.isfinite(point.loss), reversed(self.losses)))
+        return last[-1] if last else None
+
+    @property
     def loss(self) -> float | None:
-        """The smallest mean loss of a window; None if none was finite."""
-        return min((point.loss for point in self.losses if math.isfinite(point.loss)), default=None)
+        """The smallest mean loss of a window; None without one, and if it diverged."""
+        return (
+            None if self.diverged else min((point.loss for point in self.losses if math.isfinite(point.loss)), default=None)
+        )
 
     def reached(self, loss: float) -> LossPoint | None:
-        """Returns the first window with at most this mean loss; None if none has."""
-        return next((point for point in self.losses if point.loss <= loss), None)
+        """Returns the first window with at most this mean loss; None if none has.
+
+        A training that diverges later has not reached it.
+        """
+        return None if self.diverged else next((point for point in self.losses if point.loss <= loss), None)
 
 
 class TooShortError(ValueError):

@@ -7,6 +7,7 @@ from typing import Any
 from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.compare.advice import advise
 from tfx_distribute.pipelines.compare.comparison import NOT_RUN, Comparison, Measured, Outcome
+from tfx_distribute.pipelines.compare.measurement import Measurement
 
 FORMAT = 1  # of the JSON document; grows when a key is removed or changes its meaning
 _UNKNOWN = "-"
@@ -53,11 +54,17 @@ def _cells(comparison: Comparison, measured: Measured) -> list[str]:
         _UNKNOWN if measured.efficiency is None else f"{measured.efficiency:.2f}",
         _share(measurement.input_share),
         _share(measurement.wait_share),
-        _UNKNOWN if measurement.loss is None else f"{measurement.loss:.4g}",
+        _loss(measurement),
         f"{measured.to_loss.seconds:.2f} s" if measured.to_loss else _UNKNOWN,
         f"{measured.machine_hours_per_million_examples:.3g}",
         f"{measurement.startup_seconds + measurement.warmup_seconds:.1f} s",
     ]
+
+
+def _loss(measurement: Measurement) -> str:
+    if measurement.diverged:
+        return f"{measurement.diverged.loss:g}"
+    return _UNKNOWN if measurement.loss is None else f"{measurement.loss:.4g}"
 
 
 def _share(share: float | None) -> str:
@@ -142,6 +149,7 @@ def _describe_measured(measured: Measured | None) -> dict[str, Any]:
         measurement.core_wait_share,
         measurement.slowest,
         measurement.loss,
+        measurement.diverged and measurement.diverged.step,
         to_loss and to_loss.step,
         to_loss and to_loss.seconds,
         measured.machine_hours_per_million_examples,
@@ -169,6 +177,7 @@ _MEASURED_KEYS = (
     "core_wait_share",
     "slowest",
     "loss",
+    "diverged_at_step",
     "steps_to_loss",
     "seconds_to_loss",
     "machine_hours_per_million_examples",

@@ -1,12 +1,24 @@
 """Defines the base class of all models of a pipeline file."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from tfx_distribute.pipelines.spec.files import shorten
 
 Scalar = bool | int | float | str
+
+FROM_FILE = "from_file"  # key of the validation context: the values are those of a file
 
 
 def _check_scalar(value: Any) -> Any:
@@ -29,6 +41,33 @@ class SpecModel(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, validate_default=True)
+
+    # Keys that a pipeline file may set to `null`. Any other empty key is a mistake: the
+    # lines below it may have been commented out.
+    NULLABLE: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_not_empty(cls, values: Any, info: ValidationInfo) -> Any:
+        if (info.context or {}).get(FROM_FILE) and isinstance(values, dict):
+            for key, value in values.items():
+                if value is None and key in cls.model_fields and key not in cls.NULLABLE:
+                    raise ValueError(f"{key}: is empty; write a value ({{}} for a section's defaults), or leave the key out")
+        return values
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Returns the JSON schema, in which only the keys `NULLABLE` may be null."""
+        schema = handler(core_schema)
+        for name, key in handler.resolve_ref_schema(schema).get("properties", {}).items():
+            kinds = [kind for kind in key.get("anyOf", ()) if kind != {"type": "null"}]
+            if name in cls.NULLABLE or len(kinds) == len(key.get("anyOf", ())):
+                continue
+            del key["anyOf"]
+            key.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
+            if key.get("default", ...) is None:
+                del key["default"]
+        return schema
 
     @field_validator("*")
     @classmethod

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tfx_distribute.pipelines.spec import files, yaml_text
-from tfx_distribute.pipelines.spec.base import Scalar
+from tfx_distribute.pipelines.spec.base import FROM_FILE, Scalar
 from tfx_distribute.pipelines.spec.files import shorten
 from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, Parameters, PipelineSpec, Shards, Trainer
 from tfx_distribute.pipelines.spec.yaml_text import Location
@@ -41,7 +41,7 @@ def load(path: str | Path) -> PipelineSpec:
     if not isinstance(document.value, dict):
         raise ConfigurationError(f"{path}: a pipeline is a mapping with the keys {', '.join(PipelineSpec.model_fields)}")
     try:
-        return PipelineSpec.model_validate(document.value, context={BASE_DIR: folder})
+        return PipelineSpec.model_validate(document.value, context={BASE_DIR: folder, FROM_FILE: True})
     except ValidationError as error:
         problems = [
             f"{path}, line {_find_line(location, document.lines)}: {message}"
@@ -171,8 +171,31 @@ def explain(
             mistakes.append((location, text))
         else:
             reason = f"{message[0].lower()}{message[1:]}"
+            location = _without_types(location, document)
+            key = ".".join(map(str, location))
             mistakes.append((location, f"{key}: {shorten(repr(value))} is not allowed: {reason}"))
-    return mistakes
+    # Of a value that may be of several types, the deepest problems are those of the one
+    # that was meant.
+    locations = [location for location, _ in mistakes]
+    return [
+        mistake
+        for mistake in mistakes
+        if not any(len(other) > len(mistake[0]) and other[: len(mistake[0])] == mistake[0] for other in locations)
+    ]
+
+
+def _without_types(location: Location, document: Any) -> Location:
+    """Returns a location without what pydantic adds to it: the types of a value.
+
+    For a value that may be of several types, there is a problem for each, at a location
+    such as `("trainer", "label", "str")`.
+    """
+    value, parts = document, []
+    for part in location:
+        if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+            parts.append(part)
+    return tuple(parts)
 
 
 def _list_keys_at(model: type[BaseModel], location: Location) -> list[str]:

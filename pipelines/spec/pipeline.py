@@ -60,6 +60,13 @@ def _base_model(value: str, info: ValidationInfo) -> str:
     return value if value in ("", LATEST_BLESSED) else _input_path(value, info)
 
 
+# TFX refuses other names of splits.
+SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+FeatureName = Annotated[str, Field(min_length=1)]
+# Output of the model -> name of a feature.
+NamesByOutput = Annotated[dict[str, FeatureName], Field(min_length=1)]
+
+
 class Data(SpecModel):
     """Source of the examples.
 
@@ -80,7 +87,7 @@ class Data(SpecModel):
     file next to the module."""
     example_gen_args: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the `example_gen` class."""
-    splits: dict[str, Annotated[int, Field(ge=1, lt=2**31)]] = Field(default={"train": 2, "eval": 1})
+    splits: dict[SplitName, Annotated[int, Field(ge=1, lt=2**31)]] = Field(default={"train": 2, "eval": 1})
     """Name of each split -> its share of the examples, in hash buckets. One split has
     to be named `train`."""
     schema_file: InputPath | None = None
@@ -140,12 +147,13 @@ class Trainer(SpecModel):
 
     # Settings that `-p name=value` can replace for one run.
     PARAMETERS: ClassVar[tuple[str, ...]] = ("base_model",)
+    NULLABLE: ClassVar[tuple[str, ...]] = ("label",)
 
-    label: str | dict[str, str] | None = None
+    label: FeatureName | NamesByOutput | None = None
     """Name of the feature that the model predicts, after the transform; for several,
     name of an output of the model -> name of its label; `null` if the model computes
     its loss from the features alone. Required by `build_model`."""
-    example_weight: str | dict[str, str] | None = None
+    example_weight: FeatureName | NamesByOutput | None = None
     """Name of the feature, after the transform, with the weight of each example in the
     loss, weighted metrics and evaluation; or, if `label` names outputs, name of each
     output -> name of the weight for it. By default all examples weigh the same."""
@@ -220,10 +228,12 @@ class Metric(SpecModel):
 class Evaluate(SpecModel):
     """TFX Evaluator: metrics on held-out examples, and their thresholds."""
 
+    NULLABLE: ClassVar[tuple[str, ...]] = ("label",)
+
     metrics: dict[str, Metric] = Field(min_length=1)
     """Name of a metric, which is a class of Keras or TFMA unless `class_name` says
     otherwise -> its thresholds and arguments."""
-    label: str | dict[str, str] | None = None
+    label: FeatureName | NamesByOutput | None = None
     """Name of the label, or name of an output -> name of its label. Default:
     `trainer.label`."""
     slices: list[list[str]] = Field(default_factory=list)

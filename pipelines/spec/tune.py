@@ -1,11 +1,12 @@
 """Defines the section `tune` of pipeline files: a search for hyperparameters."""
 
+import math
 from typing import Literal
 
-from pydantic import Field, FiniteFloat
+from pydantic import Field, FiniteFloat, field_validator
 
 from tfx_distribute.components.tuner import search as search_lib
-from tfx_distribute.pipelines.spec.base import ScalarValue, SpecModel
+from tfx_distribute.pipelines.spec.base import Scalar, ScalarValue, SpecModel
 
 TUNER = "Tuner"  # id of the component
 
@@ -29,6 +30,14 @@ class TuneValues(SpecModel):
     sampling: Literal["linear", "log", "reverse_log"] = "linear"
     """`log` tries each order of magnitude as often as any other, `reverse_log` more
     values close to `max`."""
+
+    @field_validator("values")
+    @classmethod
+    def _check_finite(cls, values: list[Scalar]) -> list[Scalar]:
+        odd = [value for value in values if isinstance(value, float) and not math.isfinite(value)]
+        if odd:
+            raise ValueError(f"{odd[0]} is not allowed; write finite numbers")
+        return values
 
 
 class Tune(SpecModel):

@@ -20,6 +20,11 @@ from tfx_distribute.trainer_module.user_code import fingerprint, function_settin
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
 MAX_BYTES = 16 * files.MIB
+# Top-level names that this package's processes have imported before a module.
+_IMPORTED_BEFORE = {
+    *("__main__", "absl", "apache_beam", "google", "keras", "ml_metadata", "numpy", "pandas", "pyarrow", "pydantic", "six"),
+    *("tensorflow", "tensorflow_model_analysis", "tensorflow_transform", "tf_keras", "tfx", "tfx_distribute", "yaml"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def find(spec: PipelineSpec) -> Module:
     if spec.module.endswith(".py"):
         file = Path(spec.module)
         name, folder = file.stem, file.parent
-        if not name.isidentifier() or name in sys.stdlib_module_names:
+        if not name.isidentifier() or name in sys.stdlib_module_names | _IMPORTED_BEFORE:
             raise ConfigurationError(f"module: {file.name} cannot be imported under that name; rename the file")
     else:
         name, folder = spec.module, None

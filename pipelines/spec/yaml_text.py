@@ -21,7 +21,7 @@ MAX_SCALAR = 1 << 16  # characters in a `-p` value
 
 _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
-_NOT_JSON = {_TAG + name for name in ("timestamp", "value")}
+_REPLACED = {_TAG + name for name in ("timestamp", "value", "int", "float")}
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that paths and protocol buffers cannot hold
 
 
@@ -52,9 +52,9 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with the numbers and dates of YAML 1.2.
+    """The safe loader without YAML 1.1's dates, octal numbers and numbers of base 60.
 
-    `1e-3` is a number, and `2024-01-31` is a string.
+    `1e-3` is a number; `2024-01-31`, `12:30` and `0123` are strings.
     """
 
     _depth = 0
@@ -70,10 +70,15 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NOT_JSON]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(_TAG + "float", re.compile(r"[-+]?(\d[\d_]*)(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789"))
+for _name, _pattern in (
+    ("int", r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)$"),
+    ("float", r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+$"),
+    ("float", r"[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
+):
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(_pattern), list("-+.0123456789"))
 
 
 def parse(text: str) -> Document:

@@ -5,7 +5,8 @@ On every other process, Keras's own callbacks write to a temporary folder.
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -48,7 +49,7 @@ def load(
       ConfigurationError: One of the callbacks cannot work here.
     """
     make_callbacks = module_loader.load_optional(module, "callbacks")
-    callbacks = list(make_callbacks(context)) if make_callbacks else []
+    callbacks = _as_list(make_callbacks(context)) if make_callbacks else []
     for callback in callbacks:
         if isinstance(callback, _keras.BackupAndRestore):
             raise ConfigurationError(
@@ -62,6 +63,26 @@ def load(
             )
         if not context.is_chief:
             _redirect(callback, context.model_run_dir)
+    return callbacks
+
+
+def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
+    """Returns what the module's function returned as a list.
+
+    Raises:
+      ConfigurationError: It returned something else than callbacks.
+    """
+    is_collection = isinstance(returned, Iterable) and not isinstance(returned, str | Mapping)
+    callbacks = list(returned) if is_collection else [returned]
+    # Not by their class: a module may use those of the other Keras.
+    odd = [each for each in callbacks if isinstance(each, type) or not hasattr(each, "set_model")]
+    if odd or not is_collection:
+        first = odd[0] if odd else returned
+        description = f"the class {first.__name__}" if isinstance(first, type) else repr(first)[:100]
+        raise ConfigurationError(
+            f"module: callbacks returned {description}; return a list of callbacks, such as "
+            "[tf.keras.callbacks.TerminateOnNaN()], or []"
+        )
     return callbacks
 
 

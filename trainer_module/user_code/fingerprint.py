@@ -44,10 +44,13 @@ _SKIPPED_FOLDERS = ("__pycache__", "site-packages", "node_modules", "wandb", "ml
 # Files that mark a folder as a virtual environment, a cache
 # (https://bford.info/cachedir) or the runs of a pipeline.
 _MARKERS = ("pyvenv.cfg", "CACHEDIR.TAG", "metadata.sqlite")
+# Files and folders in the root of runs, which may be the module's own folder.
+_RUNS = ("metadata.sqlite", "artifacts", "logs", "serving")
 _SKIPPED_SUFFIXES = (".pyc", ".ipynb", ".md", ".rst", ".log", ".out", ".err", ".bak")
 # Files that editors, crashes and TensorBoard leave: `model.py~`, `core.123`,
 # `events.out.tfevents.1795...`.
 _LEFT_BEHIND = re.compile(r"^\.|~$|^core(\.\d+)?$|\.tfevents\.")
+REPORT_MARK = b'<meta name="generator" content="tfx-distribute report">'
 _PIPELINE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -82,9 +85,9 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     with a warning.
 
     Not counted are hidden files and folders, virtual environments, caches, the runs of
-    a pipeline, pipeline files, compiled pipelines, notebooks, logs, `.md` and `.rst`
-    files, and the files that this process has open for writing, such as one that its
-    output is redirected to.
+    a pipeline, pipeline files, compiled pipelines, reports of runs, notebooks, logs,
+    `.md` and `.rst` files, and the files that this process has open for writing, such
+    as one that its output is redirected to.
 
     Args:
       folder: The folder.
@@ -118,7 +121,7 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
             content = file.read_bytes()
         except OSError:  # the module cannot read it either
             continue
-        if not _is_pipeline(file, content):
+        if not _is_pipeline(file, content) and REPORT_MARK not in content:
             _add(digest, folder, file, hashlib.sha256(content).hexdigest())
     return digest.hexdigest()
 
@@ -198,6 +201,8 @@ def _walk(folder: Path, excluded: set[Path]) -> Iterator[tuple[Path, list[Path]]
             continue
         if subfolder != folder and any(entry.name in _MARKERS for entry in entries):
             continue
+        if any(entry.name == _RUNS[0] for entry in entries):
+            entries = [entry for entry in entries if entry.name not in _RUNS]
         files = []
         for entry in entries:
             path = subfolder / entry.name

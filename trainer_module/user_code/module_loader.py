@@ -2,12 +2,15 @@
 
 import ast
 import importlib
+import os
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -17,6 +20,8 @@ from tfx_distribute.trainer_module.user_code import user_exit
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
+
+_PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 
 
 @dataclass(frozen=True)
@@ -73,11 +78,39 @@ def load(module: UserModule) -> Callable[..., Any]:
     except SystemExit as error:
         raise ConfigurationError(f"module: {name!r} does not import: {user_exit.describe(error)}") from error
     except Exception as error:
-        raise ConfigurationError(f"module: {name!r} does not import: {type(error).__name__}: {error}") from error
+        where = _describe_place(error)
+        raise ConfigurationError(f"module: {name!r} does not import: {where}{type(error).__name__}: {error}") from error
+    _check_is_in(module.search_path, name, imported)
     try:
         return getattr(imported, function)
     except AttributeError as error:
         raise ConfigurationError(f"module: {name!r} ({imported.__file__}) has no function {function!r}") from error
+
+
+def _describe_place(error: Exception) -> str:
+    """Returns the file and the line in which an import failed, for a message."""
+    if isinstance(error, SyntaxError):  # its text has them
+        return ""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen importlib") and frame.filename != importlib.__file__
+    ]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}: " if len(frames) > 1 else ""
+
+
+def _check_is_in(search_path: Sequence[str], name: str, imported: ModuleType) -> None:
+    """Checks that the file of a module was imported, not another module of that name.
+
+    Raises:
+      ConfigurationError: It was another one.
+    """
+    wanted = next((path for folder in search_path if (path := Path(folder) / f"{name}.py").exists()), None)
+    found = getattr(imported, "__file__", None)
+    if wanted and found and os.path.realpath(wanted) != os.path.realpath(found):
+        raise ConfigurationError(
+            f"module: {wanted.name} has the name of {found}, which is imported instead; rename the file"
+        )
 
 
 def load_optional(module: UserModule, name: str) -> Callable[..., Any] | None:
@@ -95,6 +128,21 @@ def load_optional(module: UserModule, name: str) -> Callable[..., Any] | None:
 def find_all(module: UserModule, kind: type) -> list[Any]:
     """Returns the objects of a class among the globals of a module that is imported."""
     return [value for value in vars(sys.modules[module.function.rpartition(".")[0]]).values() if isinstance(value, kind)]
+
+
+def contains(module: UserModule, file: str) -> bool:
+    """Returns True if a file is part of the user's code.
+
+    That is all below the folder of the module, once it is imported, except for
+    installed packages: the folder may have an environment in it, or be part of one.
+    """
+    imported = getattr(sys.modules.get(module.function.rpartition(".")[0]), "__file__", None)
+    if imported is None or file == imported:
+        return imported is not None
+    folder = Path(imported).parent
+    if folder.name in _PACKAGE_FOLDERS or not Path(file).is_relative_to(folder):
+        return False
+    return _PACKAGE_FOLDERS.isdisjoint(Path(file).relative_to(folder).parts)
 
 
 def locate(name: str) -> Path | None:

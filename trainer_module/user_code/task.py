@@ -51,11 +51,13 @@ class Task:
           features: Name of each input feature -> its values, a tensor whose first
             dimension is the batch.
           label: Values of the label, a tensor whose first dimension is the batch.
-          example_weight: Weight of each example, a float32 vector; only passed if the
-            pipeline sets `example_weight` or `class_weight`.
+          example_weight: Weight of each example, a float32 vector, or of each step of a
+            sequence, of shape [batch, steps]; only passed if the pipeline sets
+            `example_weight` or `class_weight`.
 
         Returns:
-          The mean loss over the batch, a scalar.
+          The mean loss over the batch, a scalar. Losses of single examples would be
+          added up, as under `fit`.
         """
         raise NotImplementedError
 

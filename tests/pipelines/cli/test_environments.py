@@ -48,6 +48,12 @@ ENVIRONMENT_ROWS = [  # shell command, exit code, message
     ("env -u HOME TERM=dumb COLUMNS=1 TMPDIR=/nowhere PYTHONPATH=:/nowhere:$'a\\nb' $CLI plan pipeline.yaml", 0, "chief"),
     ("ulimit -n 24; $CLI run pipeline.yaml", 2, "a process may open 24 files here, and a run needs 256; raise the limit"),
     ("ulimit -n 24; $CLI validate pipeline.yaml", 0, "valid"),
+    (
+        "KERAS_BACKEND=torch $CLI run pipeline.yaml",
+        2,
+        "KERAS_BACKEND=torch: strategies of tf.distribute need tensorflow; run",
+    ),
+    ("PYTHONOPTIMIZE=2 $CLI run pipeline.yaml", 2, "PYTHONOPTIMIZE=2: TensorFlow needs its docstrings; run `unset PYTHON"),
     (f"chmod 0 pipeline.yaml; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "pipeline.yaml: Permission denied"),
     (f"chmod 0 model.py; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "model.py: Permission denied"),
     (f"touch b.py; chmod 0 b.py; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "b.py: Permission denied"),

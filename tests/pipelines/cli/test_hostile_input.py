@@ -90,7 +90,7 @@ YAML_ROWS = [
     ("!own", hparams("!own x"), "line 7: not valid YAML: the tag !own is not allowed"),
     ("list as hparam", hparams("[1]"), "line 7: trainer.hparams.rate: [1] is not allowed; write a number, text, true"),
     ("null as hparam", hparams("null"), "line 7: trainer.hparams.rate: None is not allowed; write a number, text, true"),
-    ("null as data", PIPELINE.replace("{csv: data}", "null"), "line 3: data: None is not allowed"),
+    ("null as data", PIPELINE.replace("{csv: data}", "null"), "line 3: data: is empty; write a value"),
     *(
         (
             f"{name} beyond 64 bits",

@@ -3,6 +3,7 @@ import math
 import pytest
 from compared import comparison, outcome
 
+from tfx_distribute.pipelines.compare import report
 from tfx_distribute.pipelines.compare.comparison import FAILED, SKIPPED, Outcome, common_loss, differs
 from tfx_distribute.pipelines.compare.measurement import LossPoint
 
@@ -38,10 +39,22 @@ def test_unknown_devices_have_no_efficiency():
 @pytest.mark.parametrize(("target", "expected"), [(None, 0.4), (0.5, 0.5), (0.1, 0.1)])
 def test_time_to_a_loss(target, expected):
     slow = {"losses": (LossPoint(10, 5.0, 0.9), LossPoint(20, 9.0, 0.4))}
-    fast = {"losses": (LossPoint(10, 1.0, 0.3), LossPoint(20, 2.0, math.nan))}
+    fast = {"losses": (LossPoint(5, 0.5, math.inf), LossPoint(10, 1.0, 0.3))}
     result = comparison(outcome(100, seed=1, measured=slow), outcome(100, seed=2, measured=fast), target_loss=target)
     assert (result.target_loss, result.target_given) == (expected, target is not None)
     assert [each.to_loss and each.to_loss.step for each in result.measured] == ([None, None] if target == 0.1 else [20, 10])
+
+
+def test_a_training_that_diverged_is_never_the_best():
+    diverged = outcome(200, seed=2, measured={"losses": (LossPoint(50, 1.0, 1e20), LossPoint(101, 2.0, math.nan))})
+    result = comparison(outcome(100, seed=1), diverged)
+    assert result.target_loss == 0.25, "that of the others"
+    assert [bool(each.to_loss) for each in result.measured] == [True, False]
+    assert result.best(lambda each: 1 / each.measurement.examples_per_second).index == 0
+    assert report.as_text(result).splitlines()[2].split()[6] == "nan"
+    advice = report.as_document(result)["advice"]
+    assert "seed=2 diverged: its loss is nan by step 101, so it is not recommended" in advice
+    assert [sentence for sentence in advice if "fastest" in sentence] == ["fastest: seed=1, 100 examples/s"]
 
 
 def test_there_is_no_common_loss_if_one_training_has_none():

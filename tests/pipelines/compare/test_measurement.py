@@ -49,8 +49,13 @@ def test_an_uneven_speed_has_a_spread():
 
 def test_losses_that_are_not_finite_do_not_count():
     measured = measure(history(losses=(math.nan, math.inf, 0.5)), launched=0.0)
-    assert (measured.loss, measured.reached(10).step) == (0.5, 30)
+    assert (measured.loss, measured.reached(10).step, measured.diverged) == (0.5, 30, None)
     assert measure(history(losses=[math.nan] * 3), launched=0.0).loss is None
+
+
+def test_a_training_that_has_diverged_has_no_loss():
+    measured = measure(history([0.1] * 4, losses=(math.inf, 0.5, math.inf, math.nan)), launched=0.0)
+    assert (measured.diverged.step, measured.loss, measured.reached(10)) == (30, None, None)
 
 
 def test_without_times_of_activities_the_clock_counts():

@@ -118,6 +118,24 @@ def test_good_file(write, tmp_path):
             "AUC: {output_name: a, ",
             "line 13: evaluate: metrics.AUC: there is no label for the output 'a'; leave it out: label names no outputs",
         ),
+        # What was below these keys may have been commented out.
+        (
+            "transform: {}",
+            "transform:",
+            "line 5: transform: is empty; write a value ({} for a section's defaults), or leave",
+        ),
+        ("push: {}", "push: null", "line 16: push: is empty; write a value"),
+        ("  metrics:\n    AUC: {lower_bound: 0.5}\n", "", "line 13: evaluate: is empty; write a value"),
+        ("lower_bound: 0.5", "lower_bound:", "line 15: evaluate.metrics.AUC.lower_bound: is empty; write a value"),
+        ("epochs: 3", "epochs:", "line 10: trainer.parameters.epochs: is empty; write a value"),
+        ("label: y", "label: ''", "line 7: trainer.label: '' is not allowed: string should have at least 1 character"),
+        ("label: y", "label: {a: 5}", "line 7: trainer.label.a: 5 is not allowed: input should be a valid string"),
+        ("label: y", "label: 5", "line 7: trainer.label: 5 is not allowed: input should be a valid string"),
+        (
+            "csv: data",
+            "csv: data\n  splits: {train: 1, val set: 1}",
+            "line 5: data.splits.val set: 'val set' is not allowed: string should match pattern '^[A-Za-z0-9]",
+        ),
         (
             "AUC: {lower_bound: 0.5}",
             "AUC: {change: {}}",
@@ -137,6 +155,32 @@ def test_several_mistakes_are_told_at_once(write):
 
 def test_numbers_with_an_exponent_are_numbers(write):
     assert loader.load(write(GOOD.replace("rate: 0.1", "rate: 1e-3"))).trainer.hparams == {"rate": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12),
+        ("-1_000", -1000),
+        ("0x1F", 31),
+        ("0", 0),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("1.5e3", 1500.0),
+        ("1E+3", 1000.0),
+        # Octal numbers, and those of base 60, are of YAML 1.1.
+        ("0123", "0123"),
+        ("12:30", "12:30"),
+        ("1:30.5", "1:30.5"),
+        ("2024-01-31", "2024-01-31"),
+        ("1.2.3", "1.2.3"),
+    ],
+)
+def test_numbers_are_those_of_yaml_1_2(write, text, value):
+    (read,) = loader.load(write(GOOD.replace("rate: 0.1", f"rate: {text}"))).trainer.hparams.values()
+    assert (read, type(read)) == (value, type(value))
+    assert loader.parse_parameters([f"rate={text}"]) == {"rate": value}
 
 
 def test_what_is_no_yaml_or_no_file(write, tmp_path):

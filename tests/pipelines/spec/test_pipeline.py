@@ -94,3 +94,17 @@ def test_python_is_checked_like_yaml():
 def test_paths_in_packages_and_addresses():
     assert Data(csv="package://pydantic/v1").csv.endswith("site-packages/pydantic/v1")
     assert Data(csv="gs://bucket/data").csv == "gs://bucket/data"
+
+
+def test_editors_refuse_empty_keys_too():
+    document = PipelineSpec.model_json_schema()
+    assert document["properties"]["evaluate"]["$ref"] == "#/$defs/Evaluate"
+    null = {"type": "null"}
+    sections = document["$defs"].items()
+    nullable = {
+        (name, key)
+        for name, section in sections
+        for key, kinds in section.get("properties", {}).items()
+        if null in kinds.get("anyOf", ())
+    }
+    assert nullable == {("Trainer", "label"), ("Evaluate", "label"), ("SecurityContext", "fs_group")}

@@ -11,9 +11,10 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 from training import EXAMPLES
 
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
+from tfx_distribute.trainer_module.user_code import callbacks
 
 pytestmark = pytest.mark.e2e
 
@@ -108,6 +109,29 @@ def test_callbacks_work_as_under_fit_and_write_once(train, cluster, tmp_path, st
     np.testing.assert_allclose(
         exported(examples=tf.constant(serialized(pixels)))["outputs"], saved({"pixels": pixels}), rtol=1e-4, atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [
+        (None, "None"),
+        (tf.keras.callbacks.TerminateOnNaN, "the class TerminateOnNaN"),
+        (tf.keras.callbacks.TerminateOnNaN(), "<"),
+        ([tf.keras.callbacks.TerminateOnNaN], "the class TerminateOnNaN"),
+        ([tf.keras.callbacks.TerminateOnNaN(), "CSVLogger"], "'CSVLogger'"),
+    ],
+)
+def test_callbacks_of_other_types_are_refused(returned, what):
+    with pytest.raises(
+        ConfigurationError, match=rf"module: callbacks returned {what}.*; return a list of callbacks, such as"
+    ):
+        callbacks._as_list(returned)
+
+
+@pytest.mark.parametrize("collect", [list, tuple, iter])
+def test_callbacks_in_any_collection(collect):
+    one = keras.callbacks.TerminateOnNaN()  # of whichever Keras
+    assert callbacks._as_list(collect([one])) == [one]
 
 
 def serialized(pixels: np.ndarray) -> list[bytes]:

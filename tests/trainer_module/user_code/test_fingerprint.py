@@ -64,6 +64,7 @@ def test_files_that_a_module_may_read_count_by_content(folder, name):
         ("wandb/run/config.json", "x"),
         ("pipeline.yaml", "name: a\nmodule: model.py\ndata: {csv: x}\ntrainer: {label: y}\n"),
         ("compiled.yaml", "deploymentSpec:\n  executors: {}\n"),
+        ("report.html", f"<html>\n<head>\n{fingerprint.REPORT_MARK.decode()}\n"),
         ("compiled.json", '{"pipelineSpec": {"deploymentSpec": {}}}'),
     ],
 )
@@ -87,6 +88,19 @@ def test_data_of_the_pipeline_does_not_count(folder):
     assert is_other(folder, lambda: (folder / "words.txt").write_text("x"), excluding=excluding)
     (folder / "link").symlink_to(folder / "data")
     assert not is_other(folder, lambda: (folder / "data" / "b.csv").write_text("x"), excluding=excluding)
+
+
+def test_runs_in_the_folder_itself_do_not_count(folder):
+    def run():
+        for name in ("artifacts", "logs", "serving"):
+            (folder / name).mkdir()
+            (folder / name / "result").write_text("x")
+        (folder / "metadata.sqlite").write_text("x")
+
+    assert not is_other(folder, run)
+    assert is_other(folder, lambda: (folder / "words.txt").write_text("x"))
+    (folder / "metadata.sqlite").unlink()
+    assert is_other(folder, lambda: (folder / "logs" / "result").write_text("y")), "a folder of the user's"
 
 
 def test_links_are_followed_once(folder, tmp_path):

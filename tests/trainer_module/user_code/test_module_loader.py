@@ -34,9 +34,18 @@ def test_loads_a_function_and_what_lies_beside_it(tmp_path):
 
 def test_module_that_does_not_import_is_named_with_its_error(tmp_path):
     with pytest.raises(
-        ConfigurationError, match="'own_model' does not import: ModuleNotFoundError: No module named 'nothere'"
+        ConfigurationError,
+        match=r"'own_model' does not import: /.*/helper_of_it.py, line 2: ModuleNotFoundError: No module named 'nothere'",
     ):
-        module_loader.load(write(tmp_path, own_model="import nothere"))
+        module_loader.load(write(tmp_path, own_model="import helper_of_it", helper_of_it="\nimport nothere"))
+
+
+def test_a_module_with_the_name_of_another_one_is_not_taken_for_it(tmp_path):
+    (tmp_path / "yaml.py").write_text("def build_model(context): ...")
+    with pytest.raises(
+        ConfigurationError, match=r"module: yaml.py has the name of /.*/yaml/__init__.py, .*; rename the file"
+    ):
+        module_loader.load(UserModule("yaml.build_model", (str(tmp_path),)))
 
 
 @pytest.mark.parametrize("call", ["sys.exit(0)", "sys.exit()", "raise SystemExit(0)"])

@@ -44,7 +44,7 @@ from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.strategies import factory, requested_gpus
 from tfx_distribute.trainer_module.training import autograph, checkpoint, coordinator_steps, export, loop, sidecar_evaluator
-from tfx_distribute.trainer_module.user_code import run_fn, user_exit
+from tfx_distribute.trainer_module.user_code import module_loader, run_fn, user_exit
 
 
 def main(job_file: str) -> int:
@@ -59,16 +59,19 @@ def main(job_file: str) -> int:
       The exit code: 0 if this process has done its part, else one of `exit_codes`.
     """
     process_log.configure(_task_name())
+    job = None
     try:
         _check_not_failed()
         text = atomic_files.read(job_file)
         if text is None:
             raise ConfigurationError(f"--job: there is no {job_file}")
-        run(TrainingJob.from_json(text))
+        job = TrainingJob.from_json(text)
+        run(job)
     except BaseException as error:  # a module that calls sys.exit() has failed too
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
-        error = peer_loss.as_peer_lost_error(error) or as_shortage_error(error) or error
+        lost = peer_loss.as_peer_lost_error(error, lambda file: job is not None and module_loader.contains(job.module, file))
+        error = lost or as_shortage_error(error) or error
         code = _exit_code(error)
         _report_failure(error, exit_codes.is_final(code))
         return code
@@ -216,7 +219,7 @@ def _barrier(strategy: tf.distribute.Strategy) -> None:
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
 
-    @tf.function
+    @tf.function(autograph=False)
     def meet() -> tf.Tensor:
         here = strategy.run(lambda: tf.constant(1.0))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)

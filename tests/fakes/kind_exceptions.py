@@ -12,6 +12,7 @@ REFERENCES = {
     "adam_with_repeated_rows": "adam_on_a_dense_table",  # under `fit`, Keras 3 trains repeated rows incorrectly
     "accumulated": "dense",
     "accumulated_sum": "sum_loss",
+    "accumulated_per_example": "loss_per_example",
     "accumulated_rows": "embedding_sparse",
 }
 # Training options that differ from those of the other kinds.
@@ -19,12 +20,14 @@ OPTIONS = {
     "clipped": {"global_clipnorm": 0.1},
     "accumulated": {"gradient_accumulation_steps": 2},
     "accumulated_sum": {"gradient_accumulation_steps": 2},
+    "accumulated_per_example": {"gradient_accumulation_steps": 2},
     "accumulated_rows": {"gradient_accumulation_steps": 2},
     # The user's own step and a scalar metric cannot weight replicas whose batches have
     # different sizes.
     "scalar_loss": {"drop_remainder": True},
     "own_steps": {"drop_remainder": True},
     "own_steps_run_eagerly": {"drop_remainder": True},
+    "own_steps_that_rename": {"drop_remainder": True},
     "own_metrics": {"drop_remainder": True},
     "no_label_own_steps": {"drop_remainder": True},
     "mixed_bfloat16": {"precision": "mixed_bfloat16"},
@@ -34,12 +37,15 @@ OPTIONS = {
 DATA = {
     "one_hot_label": {"label": "hot"},
     "example_weights": {"example_weight": "weight"},
+    "step_weights": {"label": "ids", "example_weight": "hot"},
     "several_labels": {"label": {"first": "y", "second": "hot"}},
     "several_weights": {
         "label": {"first": "y", "second": "hot"},
         "example_weight": {"first": "weight", "second": "spike"},
     },
     "no_label": {"label": None},
+    "added_loss_per_example": {"label": None},
+    "own_apply_gradients": {"label": "z"},
     "no_label_own_steps": {"label": None},
     "autoencoder": {"label": "x"},
     "decoded_images": {"schema": "stored.pbtxt"},
@@ -63,13 +69,16 @@ IGNORED_LOGS = {
     "several_labels": {"first_loss", "second_loss", "val_first_loss", "val_second_loss"},
     "several_weights": {"first_loss", "second_loss", "val_first_loss", "val_second_loss"},
     "no_label": {"loss", "val_loss"},
+    "loss_per_example": {"loss", "val_loss"},
+    "added_loss_per_example": {"loss", "val_loss"},
     "no_label_own_steps": {"own_loss", "val_own_loss"},
     "sum_loss": {"val_loss"},
     "accumulated_sum": {"val_loss"},
+    "accumulated_per_example": {"loss", "val_loss"},
     "scalar_loss": {"val_loss", "val_error"},
 }
 # Logs that Keras 2 lacks under `fit`, because a custom loss has no metric.
-EXTRA_LOGS = {"two_outputs": {"loss", "val_loss"}}
+EXTRA_LOGS = {"two_outputs": {"loss", "val_loss"}, "loss_of_one_element": {"loss", "val_loss"}}
 # How these kinds are compared, and why, for docs/models.md.
 NOTES = {
     "task": "Compared with `dense`. A task may read every feature, and some are sparse.",
@@ -81,6 +90,10 @@ NOTES = {
     "accumulated": "Compared with `dense` and batches of twice the size. Batch hooks of evaluations are not compared.",
     "accumulated_sum": (
         "Compared with `sum_loss` and batches of twice the size. Batch hooks of evaluations and `val_loss` are not compared."
+    ),
+    "accumulated_per_example": (
+        "Compared with `loss_per_example` and batches of twice the size. Batch hooks of evaluations and `loss` are not "
+        "compared."
     ),
     "accumulated_rows": (
         "Compared with `embedding_sparse` and batches of twice the size. Batch hooks of evaluations are not compared."
@@ -100,6 +113,9 @@ NOTES = {
     ),
     "several_labels": "The losses of single outputs are not compared: under `fit`, Keras 3 averages batches of any size.",
     "several_weights": "The losses of single outputs are not compared: under `fit`, Keras 3 averages batches of any size.",
+    "own_steps_that_rename": "All batches have the same size, because the model applies its gradients itself.",
+    "loss_per_example": "`loss` is not compared: Keras 2 weights batches by the squares of their sizes.",
+    "added_loss_per_example": "`loss` is not compared: under `fit`, Keras 2 averages batches of any size.",
     "no_label": "`loss` is not compared: under `fit`, Keras 2 averages batches of any size.",
     "no_label_own_steps": (
         "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
@@ -107,6 +123,7 @@ NOTES = {
     ),
     "own_metrics": "All batches have the same size, because the model applies its gradients itself.",
     "sum_loss": "`val_loss` is not compared: sums of replicas have the same weight even if their batches differ in size.",
+    "loss_of_one_element": "`loss` is not compared, because Keras 2 does not log it under `fit`.",
     "two_outputs": "`loss` is not compared, because Keras 2 does not log it under `fit`.",
     "mixed_bfloat16": "Differences of up to 0.005 (weights) and 0.03 (logs) count as none.",
     "mixed_float16": "Differences of up to 0.0005 (weights) and 0.003 (logs) count as none.",

@@ -163,6 +163,41 @@ def regularised(context):
     return _compiled(tf.keras.Model(inputs, _Activity()(output)))
 
 
+def legacy_optimizer(context):
+    """Uses an optimizer of `tf.keras.optimizers.legacy`."""
+    return _compiled(tf.keras.Model(*_network()), tf.keras.optimizers.legacy.Adam(0.01))
+
+
+class _Centered(tf.keras.optimizers.SGD):
+    def apply_gradients(self, grads_and_vars, name=None):
+        pairs = [(each - tf.reduce_mean(each, axis=0, keepdims=True), variable) for each, variable in grads_and_vars]
+        return super().apply_gradients(pairs)
+
+
+def own_apply_gradients(context):
+    """Uses an optimizer with its own `apply_gradients`, which centers gradients."""
+    inputs, output = _network(head=2)
+    return _compiled(tf.keras.Model(inputs, output), _Centered(0.05, momentum=0.9))
+
+
+class _Delegating(tf.keras.optimizers.SGD):
+    def __init__(self, base):
+        super().__init__(0.05, momentum=0.9)
+        self.others = [base]
+
+    def build(self, variables):
+        super().build(variables)
+        self.others[0].build(variables)
+
+    def apply_gradients(self, grads_and_vars, **options):
+        return self.others[0].apply_gradients(grads_and_vars, **options)
+
+
+def delegating_optimizer(context):
+    """Uses an optimizer that has another one apply the gradients."""
+    return _compiled(tf.keras.Model(*_network()), _Delegating(_sgd()))
+
+
 class _Steps(tf.keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         return tf.where(tf.cast(step, tf.float32) > 3.0, 0.01, 0.05)
@@ -222,6 +257,12 @@ def sum_loss(context):
     return _compiled(tf.keras.Model(*_network()), tf.keras.optimizers.SGD(0.005), loss=loss)
 
 
+def loss_per_example(context):
+    """Uses a loss with `reduction="none"`, which `fit` adds up."""
+    loss = tf.keras.losses.MeanSquaredError(reduction="none")
+    return _compiled(tf.keras.Model(*_network()), tf.keras.optimizers.SGD(0.005, momentum=0.9), loss=loss)
+
+
 def frozen(context):
     """Has a layer that is not trainable."""
     model = tf.keras.Model(*_network())
@@ -245,6 +286,16 @@ def several_labels(context):
     return model
 
 
+def step_weights(context):
+    """Predicts a class for each step of a sequence, and each step has a weight."""
+    ids = tf.keras.Input((3,), name="ids", dtype="int64")
+    outputs = tf.keras.layers.Dense(20)(tf.keras.layers.Embedding(20, 4)(ids))
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = tf.keras.Model({"ids": ids}, outputs)
+    model.compile(_sgd(), loss=loss, weighted_metrics=["accuracy"], jit_compile=False)
+    return model
+
+
 def several_weights(context):
     """Has two outputs with a label and an example weight each."""
     return several_labels(context)
@@ -262,6 +313,21 @@ def no_label(context):
     inputs, output = _network(head=4)
     model = tf.keras.Model(inputs, _ReconstructionLoss()([inputs["x"], output]))
     model.compile(_sgd(), jit_compile=False)
+    return model
+
+
+class _LossPerExample(tf.keras.layers.Layer):
+    def call(self, values):
+        original, reconstructed = values
+        self.add_loss(tf.reduce_mean(tf.square(original - reconstructed), axis=1))
+        return reconstructed
+
+
+def added_loss_per_example(context):
+    """Passes a number for each example to `add_loss`, as with `ctc_batch_cost`."""
+    inputs, output = _network(head=4)
+    model = tf.keras.Model(inputs, _LossPerExample()([inputs["x"], output]))
+    model.compile(tf.keras.optimizers.SGD(0.005, momentum=0.9), jit_compile=False)
     return model
 
 
@@ -322,6 +388,18 @@ def two_outputs(context):
     return model
 
 
+class _KeepsDimensions(tf.keras.Model):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return tf.reduce_mean(tf.square(y - y_pred), keepdims=True)
+
+
+def loss_of_one_element(context):
+    """Has its own `compute_loss`, which returns a matrix of one element."""
+    model = _KeepsDimensions(*_network(), name="keeps_dimensions")
+    model.compile(_sgd(), jit_compile=False)
+    return model
+
+
 class _OwnStep(tf.keras.Model):
     def train_step(self, data):
         x, y = {"x": data[0]["x"]}, data[1]
@@ -345,6 +423,41 @@ def own_steps(context):
 def own_steps_run_eagerly(context):
     """Has its own `train_step` and `test_step`, and `run_eagerly`."""
     return _compiled(_OwnStep(*_network(), name="own_steps"), metrics=(), run_eagerly=True)
+
+
+class _RenamedResults(tf.keras.Model):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.total = tf.keras.metrics.Mean("total_loss")
+
+    @property
+    def metrics(self):
+        return [self.total]
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = self._loss(data, training=True)
+            of_replica = loss / tf.distribute.get_strategy().num_replicas_in_sync
+        gradients = tape.gradient(of_replica, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return self._log(loss, data)
+
+    def test_step(self, data):
+        return self._log(self._loss(data, training=False), data)
+
+    def _loss(self, data, training):
+        return tf.reduce_mean(tf.square(data[1] - self({"x": data[0]["x"]}, training=training)))
+
+    def _log(self, loss, data):
+        self.total.update_state(loss, sample_weight=tf.shape(data[1])[0])
+        return {"loss": self.total.result()}
+
+
+def own_steps_that_rename(context):
+    """Has its own `train_step` and `test_step`, which log a metric as `loss`."""
+    model = _RenamedResults(*_network(), name="renamed_results")
+    model.compile(_sgd(), jit_compile=False)
+    return model
 
 
 class _OwnMetrics(tf.keras.Model):
@@ -399,6 +512,11 @@ def accumulated(context):
 def accumulated_sum(context):
     """Sums the gradients of two batches with `reduction="sum"`."""
     return sum_loss(context)
+
+
+def accumulated_per_example(context):
+    """Sums the gradients of two batches with `reduction="none"`."""
+    return loss_per_example(context)
 
 
 def accumulated_rows(context):

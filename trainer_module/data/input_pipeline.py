@@ -70,6 +70,9 @@ class InputPipeline:
             read_errors.explain(error, [file for split in splits for file in split.files], self.features.examples)
             raise
 
+    # Contains no user code, which converts itself. With parameter servers, TensorFlow
+    # would convert it.
+    @tf.autograph.experimental.do_not_convert
     def train(self, context: tf.distribute.InputContext, first_step: int = 0) -> tf.data.Dataset:
         """Returns this process's share of the training examples, repeated endlessly.
 
@@ -147,6 +150,7 @@ class InputPipeline:
         all_steps = eval_steps(self.data.eval, num_replicas, self.options.per_replica_batch_size)
         return min(self.options.eval_steps or all_steps, all_steps)
 
+    @tf.autograph.experimental.do_not_convert
     def evaluation(self, context: tf.distribute.InputContext, num_replicas: int) -> tf.data.Dataset:
         """Returns this process's share of the eval split, repeated endlessly.
 
@@ -182,6 +186,7 @@ class InputPipeline:
         options = replace(self.options, per_replica_batch_size=batch)
         return replace(self, options=options, batches=self.options.gradient_accumulation_steps)
 
+    @tf.autograph.experimental.do_not_convert
     def evaluation_part(self, part: Any, parts: int, global_batch_size: int) -> tf.data.Dataset:
         """Returns one of several parts of the evaluation, each example once.
 
@@ -218,7 +223,7 @@ class InputPipeline:
 
         return tf.nest.map_structure(make_zeros, batch_spec)
 
-    @tf.autograph.experimental.do_not_convert  # as in record_stream
+    @tf.autograph.experimental.do_not_convert
     def _parse(
         self, batches: tf.data.Dataset, describe: Callable[[tf.Tensor, tf.Tensor], tuple[Any, tf.Tensor]] | None = None
     ) -> tf.data.Dataset:
@@ -240,13 +245,10 @@ class InputPipeline:
             if not targets:
                 return (inputs,)
             label, *weights = targets
-            weights = [
-                tf.nest.map_structure(lambda value: tf.reshape(tf.cast(value, tf.float32), [-1]), weight)
-                for weight in weights
-            ]
+            weights = [tf.nest.map_structure(_as_weight, weight) for weight in weights]
             if weights_of_classes:
                 weights.append(_weights_by_class(label, weights_of_classes))
-            return (inputs, label, functools.reduce(tf.multiply, weights)) if weights else (inputs, label)
+            return (inputs, label, functools.reduce(_multiply_by_example, weights)) if weights else (inputs, label)
 
         def parse_to_train(number: tf.Tensor, serialized: tf.Tensor) -> tuple[tuple[Any, ...], Any]:
             share, passes = describe(number, tf.size(serialized))  # type: ignore[misc]
@@ -271,6 +273,16 @@ def _example_seeds(serialized: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Te
     """
     of_pass = tf.constant(seed << 30, tf.int64) + tf.cast(passes, tf.int64)
     return tf.stack([of_pass, tf.strings.to_hash_bucket_fast(serialized, 2**62)], 1)
+
+
+def _as_weight(value: tf.Tensor) -> tf.Tensor:
+    """Returns weights as a float32 vector, or as they are if examples have several."""
+    weight = tf.cast(value, tf.float32)
+    return tf.reshape(weight, [-1]) if all(size == 1 for size in weight.shape[1:]) else weight
+
+
+def _multiply_by_example(weights: tf.Tensor, by: tf.Tensor) -> tf.Tensor:
+    return weights * tf.reshape(by, [-1] + [1] * (len(weights.shape) - 1))
 
 
 def _weights_by_class(label: tf.Tensor, weights: Mapping[int, float]) -> tf.Tensor:

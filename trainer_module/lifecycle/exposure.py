@@ -37,8 +37,11 @@ def find() -> Exposure:
         if server.getsockname()[0] == "0.0.0.0":  # noqa: S104 (never listens on it)
             return Exposure.NETWORK
         server.listen()
-        with socket.create_connection(server.getsockname(), _SECONDS) as closed:
-            closed_name = closed.getsockname()
+        try:
+            with socket.create_connection(server.getsockname(), _SECONDS) as closed:
+                closed_name = closed.getsockname()
+        except OSError:  # even the loopback device is down
+            return Exposure.NONE
         with socket.create_connection(server.getsockname(), _SECONDS):
             try:
                 accepted, name = server.accept()

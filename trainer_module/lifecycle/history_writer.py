@@ -25,10 +25,11 @@ from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 
 # Between two reports of training steps: at least so many seconds. Between two of those,
-# and between two epochs: this share of the time since the process started. A day of
-# training is then about 3,000 lines of either kind.
+# and between two epochs after the first ones: this share of the time since the process
+# started. A day of training is then about 3,000 lines of either kind.
 MIN_SECONDS = 1.0
 SHARE = 1 / 500
+FIRST_EPOCHS = 500  # `compare` trains fewer, of a few steps each, and reads every one
 # Between two flushes to an address. TensorBoard's writer waits as long.
 REMOTE_FLUSH_SECONDS = 30.0
 CLOSE_SECONDS = 10.0  # for writing the rest when the process ends
@@ -57,6 +58,7 @@ class HistoryWriter:
         self._folder = f"{model_run_dir}/{FOLDER}"
         self._flush_seconds = REMOTE_FLUSH_SECONDS if "://" in model_run_dir else 0.0
         self._added_at: dict[str, float] = {}  # phase -> when its last report was added
+        self._epochs_added = 0
         self._left_out: HistoryRecord | None = None  # the last epoch, unless it was added
         self._last = HistoryRecord(self._started, self._task, self._attempt, self._started, "start")
         self._records: queue.SimpleQueue[HistoryRecord | None] = queue.SimpleQueue()
@@ -75,6 +77,9 @@ class HistoryWriter:
         now = time.monotonic()
         interval = max(MIN_SECONDS if record.phase == "train" else 0.0, SHARE * (now - self._started_at))
         is_early = now - self._added_at.get(record.phase, -math.inf) < interval
+        if record.phase == "epoch":
+            is_early = is_early and self._epochs_added >= FIRST_EPOCHS
+            self._epochs_added += not is_early
         self._last = record
         if record.phase == "epoch":
             self._left_out = record if is_early else None

@@ -3,7 +3,8 @@
 import os
 import re
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -15,6 +16,7 @@ from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, P
 
 COME_SECONDS = 3600.0  # how long a process waits for the chief to start
 GONE_SECONDS = 30.0  # how long the chief may be away before it counts as gone
+_STORAGE_MODULE = "tensorflow/python/lib/io/file_io.py"  # of tf.io.gfile
 
 
 def cluster_spec() -> tf.train.ClusterSpec:
@@ -45,13 +47,16 @@ _PEER_LOST_WORDS = (
 )
 
 
-def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
+def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]) -> PeerLostError | None:
     """Returns the `PeerLostError` for an error caused by the loss of another process.
 
     The message names that process if TensorFlow's message does, which is not always.
 
     Args:
       error: The error that ended this process's training.
+      is_user_file: Returns True for a file of the user's code. Errors that this code
+        raises, also by reading or writing files, have nothing to do with other
+        processes.
 
     Returns:
       The error to raise instead; None if the cause is something else.
@@ -63,6 +68,8 @@ def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
     text_matches = isinstance(error, tf.errors.OpError | RuntimeError) and any(words in text for words in _PEER_LOST_WORDS)
     if not (type_matches or text_matches):
         return None
+    if not text_matches and "[Op:" not in text and _is_of_user(error, is_user_file):
+        return None
     task = task_from_environment(os.environ)
     # In a cluster without a chief, worker 0 is called the chief here, but keeps its
     # name in TensorFlow's messages.
@@ -70,6 +77,14 @@ def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
     named = {ClusterTask(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)}
     peers = " and ".join(map(str, sorted(named - own_names))) or "another process of the cluster"
     return PeerLostError(f"{task} has lost {peers}: {first_line(error)}")
+
+
+def _is_of_user(error: BaseException, is_user_file: Callable[[str], bool]) -> bool:
+    """Returns True if the user's code, or `tf.io.gfile` that it called, raised it."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    while files and files[-1].endswith(_STORAGE_MODULE):
+        files.pop()
+    return bool(files) and is_user_file(files[-1])
 
 
 class ChiefMonitor:

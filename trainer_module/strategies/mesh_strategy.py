@@ -65,7 +65,9 @@ class MeshStrategy:
         Raises:
           ConfigurationError: A rule matches none.
         """
-        layout_rules.check_rules(self.rules, [variable.name.partition(":")[0] for variable in model.weights])
+        layout_rules.check_rules(
+            self.rules, [weight.name.partition(":")[0] for weight in model.weights if hasattr(weight, "name")]
+        )
 
     def shard_value(self, value: Any, to: dtensor.Layout) -> tf.Tensor:
         """Splits a value over the devices.

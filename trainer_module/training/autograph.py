@@ -44,12 +44,16 @@ def exempt_tf_keras() -> None:
     except ImportError:
         return
     rules = getattr(config, "CONVERSION_RULES", None)
-    do_not_convert = getattr(config, "DoNotConvert", None)
-    if not isinstance(rules, tuple) or do_not_convert is None:
+    convert, do_not_convert = getattr(config, "Convert", None), getattr(config, "DoNotConvert", None)
+    if not isinstance(rules, tuple) or convert is None or do_not_convert is None:
         return
     _is_exempt = True
     without_exemption = tuple(rule for rule in rules if getattr(rule, "_prefix", None) != "tf_keras")
-    config.CONVERSION_RULES = (do_not_convert("tf_keras"), do_not_convert(__name__), *without_exemption)
+    # Alone in tf_keras, this layer has an `if` on a tensor.
+    spectral = tf_keras.layers.SpectralNormalization
+    exemption = (convert(spectral.__module__), do_not_convert("tf_keras"), do_not_convert(__name__))
+    config.CONVERSION_RULES = (*exemption, *without_exemption)
+    spectral.normalize_weights = _convert_when_called(spectral.normalize_weights)
 
     bases = (
         tf_keras.layers.Layer,  # models and metrics too

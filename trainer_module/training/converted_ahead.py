@@ -13,10 +13,12 @@ from typing import Any
 from tfx_distribute.trainer_module.data.example_functions import ExampleFunctions
 from tfx_distribute.trainer_module.training import gradients, model_adapters, normalisation
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
+from tfx_distribute.trainer_module.training.export import SignatureFunctions
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.training.model_adapters import (
     CompiledKeras3Model,
     CompiledModel,
+    ModelAdapter,
     TaskAdapter,
     is_keras_3,
 )
@@ -30,6 +32,12 @@ TRACED: tuple[Callable[..., Any], ...] = (
     MeshStepRunner._apply,
     MeshStepRunner._eval_step,
     CoordinatorStepRunner._evaluate_part,
+    CompiledModel.metrics,
+    TaskAdapter.metrics,
+    ModelAdapter._predict,
+    SignatureFunctions.serve_examples,
+    SignatureFunctions.serve,
+    SignatureFunctions.transform_features,
 )
 # Called by those.
 CALLED: tuple[Callable[..., Any], ...] = (
@@ -43,16 +51,14 @@ CALLED: tuple[Callable[..., Any], ...] = (
     gradients.apply,
     gradients.unwrap,
     normalisation.replica_mean,
-    normalisation._keras_losses,
     model_adapters._batch_size,
     CompiledModel.train_step,
     CompiledModel.eval_step,
-    CompiledModel.metrics,
     TaskAdapter.train_step,
     TaskAdapter.eval_step,
-    TaskAdapter.metrics,
     TaskAdapter._all_metrics,
     ExampleFunctions.decode_batch,
+    SignatureFunctions._predict,
 )
 # Called by those, in the adapter for one generation of Keras.
 OF_ADAPTER = ("_loss", "_loss_metric", "_update_metrics")

@@ -18,9 +18,25 @@ from tfx_distribute.trainer_module.training import step_timing
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.training.step_timing import CallTime
 
-# Each `train` or `evaluate` is split into this many calls for each worker, so that a
-# slow worker delays the end by no more than its last call.
+# Each `train` or `evaluate` is split into up to this many calls for each worker, so
+# that a slow worker delays the end by no more than its last call.
 CALLS_PER_WORKER = 4
+# Each call of `evaluate` opens a dataset, which takes as long as many batches.
+MIN_EVAL_BATCHES = 32
+
+
+def evaluation_calls(num_batches: int, num_workers: int) -> int:
+    """Returns the number of calls that an evaluation is split into.
+
+    Args:
+      num_batches: Batches of the evaluation.
+      num_workers: Workers that take the calls.
+    """
+    per_worker = CALLS_PER_WORKER
+    # Halves, since a third of most numbers of shards would read every shard.
+    while per_worker > 1 and num_batches < num_workers * per_worker * MIN_EVAL_BATCHES:
+        per_worker //= 2
+    return num_workers * per_worker
 
 
 class CoordinatorStepRunner(StepRunner):
@@ -39,6 +55,7 @@ class CoordinatorStepRunner(StepRunner):
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._num_workers = cluster_spec().num_tasks(WORKER)
 
+        @tf.autograph.experimental.do_not_convert
         def make_worker_dataset() -> tf.data.Dataset:
             # TensorFlow also calls this for a worker that comes back after a failure,
             # which then reads its own share again.
@@ -70,7 +87,7 @@ class CoordinatorStepRunner(StepRunner):
         # Workers evaluate parts at the same time, so batches have no order, and batch
         # hooks are not called. `fit` does not call them here either.
         del callbacks
-        num_parts = CALLS_PER_WORKER * self._num_workers
+        num_parts = evaluation_calls(self._input_pipeline.eval_steps(num_replicas=1), self._num_workers)
         for part in range(num_parts):
             self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), num_parts))
         self._coordinator.join()

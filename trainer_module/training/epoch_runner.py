@@ -51,6 +51,8 @@ class EpochRunner:
         self._step_runner = step_runner
         self._steps_per_execution = steps_per_execution
         self._callbacks = callbacks
+        # Steps until the processes agree again on what to do.
+        self._stretch = steps_per_execution or 1
         self._counter = counter
         self._profiler = profiler
         self._checkpoints = checkpoints
@@ -77,10 +79,10 @@ class EpochRunner:
         calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "train"))[0] > 0
         min_steps = self._steps_per_execution or 1
         has_fixed_calls = bool(self._steps_per_execution or calls_hooks)
-        stretch = min_steps  # steps until the processes agree again on what to do
         done = first_step
         self._counter.enter_step()
         while done < num_steps:
+            stretch = min_steps if calls_hooks else self._stretch
             until = min(done + stretch, done + self._checkpoints.steps_until_due(self._counter.step), num_steps)
             count, started = until - done, time.monotonic()
             while done < until:
@@ -100,7 +102,7 @@ class EpochRunner:
             if stop_training:
                 break
             self._counter.enter_step()
-            stretch = min_steps if calls_hooks else max(min_steps, int(agreed_stretch))
+            self._stretch = max(min_steps, int(agreed_stretch))
 
     def save_end(self, epoch: int, num_steps: int) -> None:
         """Saves the state after the last step of an epoch, before its evaluation.
@@ -184,6 +186,9 @@ class EpochRunner:
         if calls_hooks:
             self._callbacks.on_train_batch_begin(done)
         loss = self._train(count)
+        if calls_hooks:  # callbacks may set the learning rate from it: the same in all processes
+            with self._counter.meter.spending(self._agreeing):
+                loss = self._step_runner.agree(loss)[0]
         self._counter.advance(count, loss)
         if is_in_window and not self._profiler.is_in_window(self._counter.step):
             self._report_window()

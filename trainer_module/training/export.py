@@ -74,37 +74,52 @@ def _without_own_signature(model: tf.keras.Model) -> Iterator[None]:
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
-    examples = tf.TensorSpec([None], tf.string, name="examples")
-    inputs = input_names(model, features)
-    stored = features.stored_for(inputs)
-    request_spec = features.raw_needed_for(stored)
-
-    def predict(examples: dict[str, Any]) -> Any:
-        decoded = features.functions.decode_batch({name: examples[name] for name in stored})
-        return model({name: decoded[name] for name in inputs}, training=False)
-
-    # The Evaluator looks for the outputs that labels were given to.
-    names = list(model.output_names) if isinstance(features.label, Mapping) and hasattr(model, "output_names") else None
+    examples = [tf.TensorSpec([None], tf.string, name="examples")]
+    functions = SignatureFunctions(model, features)
     if features.transform is None:
-
-        @tf.function(input_signature=[examples])
-        def serve_examples(examples):  # type: ignore[no-untyped-def]
-            return _name_outputs(predict(tf.io.parse_example(examples, request_spec)), names)
-
-        return {"serving_default": serve_examples}
-
+        return {"serving_default": tf.function(functions.serve_examples, examples)}
     # A SavedModel contains only what the saved object refers to.
     model.transform_layer = features.make_transform_layer()
+    return {
+        "serving_default": tf.function(functions.serve, examples),
+        "transform_features": tf.function(functions.transform_features, examples),
+    }
 
-    @tf.function(input_signature=[examples])
-    def serve(examples):  # type: ignore[no-untyped-def]
-        return _name_outputs(predict(_transform(model.transform_layer, examples, request_spec)), names)
 
-    @tf.function(input_signature=[examples])
-    def transform_features(examples):  # type: ignore[no-untyped-def]
-        return _transform(model.transform_layer, examples, features.raw)
+class SignatureFunctions:
+    """The functions of a SavedModel's signatures.
 
-    return {"serving_default": serve, "transform_features": transform_features}
+    Args:
+      model: A trained Keras model, with a `transform_layer` if there is a transform
+        graph.
+      features: The features of the examples that it was trained on.
+    """
+
+    def __init__(self, model: tf.keras.Model, features: Features):
+        self._model, self._features = model, features
+        self._inputs = input_names(model, features)
+        self._stored = features.stored_for(self._inputs)
+        self._request_spec = features.raw_needed_for(self._stored)
+        # The Evaluator looks for the outputs that labels were given to.
+        has_names = isinstance(features.label, Mapping) and hasattr(model, "output_names")
+        self._names = list(model.output_names) if has_names else None
+
+    def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the predictions for examples that are not transformed."""
+        return _name_outputs(self._predict(tf.io.parse_example(examples, self._request_spec)), self._names)
+
+    def serve(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Transforms examples; returns the predictions for them."""
+        transformed = _transform(self._model.transform_layer, examples, self._request_spec)
+        return _name_outputs(self._predict(transformed), self._names)
+
+    def transform_features(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the transformed features of examples."""
+        return _transform(self._model.transform_layer, examples, self._features.raw)
+
+    def _predict(self, examples: dict[str, Any]) -> Any:
+        decoded = self._features.functions.decode_batch({name: examples[name] for name in self._stored})
+        return self._model({name: decoded[name] for name in self._inputs}, training=False)
 
 
 @tf.autograph.experimental.do_not_convert  # contains no user code

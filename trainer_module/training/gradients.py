@@ -6,8 +6,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training import step_timing
+from tfx_distribute.trainer_module.training import normalisation, step_timing
+from tfx_distribute.trainer_module.training.model_adapters import list_parts
 from tfx_distribute.trainer_module.training.replica_sum import sum_over_replicas, without_duplicates
+
+_KERAS_3_SUM = "_all_reduce_sum_gradients"
+# Methods with which optimizers sum gradients over replicas: Keras 3, Keras 2, and
+# tf.keras.optimizers.legacy.
+_SUMS = (_KERAS_3_SUM, "aggregate_gradients", "_aggregate_gradients")
 
 
 def set_global_clipnorm(optimizer: Any, global_clipnorm: float) -> None:
@@ -47,35 +53,64 @@ def compute(
 
     Args:
       optimizer: The optimizer that will apply them; it may scale the loss.
-      compute_loss: Returns the loss, a scalar.
+      compute_loss: Returns the loss, a scalar. Of a loss of any other shape, such as
+        one number per example, the sum is differentiated, as under `fit`.
       variables: The variables to differentiate by.
-      factor: Multiplies the gradients.
+      factor: Multiplies the gradients of a scalar.
 
     Returns:
-      The loss that `compute_loss` returned, as a float32 scalar, and the gradient of
-      each variable, or None.
+      The mean of the loss that `compute_loss` returned, as a float32 scalar, and the
+      gradient of each variable, or None.
     """
     with tf.GradientTape() as tape:
         loss = compute_loss()
-        scaled_loss = loss * tf.cast(factor, loss.dtype)
+        is_scalar = normalisation.is_scalar(loss)
+        scaled_loss = tf.reduce_sum(loss * tf.cast(factor, loss.dtype) if is_scalar else loss)
         if hasattr(optimizer, "get_scaled_loss"):  # Keras 2
             scaled_loss = optimizer.get_scaled_loss(scaled_loss)
         elif hasattr(optimizer, "scale_loss"):  # Keras 3, whose `apply` removes the scale again
             scaled_loss = optimizer.scale_loss(scaled_loss)
-    gradients = tape.gradient(scaled_loss, variables)
+    inner = unwrap(optimizer)
+    own = getattr(type(inner), "compute_gradients", None)
+    if own is getattr(tf.keras.optimizers.Optimizer, "compute_gradients", None) or own is None:
+        gradients = tape.gradient(scaled_loss, variables)
+    else:  # Keras 2 calls it in `minimize`; the user's may, for instance, center gradients
+        gradients = [gradient for gradient, _ in inner.compute_gradients(scaled_loss, variables, tape)]
     if hasattr(optimizer, "get_unscaled_gradients"):
         gradients = optimizer.get_unscaled_gradients(gradients)
-    return tf.cast(loss, tf.float32), gradients
+    return tf.reduce_mean(tf.cast(loss, tf.float32)), gradients
 
 
-def leave_sum_to_apply(optimizer: Any) -> None:
-    """Stops a Keras 3 optimizer from summing gradients over replicas.
+def prepare(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Creates an optimizer's variables, and stops it from summing over replicas.
 
-    `apply` does this earlier. Keras 2 has an argument for it.
+    `apply` sums gradients earlier. Keras 2 has an argument for it, which an
+    `apply_gradients` of the user's need not know.
+
+    Args:
+      optimizer: A Keras optimizer.
+      variables: The variables whose gradients it will apply.
     """
-    inner = unwrap(optimizer)
-    if hasattr(inner, "_all_reduce_sum_gradients"):
-        inner._all_reduce_sum_gradients = lambda pairs: pairs
+    if hasattr(optimizer, "build"):
+        optimizer.build(variables)
+    elif hasattr(optimizer, "_create_all_weights"):  # tf.keras.optimizers.legacy
+        optimizer._create_all_weights(variables)
+    for each in with_inner(optimizer):
+        for name in _SUMS:
+            if hasattr(each, name):
+                setattr(each, name, lambda pairs: pairs)
+
+
+def with_inner(optimizer: Any) -> list[Any]:
+    """Returns an optimizer, and those in its attributes, which it may delegate to."""
+    found: list[Any] = []
+    pending = [optimizer]
+    while pending:
+        each = pending.pop()
+        if hasattr(each, "apply_gradients") and not any(each is other for other in found):
+            found.append(each)
+            pending += (part for value in vars(each).values() for part in list_parts(value))
+    return found
 
 
 def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], measures: bool = False) -> tf.Tensor:
@@ -97,12 +132,11 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], me
     begin = step_timing.moment_on_all_replicas(gradients) if measures else None
     sums = sum_over_replicas(gradients)
     seconds = step_timing.moment_on_all_replicas(sums) - begin if measures else tf.zeros([], tf.float64)
-    if hasattr(unwrap(optimizer), "_all_reduce_sum_gradients"):
+    if hasattr(unwrap(optimizer), _KERAS_3_SUM):
         # Keras 3 squares each gradient row separately, even if several belong to the
         # same row of the table. Keras 2 adds them up first.
-        optimizer.apply_gradients(zip(map(without_duplicates, sums), variables, strict=True))
-    else:
-        optimizer.apply_gradients(zip(sums, variables, strict=True), experimental_aggregate_gradients=False)
+        sums = list(map(without_duplicates, sums))
+    optimizer.apply_gradients(zip(sums, variables, strict=True))
     return seconds
 
 

@@ -7,6 +7,7 @@ being reopened.
 """
 
 import contextlib
+import math
 import os
 import time
 
@@ -33,6 +34,7 @@ from tfx_distribute.trainer_module.training.process_times import ProcessTimes
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.training.tensorboard_logs import TensorBoardLogs
 from tfx_distribute.trainer_module.user_code import callbacks as callbacks_lib
 
 
@@ -128,6 +130,7 @@ def train(
         epoch_runner = EpochRunner(step_runner, options.steps_per_execution, callbacks, counter, profiler, checkpoints)
         metrics: dict[str, float] = {}
         val_metrics: dict[str, float] = {}
+        has_diverged = False
         atomic_files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
             first_step = begin.step_of_epoch if epoch == begin.epoch else 0
@@ -160,6 +163,11 @@ def train(
                 with counter.meter.spending("save"):
                     best_model.offer(metrics, epoch, counter.step, step_runner.agree)
             counter.record_epoch(metrics)
+            if is_chief and not has_diverged and not math.isfinite(metrics.get("loss", 0.0)):
+                has_diverged = True
+                counter.report(
+                    metrics, f"the loss is {metrics['loss']:g} after epoch {epoch + 1}: the training has diverged"
+                )
             counter.report_if_due(metrics)
             ends, gathers_times = epoch_runner.ends_training(epoch, epoch + 1 == plan.epochs, process_times.are_due)
             if gathers_times:
@@ -167,6 +175,9 @@ def train(
                 if process_times.remark and is_chief:
                     counter.report(metrics, process_times.remark)
             if ends:
+                if counter.step < plan.train_steps and is_chief:
+                    words = f"a callback has ended the training after step {counter.step} of {plan.train_steps}"
+                    counter.report(metrics, words)
                 break
         if sidecar_writer and not is_evaluated:
             sidecar_writer.save(epoch)  # the evaluator's last metrics are those of the result
@@ -279,7 +290,7 @@ def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.ker
     # the logs in it to that instance. Source:
     # https://cloud.google.com/vertex-ai/docs/training/code-requirements#environment-variables
     folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
-    return [tf.keras.callbacks.TensorBoard(folder, write_graph=False, profile_batch=0) for folder in filter(None, folders)]
+    return [TensorBoardLogs(folder) for folder in filter(None, folders)]
 
 
 def _add_val_prefix(metrics: dict[str, float]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
-from tfx_distribute.trainer_module.training import step_timing
+from tfx_distribute.trainer_module.training import gradients, step_timing
 from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.training.step_timing import CallTime
@@ -103,14 +103,6 @@ class MeshStepRunner(StepRunner):
     def open(self, first_step: int) -> None:
         self._input_pipeline = self._input_pipeline.of_global_batch(self._strategy.num_replicas_in_sync)
         self._training = iter(self._input_pipeline.train(tf.distribute.InputContext(), first_step))
-
-    def _apply(self, gradients: list[tf.Tensor]) -> None:
-        # A gradient has the layout that its computation produced. Optimizers assume
-        # that it is the variable's.
-        variables = [self._variables[index] for index in self._with_gradient]
-        pairs = zip(gradients, variables, strict=True)
-        gradients = [dtensor.relayout(gradient, variable.layout) for gradient, variable in pairs]
-        super()._apply(gradients)
 
     def _apply_clipped(self, gradients: list[tf.Tensor], factors: list[tf.Tensor]) -> None:
         self._apply([gradient * factor for gradient, factor in zip(gradients, factors, strict=True)])
@@ -202,6 +194,11 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:
             f"module: model_parallel cannot use the optimizer {optimizer_name}; use one of tf.keras.optimizers, not a "
             "legacy one"
         )
+    if len(gradients.with_inner(optimizer)) > 1:
+        raise ConfigurationError(
+            f"module: model_parallel cannot use {optimizer_name}, which has another optimizer, because only the variables "
+            "of one are divided; use an optimizer that applies gradients itself, or another strategy"
+        )
     is_plain_sgd = isinstance(optimizer, tf.keras.optimizers.SGD) and not optimizer.momentum
     if (is_plain_sgd or isinstance(optimizer, tf.keras.optimizers.Ftrl)) and lines.is_older_tensorflow(tf.__version__):
         # "Incompatible shapes" in the first step on a divided variable. TensorFlow 2.21
@@ -217,6 +214,14 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:
         )
     optimizer._mesh = mesh
     optimizer.jit_compile = False
+    update_step = optimizer.update_step
+
+    def update_laid_out(gradient: tf.Tensor, variable: Any) -> None:
+        # A gradient has the layout that its computation produced. Optimizers assume
+        # that it is the variable's.
+        update_step(dtensor.relayout(gradient, variable.layout), variable)
+
+    optimizer.update_step = update_laid_out
 
 
 def _local_value(tensor: tf.Tensor) -> tf.Tensor:

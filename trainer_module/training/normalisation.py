@@ -5,8 +5,10 @@ gradients. The loop weights each replica by its share of the step's examples ins
 This is also correct if shares differ or gradients are accumulated, and for losses that
 Keras does not divide: scalars, and losses that the user's module computes itself.
 
-A loss with `reduction="sum"` must not be weighted that way. It is divided by the share,
-so that the weighted sum over the replicas is the sum over the step's examples.
+A sum must not be weighted that way: a loss with `reduction="sum"`, or values that
+Keras 3 adds up, which a layer passes to `add_loss` for each example. It is divided by
+the share, so that the weighted sum over the replicas is the sum over the step's
+examples.
 """
 
 import contextlib
@@ -40,8 +42,7 @@ def use_replica_means() -> None:
 
     There is no public way to do so (Keras 2.16 and 3.12).
     """
-    if _replaced:
-        return
+    _restore()
     losses = _keras_losses()
     _replace(losses, "scale_loss_for_distribution", _unchanged)
     if hasattr(losses, "unscale_loss_for_distribution"):  # Keras 3
@@ -56,8 +57,14 @@ def use_keras_means() -> None:
     """Makes Keras divide losses again.
 
     This is for a model whose own `train_step` applies gradients, which the loop cannot
-    weight.
+    weight. On one replica, it may use losses as without a strategy.
     """
+    _restore()
+    if hasattr(tf.keras.losses.Loss, "_get_reduction") and tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        _replace(tf.keras.losses.Loss, "_get_reduction", _get_reduction)
+
+
+def _restore() -> None:
     while _replaced:
         setattr(*_replaced.pop())
 
@@ -77,6 +84,17 @@ def replica_mean(loss: tf.Tensor) -> tf.Tensor:
     return loss * tf.cast(tf.distribute.get_strategy().num_replicas_in_sync, loss.dtype)
 
 
+@tf.autograph.experimental.do_not_convert  # contains no user code
+def is_scalar(loss: Any) -> bool:
+    """Returns True if a loss is one number, and False for one number per example.
+
+    A loss of unknown shape, such as that of a `tf.py_function`, counts as one number.
+    """
+    shape = tf.TensorShape(loss.shape)
+    return shape.rank is None or shape.num_elements() == 1
+
+
+@tf.autograph.experimental.do_not_convert  # contains no user code; the import would be converted, too
 def _keras_losses() -> Any:
     keras_3 = tf.keras.Model.__module__.startswith("keras.")
     return importlib.import_module("keras.src.losses.loss" if keras_3 else "tf_keras.src.utils.losses_utils")
@@ -87,6 +105,16 @@ def use_sums_of_step(compiled_loss: Any) -> None:
     for index, loss in enumerate(compiled_loss._losses):
         if loss is not None and loss.reduction == tf.keras.losses.Reduction.SUM:
             compiled_loss._losses[index] = _SumOfStep(loss)
+
+
+def use_sums_of_added_losses(model: Any) -> None:
+    """Divides what a Keras 3 model's `add_loss` adds up by `replica_share`."""
+    aggregate = model._aggregate_additional_loss
+
+    def aggregate_over_step(loss: Any) -> tf.Tensor:
+        return aggregate(loss) if is_scalar(loss) else _divide_by_share(aggregate(loss))
+
+    model._aggregate_additional_loss = aggregate_over_step
 
 
 class _SumOfStep:

@@ -26,6 +26,7 @@ from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel
 from tfx_distribute.trainer_module.training.checkpoint import save_and_discard
 from tfx_distribute.trainer_module.training.model_adapters import as_floats, model_state
+from tfx_distribute.trainer_module.training.tensorboard_logs import skipping_if_full
 
 POLL_SECONDS = 0.5
 # An evaluator that is slower than training skips to the latest checkpoint.
@@ -151,9 +152,8 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, tf.distribute.get_strategy())
     checkpoint = tf.train.Checkpoint(**model_state(model_adapter.model))
     best_model = BestModel(job, plan, model_adapter.model, is_chief=True) if options.export_best else None
-    summary_writer = tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")
     eval_step = tf.function(lambda batch: model_adapter.eval_step(*batch))
-    evaluated_epoch = -1
+    evaluated_epoch, summary_writer = -1, None
     while (last_epoch := atomic_files.read(f"{folder}/finished")) is None or evaluated_epoch < json.loads(last_epoch):
         latest = tf.train.latest_checkpoint(folder)
         epoch = int(latest.rpartition("-")[2]) if latest else -1
@@ -174,10 +174,13 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
             for batch in input_pipeline.evaluation_part(0, 1, batch_size):
                 eval_step(batch)
         metrics = as_floats(model_adapter.metrics(evaluated=True))
-        with summary_writer.as_default(step=epoch):
-            for name, value in metrics.items():
-                tf.summary.scalar(f"epoch_{name}", value)
-        summary_writer.flush()
+        with skipping_if_full():
+            # Made here: it opens its file at once, and may find no space for it.
+            summary_writer = summary_writer or tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")
+            with summary_writer.as_default(step=epoch):
+                for name, value in metrics.items():
+                    tf.summary.scalar(f"epoch_{name}", value)
+            summary_writer.flush()
         if best_model:
             step = min((epoch + 1) * plan.steps_per_epoch, plan.train_steps)
             best_model.offer({f"val_{name}": value for name, value in metrics.items()}, epoch, step)

@@ -83,15 +83,12 @@ class StepRunner:
                 "gradient_accumulation_steps=1 and global_clipnorm=0, or return a task with train_step and eval_step"
             )
         if not model_adapter.applies_gradients:
-            if hasattr(model_adapter.optimizer, "build"):
-                model_adapter.optimizer.build(self._variables)
-            gradients_lib.leave_sum_to_apply(model_adapter.optimizer)
+            gradients_lib.prepare(model_adapter.optimizer, self._variables)
         eagerly = model_adapter.model.run_eagerly
         self._train_function = self._train if eagerly else tf.function(self._train)
         self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
-        # Two functions, since training and evaluation may have different metrics.
-        self._metrics_function = tf.function(lambda: model_adapter.metrics())
-        self._eval_metrics_function = tf.function(lambda: model_adapter.metrics(evaluated=True))
+        # Traced twice, since training and evaluation may have different metrics.
+        self._metrics_function = tf.function(model_adapter.metrics)
         self._input_pipeline = input_pipeline
         self._behind_host = step_timing.computes_behind_host()
         self._is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
@@ -166,7 +163,7 @@ class StepRunner:
           evaluated: True for the metrics of an evaluation, False for those of training
             steps.
         """
-        return self._eval_metrics_function() if evaluated else self._metrics_function()
+        return self._metrics_function(evaluated)
 
     @property
     def has_peers(self) -> bool:
@@ -208,13 +205,13 @@ class StepRunner:
         rows = self._gather(tf.constant([values], tf.float64))
         return [[float(value) for value in row] for row in rows.numpy()]
 
-    @tf.function
+    @tf.function(autograph=False)
     def _gather(self, values: tf.Tensor) -> tf.Tensor:
         # tf.identity: collective operations need a value that has a device.
         replica_rows = self._strategy.run(lambda row: _gather_rows(tf.identity(row)), args=(values,))
         return self._strategy.experimental_local_results(replica_rows)[0]
 
-    @tf.function
+    @tf.function(autograph=False)
     def _mean(self, values: tf.Tensor) -> tf.Tensor:
         per_replica = self._strategy.run(lambda value: value, args=(values,))
         return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, per_replica, axis=None)
@@ -290,7 +287,7 @@ class StepRunner:
           The loss, and the seconds of `_apply`.
         """
         if self._model_adapter.applies_gradients:
-            with noise.seeded_by_step(self._seed, self._model_adapter.optimizer.iterations):
+            with noise.seeded_by_step(self._seed, self._model_adapter.updates()):
                 return self._model_adapter.train_step(*batch), tf.zeros([], tf.float64)
         loss, gradients = self._compute_gradients(batch, share, tf.constant(0))
         return loss, self._apply(gradients)

@@ -380,3 +380,28 @@ def test_autograph_converts_nothing_of_a_dataset(numbers, monkeypatch):
         fed.evaluation_part(0, 2, 4)
         fed.zeros()
     assert len(converted) == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "class_weight", "expected"),
+    [(1, "", [1.0, 2.0]), (1, "1: 3", [1.0, 6.0]), (2, "", [[1.0, 1.5], [2.0, 2.5]]), (2, "1: 3", [[1.0, 1.5], [6.0, 7.5]])],
+)
+def test_weights_of_examples_and_of_steps_of_sequences(tmp_path, steps, class_weight, expected):
+    file = str(tmp_path / "data")
+    with tf.io.TFRecordWriter(file) as writer:
+        for number in range(2):
+            lists = {
+                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+                "weight": tf.train.Feature(float_list=tf.train.FloatList(value=[number + 1.0, number + 1.5][:steps])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString())
+    (tmp_path / "schema.pbtxt").write_text(
+        'feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n'
+        f'feature {{ name: "weight" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: {steps} }} }} }}'
+    )
+    split = Split((file,), 2)
+    data = TrainingData(split, split, "label", None, str(tmp_path / "schema.pbtxt"), example_weight="weight")
+    options = TrainingOptions(2, epochs=1, class_weight=class_weight)
+    (_, label, weights), _ = next(iter(feed(data, options).train(reader(0, 1), first_step=0)))
+    order = np.argsort(label.numpy().ravel())
+    np.testing.assert_allclose(weights.numpy()[order], expected)

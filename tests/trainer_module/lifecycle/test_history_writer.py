@@ -93,14 +93,17 @@ def test_the_newest_line_is_flushed_though_no_other_follows(tmp_path, writer):
     until(lambda: [record.step for record in history.read(str(tmp_path))] == [1, 2])
 
 
-def test_of_many_short_epochs_the_last_is_kept(tmp_path, monkeypatch):
+def test_of_many_short_epochs_the_first_ones_and_the_last_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(history_writer, "SHARE", 1e6)
+    monkeypatch.setattr(history_writer, "FIRST_EPOCHS", 3)
     epochs = [Progress("epoch", epoch=epoch) for epoch in range(1, 100)]
     write(tmp_path, None, [Progress("start"), *epochs, Progress("done"), *epochs])
     records = history.read(str(tmp_path / "run"))
     assert [(record.phase, record.epoch) for record in records] == [
         ("start", 0),
         ("epoch", 1),
+        ("epoch", 2),
+        ("epoch", 3),
         ("epoch", 99),
         ("done", 0),
         ("epoch", 99),

@@ -96,6 +96,10 @@ class Layers(Network):
     def more_steps(self):
         return [Layer()]
 
+class Spectral(Network):  # this layer of Keras's own has such an `if`, too
+    def more_steps(self):
+        return [tf.keras.layers.SpectralNormalization(tf.keras.layers.Dense(8))]
+
 class Functions(Network):
     def more_steps(self):
         return [tf.keras.layers.Dense(8, branch, kernel_regularizer=branch_sum, kernel_constraint=branch)]
@@ -127,7 +131,7 @@ def module(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["Layers", "Trains", "Functions", "Lambda"])
+@pytest.mark.parametrize("kind", ["Layers", "Spectral", "Trains", "Functions", "Lambda"])
 def test_fit_of_a_run_fn_takes_tensor_branches(module, kind):
     process = subprocess.run(
         [sys.executable, "-c", FIT, kind],
@@ -141,7 +145,7 @@ def test_fit_of_a_run_fn_takes_tensor_branches(module, kind):
     assert process.returncode == 0, process.stderr[-4000:]
 
 
-@pytest.mark.parametrize("kind", ["ComputesLoss", "Trains"])
+@pytest.mark.parametrize("kind", ["ComputesLoss", "Spectral", "Trains"])
 def test_the_loop_takes_tensor_branches(cluster, module, kind):
     result = cluster.train(
         Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),

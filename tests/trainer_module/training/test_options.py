@@ -149,6 +149,14 @@ def test_early_stopping_acts_on_training_steps(cluster):
     module = UserModule("tell_epochs.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     options = TrainingOptions(16, train_steps=100, steps_per_epoch=4)
     assert cluster.train(ONE, options, module=module, hparams={**DIGITS, "stops": True}).train_steps == 8
+    assert cluster.messages() == ["a callback has ended the training after step 8 of 100"]
+
+
+@pytest.mark.parametrize("distribution", [ONE, WORKERS], ids=lambda d: d.strategy)
+def test_a_training_that_diverges_says_so_once(cluster, distribution):
+    cluster.train(distribution, TrainingOptions(32, epochs=3), hparams={**DIGITS, "learning_rate": 1e38})
+    (message,) = cluster.messages()
+    assert re.fullmatch(r"the loss is (nan|inf) after epoch \d: the training has diverged", message)
 
 
 def test_evaluator_evaluates_every_second_epoch_and_the_last(cluster):

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import tensorflow as tf
 from ones import Ones, model_with
@@ -46,3 +47,22 @@ def test_values_that_a_train_step_logs_besides_metrics_are_logged():
     logs = model_adapters.as_floats(step_runner.metrics())
     assert set(logs) == {"loss", "mae", "answer"}
     assert logs["answer"] == 42.0
+
+
+class Halves(tf.keras.optimizers.SGD):
+    def compute_gradients(self, loss, var_list, tape=None):
+        return [(gradient / 2, variable) for gradient, variable in super().compute_gradients(loss, var_list, tape)]
+
+
+def test_an_optimizer_may_compute_gradients_itself():
+    weights = []
+    for optimizer in (tf.keras.optimizers.SGD(0.1), Halves(0.2)):
+        tf.keras.utils.set_random_seed(1)
+        step_runner = make_step_runner(model := model_with(optimizer))
+        step_runner.open(0)
+        before = model.get_weights()
+        step_runner.train(1)
+        weights.append([new - old for new, old in zip(model.get_weights(), before, strict=True)])
+    assert all(np.any(change) for change in weights[0])
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

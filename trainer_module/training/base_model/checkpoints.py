@@ -35,7 +35,7 @@ def write_paths(model: tf.keras.Model, folder: str) -> None:
       model: The model that was saved.
       folder: Folder of the SavedModel.
     """
-    if not model.weights:
+    if not names.weights_of(model):
         return
     paths = CheckpointSource(f"{folder}/variables/variables").paths_of(model)
     tf.io.gfile.makedirs(f"{folder}/{PATHS_FILE.rpartition('/')[0]}")
@@ -97,7 +97,7 @@ class CheckpointSource:
         Returns:
           Key in the checkpoint -> path.
         """
-        paths = {id(getattr(weight, "_value", weight)): names.path_of(weight) for weight in model.weights}
+        paths = {id(getattr(weight, "_value", weight)): names.path_of(weight) for weight in names.weights_of(model)}
         found: dict[str, str] = {}
         for trackable, key in self._walk(model):
             variables = _variables_of(trackable)

@@ -43,6 +43,11 @@ class Names:
 KINDS = tuple(field.name for field in fields(Names))
 
 
+def weights_of(model: Any) -> list[Any]:
+    """Returns a model's weights without vocabularies, which Keras 2 lists there too."""
+    return [weight for weight in model.weights if not hasattr(weight, "get_tensors")]
+
+
 def path_of(variable: Any) -> str:
     """Returns the path of a Keras variable."""
     return str(getattr(variable, "path", None) or variable_name(variable))

@@ -80,7 +80,7 @@ def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[Ta
     file_keys = keras_files.list_target_keys(model) if with_file_keys else {}
     layer_of = _find_top_layers(model)
     weights: list[TargetWeight] = []
-    for variable in model.weights:
+    for variable in names.weights_of(model):
         if id(variable) in metrics:
             continue
         path, part = names.split_part(names.path_of(variable))

@@ -1,0 +1,75 @@
+"""Tests which errors are put down to the loss of another process."""
+
+import json
+import sys
+from functools import partial
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.job.training_job import UserModule
+from tfx_distribute.trainer_module.lifecycle import peer_loss
+from tfx_distribute.trainer_module.user_code import module_loader
+
+MODULE = """
+import tensorflow as tf
+
+def raises(error):
+    raise error
+
+def reads(error):
+    tf.io.gfile.GFile("/nowhere", "r").read()
+"""
+LOST = tf.errors.UnavailableError(None, None, "Collective ops is aborted by: Socket closed")
+EAGER = tf.errors.AbortedError(None, None, "from /job:worker/replica:0/task:1: gone [Op:CollectiveReduceV2]")
+OTHER = tf.errors.UnavailableError(None, None, "gs://bucket: 503")
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The user's module, whose functions raise errors."""
+    addresses = {"chief": ["localhost:1"], "worker": ["localhost:2", "localhost:3"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": addresses, "task": {"type": "worker", "index": 0}}))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "raising_module.py").write_text(MODULE)
+    yield UserModule("raising_module.raises", (str(tmp_path),))
+    sys.modules.pop("raising_module", None)
+
+
+def conclude(function, module, error):
+    """Returns what is concluded from an error that a function raises."""
+    try:
+        function(error)
+    except Exception as raised:
+        return peer_loss.as_peer_lost_error(raised, partial(module_loader.contains, module))
+    raise AssertionError("it raises nothing")
+
+
+def test_errors_of_the_users_code_are_its_own(module):
+    raises = module_loader.load(module)
+    assert conclude(raises, module, OTHER) is None
+    assert conclude(raises, module, KeyError("x")) is None
+    with pytest.raises(tf.errors.NotFoundError) as missing:  # TensorFlow's own code is below the module's
+        module_loader.load_optional(module, "reads")(None)
+    assert peer_loss._is_of_user(missing.value, partial(module_loader.contains, module))
+
+
+def test_packages_below_the_users_folder_are_not_its_code(module, tmp_path):
+    packages = tmp_path / ".venv" / "lib" / "python3" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "installed_module.py").write_text(MODULE)
+    module_loader.load(module)
+    sys.path.append(str(packages))
+    installed = __import__("installed_module")
+    assert "another process" in str(conclude(installed.raises, module, OTHER))
+
+
+def test_the_loss_of_another_process_is_that_wherever_it_is_seen(module):
+    raises = module_loader.load(module)
+    assert str(conclude(raises, module, LOST)).startswith("worker 0 has lost another process of the cluster: Collective")
+    assert str(conclude(raises, module, EAGER)).startswith("worker 0 has lost worker 1: from /job:worker")
+
+    def elsewhere(error):
+        raise error
+
+    assert "another process" in str(conclude(elsewhere, module, OTHER))

@@ -57,14 +57,17 @@ def find_wait(workloads: Sequence[Mapping[str, Any]]) -> Wait:
       workloads: The Workloads that Kueue has made for the job.
     """
     for workload in workloads:
-        if _find_condition(workload, "Admitted").get("status") == "True":
-            continue
         evicted, finished = _find_condition(workload, "Evicted"), _find_condition(workload, "Finished")
+        # One that is evicted is admitted still until its pods have ended.
+        if not evicted and _find_condition(workload, "Admitted").get("status") == "True":
+            continue
         reserved = _find_condition(workload, "QuotaReserved")
-        if reserved.get("status") == "True":
+        has_quota = reserved.get("status") == "True"
+        if has_quota and not evicted:
             return Wait("; ".join(_pending_checks(workload)))
+        reasons = (finished, evicted, *(() if has_quota else (reserved,)))
         # When it was preempted and has just begun to wait again, both say the same.
-        said = (str(condition.get("message", "")) for condition in (finished, evicted, reserved) if condition)
+        said = (str(reason.get("message", "")) for reason in reasons if reason)
         words = "; ".join(dict.fromkeys(filter(None, said)))
         return Wait(words, _find_remedy(workload, words, evicted, finished))
     return Wait()

@@ -47,6 +47,9 @@ def workload(*conditions, **status):
         ([("QuotaReserved", "False", "Preempted"), ("Evicted", "True", "Preempted")], "Preempted"),
         ([("QuotaReserved", "False", "no room"), ("Evicted", "True", "Preempted")], "Preempted; no room"),
         ([("QuotaReserved", "False", "no room"), ("Evicted", "False", "Preempted before")], "no room"),
+        # Its pods have not ended yet.
+        ([("QuotaReserved", "True", "reserved"), ("Admitted", "True", "is"), ("Evicted", "True", "Preempted")], "Preempted"),
+        ([("QuotaReserved", "True", "reserved"), ("Admitted", "True", "is"), ("Evicted", "False", "Preempted before")], ""),
     ],
 )
 def test_what_a_job_waits_for(conditions, words):

@@ -6,6 +6,8 @@ https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format.
 
 import http.server
 import math
+import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +22,7 @@ from tfx_distribute.trainer_module.lifecycle.progress import Progress
 PORT_VARIABLE = "TFX_DISTRIBUTE_METRICS_PORT"
 ADDRESS_VARIABLE = "TFX_DISTRIBUTE_METRICS_ADDRESS"
 LOOPBACK = "127.0.0.1"
+EVERY_ADDRESS = "::"  # those of IPv4 too
 
 _PREFIX = "tfx_distribute_training_"
 _GAUGES: Mapping[str, tuple[str, Callable[[Progress], float | None]]] = {
@@ -119,13 +122,27 @@ def _number(value: float) -> str:
     return "NaN" if math.isnan(value) else repr(float(value))
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    def __init__(self, address: str, port: int, handler: type[http.server.BaseHTTPRequestHandler]):
+        if address == EVERY_ADDRESS and not socket.has_dualstack_ipv6():
+            address = "0.0.0.0"  # noqa: S104 (the same)
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        super().__init__((address, port), handler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # HTTPServer's own also looks for a name of the address, which may take long.
+        socketserver.TCPServer.server_bind(self)
+
+
 def serve(metrics: Metrics, port: int, address: str = LOOPBACK) -> http.server.ThreadingHTTPServer:
     """Serves metrics at `/metrics` in a thread, until the process ends.
 
     Args:
       metrics: The metrics.
       port: Port to listen on; 0 for any free one.
-      address: Address to listen on.
+      address: Address of IPv4 or IPv6 to listen on, or `EVERY_ADDRESS`.
 
     Raises:
       ConfigurationError: The port cannot be listened on.
@@ -149,7 +166,7 @@ def serve(metrics: Metrics, port: int, address: str = LOOPBACK) -> http.server.T
             """Logs nothing: a scrape is no event of the training."""
 
     try:
-        server = http.server.ThreadingHTTPServer((address, port), Handler)
+        server = _Server(address, port, Handler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(

@@ -206,7 +206,7 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     if target.metrics_port:
         environment += [
             {"name": metrics_server.PORT_VARIABLE, "value": str(target.metrics_port)},
-            {"name": metrics_server.ADDRESS_VARIABLE, "value": "0.0.0.0"},  # noqa: S104 (Prometheus is in another pod)
+            {"name": metrics_server.ADDRESS_VARIABLE, "value": metrics_server.EVERY_ADDRESS},  # Prometheus is in another pod
         ]
         container["ports"] = [{"name": "metrics", "containerPort": target.metrics_port}]
         # Annotations that the charts of Prometheus look for. Source:

@@ -1,4 +1,5 @@
 import math
+import socket
 import urllib.error
 import urllib.request
 
@@ -68,6 +69,24 @@ def test_it_is_served_on_loopback(metrics):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
         with pytest.raises(ConfigurationError, match=rf"^metrics_port: 127.0.0.1:{port} cannot be listened on \(Address al"):
             metrics_server.serve(metrics, port)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("has_ipv6", [True, False])
+def test_it_is_served_on_every_address(metrics, monkeypatch, has_ipv6):
+    """A pod has addresses of IPv4, of IPv6 or of both."""
+    if not has_ipv6:
+        monkeypatch.setattr(metrics_server.socket, "has_dualstack_ipv6", lambda: False)
+    elif not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    server = metrics_server.serve(metrics, 0, metrics_server.EVERY_ADDRESS)
+    try:
+        for address in ("127.0.0.1", "::1")[: 1 + has_ipv6]:
+            with socket.create_connection((address, server.server_address[1]), timeout=10) as connection:
+                connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                assert connection.recv(15) == b"HTTP/1.0 200 OK"
     finally:
         server.shutdown()
         server.server_close()

@@ -65,7 +65,7 @@ def test_a_pod_that_prometheus_and_log_collectors_read():
     assert [(variable["name"], variable["value"]) for variable in container["env"][-3:]] == [
         ("TFX_DISTRIBUTE_LOG_FORMAT", "json"),
         ("TFX_DISTRIBUTE_METRICS_PORT", "9400"),
-        ("TFX_DISTRIBUTE_METRICS_ADDRESS", "0.0.0.0"),  # noqa: S104
+        ("TFX_DISTRIBUTE_METRICS_ADDRESS", "::"),
     ]
 
 

@@ -16,22 +16,27 @@ _KERAS_3_SUM = "_all_reduce_sum_gradients"
 _SUMS = (_KERAS_3_SUM, "aggregate_gradients", "_aggregate_gradients")
 
 
-def set_global_clipnorm(optimizer: Any, global_clipnorm: float) -> None:
-    """Makes an optimizer clip gradients by their global norm.
+def set_global_clipnorm(optimizers: Sequence[Any], global_clipnorm: float) -> None:
+    """Makes a model's optimizer clip gradients by their global norm.
 
     It clips after it has summed gradients over replicas.
 
     Args:
-      optimizer: A Keras optimizer.
+      optimizers: The optimizers of the model.
       global_clipnorm: Maximum norm over the gradients of all variables; 0 leaves the
         optimizer unchanged.
 
     Raises:
-      ConfigurationError: The optimizer does not support it.
+      ConfigurationError: There are several, or the one does not support it.
     """
     if not global_clipnorm:
         return
-    inner = unwrap(optimizer)
+    if len(optimizers) > 1:
+        raise ConfigurationError(
+            f"global_clipnorm: the model has {len(optimizers)} optimizers, none of which has all gradients; give "
+            "each its own global_clipnorm in the module, and write global_clipnorm=0"
+        )
+    inner = unwrap(optimizers[0])
     if not hasattr(inner, "global_clipnorm"):
         raise ConfigurationError(
             f"global_clipnorm: the optimizer {type(inner).__name__} does not know it; use one of tf.keras.optimizers, or "

@@ -5,7 +5,8 @@ warm-up); Krizhevsky 2014, https://arxiv.org/abs/1404.5997 (square root).
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,15 +16,13 @@ from tfx_distribute.trainer_module.training import gradients
 SETTLE_STEPS = 100
 
 
-def scale(
-    optimizer: tf.keras.optimizers.Optimizer, factor: float, warmup_steps: int, in_step: bool = True
-) -> Callable[[], None] | None:
-    """Multiplies an optimizer's learning rate.
+def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int, in_step: bool = True) -> Callable[[], None] | None:
+    """Multiplies the learning rate of a model's optimizer.
 
     Callbacks that set the learning rate keep working once the warm-up is over.
 
     Args:
-      optimizer: The optimizer of a compiled model.
+      optimizers: The optimizers of the model.
       factor: Multiplies the learning rate.
       warmup_steps: Training steps in which the learning rate rises linearly from nearly
         0 to its final value; 0 for no warm-up.
@@ -36,12 +35,19 @@ def scale(
       warm-up.
 
     Raises:
-      ConfigurationError: The optimizer has a learning rate schedule, or is not a Keras
-        optimizer. The scale of a schedule cannot be known here.
+      ConfigurationError: There are several, whose steps cannot be told apart here, or
+        the one has a learning rate schedule, whose scale cannot be known, or is not a
+        Keras optimizer.
     """
     if factor == 1.0 and not warmup_steps:
         return None
-    inner = gradients.unwrap(optimizer)
+    if len(optimizers) > 1:
+        raise ConfigurationError(
+            f"learning_rate_scaling: the model has {len(optimizers)} optimizers, and how often it uses each is not known; "
+            "use context.num_replicas in their learning rates, and write learning_rate_scaling=none and "
+            "warmup_steps=0"
+        )
+    inner = gradients.unwrap(optimizers[0])
     if not isinstance(inner, tf.keras.optimizers.Optimizer):
         raise ConfigurationError(
             f"learning_rate_scaling: build_model's optimizer is {type(inner).__module__}.{type(inner).__name__}; "

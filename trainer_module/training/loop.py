@@ -98,8 +98,9 @@ def train(
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
         in_step = not strategy_info.parameter_servers
-        before_step = learning_rate.scale(model_adapter.optimizer, rate_factor, options.warmup_steps, in_step)
-        gradients.set_global_clipnorm(model_adapter.optimizer, options.global_clipnorm)
+        optimizers = model_adapter.optimizers()
+        before_step = learning_rate.scale(optimizers, rate_factor, options.warmup_steps, in_step)
+        gradients.set_global_clipnorm(optimizers, options.global_clipnorm)
         step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
         sidecar_writer = (
             SidecarCheckpointWriter(model_adapter.model, run_dir, is_chief, plan.num_replicas)

@@ -35,14 +35,29 @@ class ModelAdapter:
     def updates(self) -> tf.Tensor:
         """Returns how often optimizers have updated weights, an int64 scalar.
 
-        Each training step adds at least one: a model may have optimizers of its own
-        besides `optimizer`, such as a GAN's, and use only those.
+        Each training step adds at least one.
         """
-        values = [self.optimizer, *vars(self.model).values()]
-        parts = [part for value in values for part in list_parts(value)]
-        optimizers = {id(part): part for part in parts if hasattr(part, "iterations") and hasattr(part, "apply_gradients")}
-        counts = [tf.cast(optimizer.iterations, tf.int64) for optimizer in optimizers.values()]
+        optimizers = [each for each in self.optimizers() if hasattr(each, "iterations")]
+        counts = [tf.cast(optimizer.iterations, tf.int64) for optimizer in optimizers]
         return tf.add_n(counts) if counts else tf.constant(0, tf.int64)
+
+    @tf.autograph.experimental.do_not_convert  # contains no user code
+    def optimizers(self) -> list[Any]:
+        """Returns `optimizer` and those in attributes of the model.
+
+        A model may have optimizers of its own, such as a GAN's, and use only those.
+        """
+        values = [value for owner in self._owners() for value in getattr(owner, "__dict__", {}).values()]
+        parts = [self.optimizer, *(part for value in values for part in list_parts(value))]
+        optimizers: dict[int, Any] = {}
+        for part in parts:
+            if hasattr(part, "apply_gradients"):
+                optimizers.setdefault(id(getattr(part, "inner_optimizer", part)), part)  # a loss scale may wrap it
+        return list(optimizers.values())
+
+    def _owners(self) -> list[Any]:
+        """Returns the objects of the user's that may have optimizers."""
+        return [self.model]
 
     def required_features(self, features: Features) -> set[str]:
         """Returns the names of the features that the steps read.
@@ -436,6 +451,10 @@ class TaskAdapter(ModelAdapter):
         task_state = {"task": self._task} if isinstance(self._task, tf.Module) else {}
         metrics = _metric_state(self._all_metrics())
         return {**model_state(self.model), "optimizer": self.optimizer, "metrics": metrics, **task_state}
+
+    @override
+    def _owners(self) -> list[Any]:
+        return [self._task, self.model]
 
     def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
         return [self._loss, *getattr(self._task, "metrics", ())]

@@ -19,14 +19,14 @@ def test_factor(scaling, batches, factor):
 
 def test_scaled_without_a_warmup():
     model = model_with(tf.keras.optimizers.SGD(0.5))
-    assert learning_rate.scale(model.optimizer, 4.0, 0) is None
+    assert learning_rate.scale([model.optimizer], 4.0, 0) is None
     assert float(model.optimizer.learning_rate) == 2.0
 
 
 @pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, tf.keras.mixed_precision.LossScaleOptimizer])
 def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
     model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
-    before_step = learning_rate.scale(model.optimizer, 2.0, 4)
+    before_step = learning_rate.scale([model.optimizer], 2.0, 4)
     step_runner = StepRunner(
         model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), before_step
     )
@@ -43,11 +43,20 @@ def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
 
 def test_schedule_is_not_scaled():
     model = model_with(tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.CosineDecay(0.1, 10)))
-    assert learning_rate.scale(model.optimizer, 1.0, 0) is None
+    assert learning_rate.scale([model.optimizer], 1.0, 0) is None
     with pytest.raises(
         ConfigurationError, match="learning_rate_scaling: build_model's optimizer has a learning rate schedule"
     ):
-        learning_rate.scale(model.optimizer, 2.0, 0)
+        learning_rate.scale([model.optimizer], 2.0, 0)
+
+
+def test_several_optimizers_are_not_scaled():
+    """A GAN may update one of them five times in a step, and its compiled one never."""
+    pair = [tf.keras.optimizers.SGD(), tf.keras.optimizers.SGD()]
+    assert learning_rate.scale(pair, 1.0, 0) is None
+    for factor, warmup_steps in ((2.0, 0), (1.0, 5)):
+        with pytest.raises(ConfigurationError, match="the model has 2 optimizers"):
+            learning_rate.scale(pair, factor, warmup_steps)
 
 
 class Unusual:

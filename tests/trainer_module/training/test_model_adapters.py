@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training import model_adapters
+from tfx_distribute.trainer_module.training import gradients, model_adapters
 from tfx_distribute.trainer_module.training.base_model import checkpoints, names
 from tfx_distribute.trainer_module.user_code.task import Task
 
@@ -108,6 +108,32 @@ def test_updates_of_a_models_own_optimizers_count(collect):
     assert int(adapter.updates()) == 0
     pair[0].iterations.assign_add(3)
     assert int(adapter.updates()) == 3
+
+
+def test_optimizers_of_a_task_of_its_own():
+    """One that a loss scale wraps is one optimizer."""
+
+    class Pair(Task):
+        def __init__(self):
+            self.model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+            self.optimizer = tf.keras.optimizers.SGD()
+            self.critics = []
+
+        def train_step(self, features, label):
+            return tf.constant(0.0)
+
+        eval_step = train_step
+
+    task = Pair()
+    task.model.compile(tf.keras.mixed_precision.LossScaleOptimizer(task.optimizer))
+    adapter = model_adapters.make(task, "f")
+    assert len(adapter.optimizers()) == 1
+    task.critics.append(tf.keras.optimizers.SGD())
+    optimizers = adapter.optimizers()
+    assert len(optimizers) == 2
+    gradients.set_global_clipnorm(optimizers, 0.0)
+    with pytest.raises(ConfigurationError, match="global_clipnorm: the model has 2 optimizers"):
+        gradients.set_global_clipnorm(optimizers, 1.0)
 
 
 @pytest.mark.parametrize("updates_mean", [True, False])

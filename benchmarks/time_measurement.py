@@ -23,7 +23,8 @@ import tensorflow as tf
 from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.training import model_adapters, time_meter
+from tfx_distribute.trainer_module.training import time_meter
+from tfx_distribute.trainer_module.training.model_adapters import factory
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 STEP_SECONDS = 0.005
@@ -43,7 +44,7 @@ class PlainStepRunner(StepRunner):
 
 def make(kind: type[StepRunner], strategy: tf.distribute.Strategy) -> StepRunner:
     with strategy.scope():
-        adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.001)), "f")
+        adapter = factory.make(model_with(tf.keras.optimizers.SGD(0.001)), "f")
         step_runner = kind(adapter, strategy, Ones(), TrainingOptions(2))
         step_runner.open(0)
         step_runner.train(STEPS)

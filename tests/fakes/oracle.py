@@ -238,7 +238,7 @@ class Cells:
         from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
         from tfx_distribute.trainer_module.job.step_plan import make_plan
         from tfx_distribute.trainer_module.training import model_builder
-        from tfx_distribute.trainer_module.training.model_adapters import input_names
+        from tfx_distribute.trainer_module.training.keras_models import input_names
 
         tf.keras.mixed_precision.set_global_policy("float32")
         job = self.job(kind, BATCH, "fit", drop_remainder=drop_remainder)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.training.model_adapters import is_keras_3
+from tfx_distribute.trainer_module.training.keras_models import is_keras_3
 
 _is_exempt = False
 

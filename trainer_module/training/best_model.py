@@ -18,8 +18,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.training import keras_models
 from tfx_distribute.trainer_module.training.checkpoint import describe_settings, remove_others, save_and_discard
-from tfx_distribute.trainer_module.training.model_adapters import model_state
 
 BEST_FILE = "best.json"
 _PREFIX = "best-"
@@ -172,7 +172,7 @@ def _checkpoint_without_optimizer(model: tf.keras.Model) -> tf.train.Checkpoint:
 
     An evaluator has no use for the optimizer, which may be twice as large as the model.
     """
-    state = model_state(model)
+    state = keras_models.state(model)
     optimizer = getattr(model, "optimizer", None)
     children = tf.train.TrackableView(model).children(state.pop("model"))
     state |= {f"model_{name}": child for name, child in children.items() if child is not optimizer}

@@ -27,7 +27,7 @@ from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.training import callback_state
-from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter
+from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
 STATE_FILE = "state.json"
 PREFIX = "step-"

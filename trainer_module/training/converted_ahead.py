@@ -11,17 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tfx_distribute.trainer_module.data.example_functions import ExampleFunctions
-from tfx_distribute.trainer_module.training import gradients, model_adapters, normalisation
+from tfx_distribute.trainer_module.training import gradients, normalisation, optimizers
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.export import SignatureFunctions
+from tfx_distribute.trainer_module.training.keras_models import is_keras_3
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
-from tfx_distribute.trainer_module.training.model_adapters import (
-    CompiledKeras3Model,
-    CompiledModel,
-    ModelAdapter,
-    TaskAdapter,
-    is_keras_3,
-)
+from tfx_distribute.trainer_module.training.model_adapters import batches
+from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.training.model_adapters.compiled import CompiledModel
+from tfx_distribute.trainer_module.training.model_adapters.compiled_keras_3 import CompiledKeras3Model
+from tfx_distribute.trainer_module.training.model_adapters.task import TaskAdapter
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 # Passed to `tf.function`. AutoGraph converts such functions separately.
@@ -49,9 +48,9 @@ CALLED: tuple[Callable[..., Any], ...] = (
     StepRunner._eval_step,
     gradients.compute,
     gradients.apply,
-    gradients.unwrap,
+    optimizers.unwrap,
     normalisation.replica_mean,
-    model_adapters._batch_size,
+    batches.size,
     CompiledModel.train_step,
     CompiledModel.eval_step,
     TaskAdapter.train_step,

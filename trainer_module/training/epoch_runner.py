@@ -12,7 +12,7 @@ from tfx_distribute.trainer_module.job.time_use import WAIT, ProcessTime, format
 from tfx_distribute.trainer_module.lifecycle import preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
-from tfx_distribute.trainer_module.training.model_adapters import as_floats
+from tfx_distribute.trainer_module.training.keras_metrics import as_floats
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.training.time_meter import TimeMeter

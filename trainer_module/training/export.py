@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
 from tfx_distribute.trainer_module.training.base_model import checkpoints
-from tfx_distribute.trainer_module.training.model_adapters import input_names, is_keras_3
+from tfx_distribute.trainer_module.training.keras_models import input_names, is_keras_3
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)
 

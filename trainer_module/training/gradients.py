@@ -1,54 +1,17 @@
-"""Computes, clips and applies gradients, with a loss scale, in Keras 2 and Keras 3."""
+"""Computes and applies gradients, with a loss scale, in Keras 2 and Keras 3."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training import normalisation, step_timing
-from tfx_distribute.trainer_module.training.model_adapters import list_parts
+from tfx_distribute.trainer_module.training import normalisation, optimizers, step_timing
 from tfx_distribute.trainer_module.training.replica_sum import sum_over_replicas, without_duplicates
 
 _KERAS_3_SUM = "_all_reduce_sum_gradients"
 # Methods with which optimizers sum gradients over replicas: Keras 3, Keras 2, and
 # tf.keras.optimizers.legacy.
 _SUMS = (_KERAS_3_SUM, "aggregate_gradients", "_aggregate_gradients")
-
-
-def set_global_clipnorm(optimizers: Sequence[Any], global_clipnorm: float) -> None:
-    """Makes a model's optimizer clip gradients by their global norm.
-
-    It clips after it has summed gradients over replicas.
-
-    Args:
-      optimizers: The optimizers of the model.
-      global_clipnorm: Maximum norm over the gradients of all variables; 0 leaves the
-        optimizer unchanged.
-
-    Raises:
-      ConfigurationError: There are several, or the one does not support it.
-    """
-    if not global_clipnorm:
-        return
-    if len(optimizers) > 1:
-        raise ConfigurationError(
-            f"global_clipnorm: the model has {len(optimizers)} optimizers, none of which has all gradients; give "
-            "each its own global_clipnorm in the module, and write global_clipnorm=0"
-        )
-    inner = unwrap(optimizers[0])
-    if not hasattr(inner, "global_clipnorm"):
-        raise ConfigurationError(
-            f"global_clipnorm: the optimizer {type(inner).__name__} does not know it; use one of tf.keras.optimizers, or "
-            "write global_clipnorm=0"
-        )
-    inner.clipnorm = inner.clipvalue = None  # Keras accepts only one of the three
-    inner.global_clipnorm = global_clipnorm
-
-
-def unwrap(optimizer: Any) -> Any:
-    """Returns the optimizer that has the learning rate, which a loss scale may wrap."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def compute(
@@ -75,7 +38,7 @@ def compute(
             scaled_loss = optimizer.get_scaled_loss(scaled_loss)
         elif hasattr(optimizer, "scale_loss"):  # Keras 3, whose `apply` removes the scale again
             scaled_loss = optimizer.scale_loss(scaled_loss)
-    inner = unwrap(optimizer)
+    inner = optimizers.unwrap(optimizer)
     own = getattr(type(inner), "compute_gradients", None)
     if own is getattr(tf.keras.optimizers.Optimizer, "compute_gradients", None) or own is None:
         gradients = tape.gradient(scaled_loss, variables)
@@ -100,22 +63,10 @@ def prepare(optimizer: Any, variables: Sequence[Any]) -> None:
         optimizer.build(variables)
     elif hasattr(optimizer, "_create_all_weights"):  # tf.keras.optimizers.legacy
         optimizer._create_all_weights(variables)
-    for each in with_inner(optimizer):
+    for each in optimizers.with_inner(optimizer):
         for name in _SUMS:
             if hasattr(each, name):
                 setattr(each, name, lambda pairs: pairs)
-
-
-def with_inner(optimizer: Any) -> list[Any]:
-    """Returns an optimizer, and those in its attributes, which it may delegate to."""
-    found: list[Any] = []
-    pending = [optimizer]
-    while pending:
-        each = pending.pop()
-        if hasattr(each, "apply_gradients") and not any(each is other for other in found):
-            found.append(each)
-            pending += (part for value in vars(each).values() for part in list_parts(value))
-    return found
 
 
 def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], measures: bool = False) -> tf.Tensor:
@@ -137,7 +88,7 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], me
     begin = step_timing.moment_on_all_replicas(gradients) if measures else None
     sums = sum_over_replicas(gradients)
     seconds = step_timing.moment_on_all_replicas(sums) - begin if measures else tf.zeros([], tf.float64)
-    if hasattr(unwrap(optimizer), _KERAS_3_SUM):
+    if hasattr(optimizers.unwrap(optimizer), _KERAS_3_SUM):
         # Keras 3 squares each gradient row separately, even if several belong to the
         # same row of the table. Keras 2 adds them up first.
         sums = list(map(without_duplicates, sums))
@@ -147,6 +98,6 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], me
 
 def finalize(optimizer: Any, variables: Sequence[Any]) -> None:
     """Sets variables to their final values after training, such as moving averages."""
-    inner = unwrap(optimizer)
+    inner = optimizers.unwrap(optimizer)
     if hasattr(inner, "finalize_variable_values"):
         inner.finalize_variable_values(variables)

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training import gradients
+from tfx_distribute.trainer_module.training import optimizers as optimizers_lib
 
 SETTLE_STEPS = 100
 
@@ -47,7 +47,7 @@ def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int, in_step: 
             "use context.num_replicas in their learning rates, and write learning_rate_scaling=none and "
             "warmup_steps=0"
         )
-    inner = gradients.unwrap(optimizers[0])
+    inner = optimizers_lib.unwrap(optimizers[0])
     if not isinstance(inner, tf.keras.optimizers.Optimizer):
         raise ConfigurationError(
             f"learning_rate_scaling: build_model's optimizer is {type(inner).__module__}.{type(inner).__name__}; "
@@ -76,7 +76,7 @@ def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int, in_step: 
 def read(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
     """Returns the learning rate of an optimizer's next step; None if it has not one."""
     with contextlib.suppress(Exception):  # a user's optimizer or schedule; training does not depend on it
-        inner = gradients.unwrap(optimizer)
+        inner = optimizers_lib.unwrap(optimizer)
         rate = getattr(inner, "learning_rate", None)
         if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
             rate = rate(inner.iterations)

@@ -22,14 +22,14 @@ from tfx_distribute.trainer_module.job.training_job import TrainingData, Trainin
 from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
-from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder
+from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder, optimizers
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
-from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter
+from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.process_times import ProcessTimes
 from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter
@@ -98,9 +98,9 @@ def train(
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
         in_step = not strategy_info.parameter_servers
-        optimizers = model_adapter.optimizers()
-        before_step = learning_rate.scale(optimizers, rate_factor, options.warmup_steps, in_step)
-        gradients.set_global_clipnorm(optimizers, options.global_clipnorm)
+        all_optimizers = model_adapter.optimizers()
+        before_step = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps, in_step)
+        optimizers.set_global_clipnorm(all_optimizers, options.global_clipnorm)
         step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
         sidecar_writer = (
             SidecarCheckpointWriter(model_adapter.model, run_dir, is_chief, plan.num_replicas)

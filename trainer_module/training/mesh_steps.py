@@ -23,8 +23,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
-from tfx_distribute.trainer_module.training import gradients, step_timing
-from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats
+from tfx_distribute.trainer_module.training import optimizers, step_timing
+from tfx_distribute.trainer_module.training.keras_metrics import as_floats
+from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.training.step_timing import CallTime
 
@@ -194,7 +195,7 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:
             f"module: model_parallel cannot use the optimizer {optimizer_name}; use one of tf.keras.optimizers, not a "
             "legacy one"
         )
-    if len(gradients.with_inner(optimizer)) > 1:
+    if len(optimizers.with_inner(optimizer)) > 1:
         raise ConfigurationError(
             f"module: model_parallel cannot use {optimizer_name}, which has another optimizer, because only the variables "
             "of one are divided; use an optimizer that applies gradients itself, or another strategy"

@@ -6,8 +6,9 @@ from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.training import model_adapters
 from tfx_distribute.trainer_module.training.base_model import warm_start
+from tfx_distribute.trainer_module.training.model_adapters import factory
+from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.user_code import module_loader
 
 
@@ -26,7 +27,7 @@ def make_context(job: TrainingJob, features: Features, plan: Plan, is_chief: boo
     )
 
 
-def build(job: TrainingJob, context: module_loader.ModelContext) -> model_adapters.ModelAdapter:
+def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter:
     """Sets precision and seed, calls the module's `build_model`, and freezes layers.
 
     Call this in the strategy's scope.
@@ -54,6 +55,6 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> model_adapte
             f"module: {job.module.function} makes a LossScaleOptimizer, which strategy {strategy_info.name!r} cannot use: "
             f"{strategy_info.not_float16}; leave it out there, or use another strategy"
         ) from error
-    model_adapter = model_adapters.make(returned, job.module.function)
+    model_adapter = factory.make(returned, job.module.function)
     warm_start.freeze(model_adapter.model, job.training_options.freeze)
     return model_adapter

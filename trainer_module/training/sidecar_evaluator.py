@@ -21,11 +21,11 @@ from tfx_distribute.trainer_module.job.training_job import TrainingData, Trainin
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
-from tfx_distribute.trainer_module.training import model_builder
+from tfx_distribute.trainer_module.training import keras_models, model_builder
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel
 from tfx_distribute.trainer_module.training.checkpoint import save_and_discard
-from tfx_distribute.trainer_module.training.model_adapters import as_floats, model_state
+from tfx_distribute.trainer_module.training.keras_metrics import as_floats
 from tfx_distribute.trainer_module.training.tensorboard_logs import skipping_if_full
 
 POLL_SECONDS = 0.5
@@ -57,7 +57,7 @@ class SidecarCheckpointWriter:
 
     def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool, num_replicas: int):
         self._is_chief = is_chief
-        self._checkpoint = tf.train.Checkpoint(**model_state(model))
+        self._checkpoint = tf.train.Checkpoint(**keras_models.state(model))
         self._folder = _exchange_folder(model_run_dir)
         if is_chief:
             for earlier_folder in tf.io.gfile.glob(f"{model_run_dir}/evaluator/*"):
@@ -150,7 +150,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     model_adapter.prepare(input_pipeline.zeros())
     # For what layers compute from weights once: checkpoints do not have it.
     warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, tf.distribute.get_strategy())
-    checkpoint = tf.train.Checkpoint(**model_state(model_adapter.model))
+    checkpoint = tf.train.Checkpoint(**keras_models.state(model_adapter.model))
     best_model = BestModel(job, plan, model_adapter.model, is_chief=True) if options.export_best else None
     eval_step = tf.function(lambda batch: model_adapter.eval_step(*batch))
     evaluated_epoch, summary_writer = -1, None

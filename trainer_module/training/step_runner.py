@@ -16,7 +16,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
 from tfx_distribute.trainer_module.training import noise, normalisation, step_timing
-from tfx_distribute.trainer_module.training.model_adapters import ModelAdapter, as_floats, is_keras_3
+from tfx_distribute.trainer_module.training.keras_metrics import as_floats
+from tfx_distribute.trainer_module.training.keras_models import is_keras_3
+from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.step_timing import CallTime
 
 Iterator = Any  # tf.data's or tf.distribute's

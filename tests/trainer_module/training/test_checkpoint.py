@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
-from tfx_distribute.trainer_module.training import model_adapters
+from tfx_distribute.trainer_module.training import keras_metrics
 from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE, Checkpoints, Position
+from tfx_distribute.trainer_module.training.model_adapters import factory
 
 MADE_WITH = {"global_batch_size": 4, "steps_per_epoch": 10}
 
@@ -25,7 +26,7 @@ class Mine(tf.keras.callbacks.Callback):
 def make_adapter(units=3):
     model = tf.keras.Sequential([tf.keras.layers.Dense(units, input_shape=(2,))])
     model.compile(tf.keras.optimizers.Adam(0.1), "mse", metrics=["mae"])
-    adapter = model_adapters.make(model, "build_model")
+    adapter = factory.make(model, "build_model")
     adapter.prepare((tf.zeros([1, 2]), tf.zeros([1, units])))
     adapter.optimizer.build(model.trainable_variables)
     return adapter
@@ -66,7 +67,7 @@ def test_everything_comes_back(tmp_path):
     for restored, saved in zip(variables(after), variables(before), strict=True):
         np.testing.assert_array_equal(restored, saved)
     assert int(after.optimizer.iterations) == 3
-    assert model_adapters.as_floats(after.metrics()) == model_adapters.as_floats(before.metrics())
+    assert keras_metrics.as_floats(after.metrics()) == keras_metrics.as_floats(before.metrics())
     assert (again.count, again.seen, again.table.tolist()) == (7, [1, 2], [0.0, 1.0, 2.0])
     assert [part.tolist() for part in again.parts] == [[1.0, 1.0], [[0.0, 0.0], [0.0, 0.0]]]
     assert again.handle is handle

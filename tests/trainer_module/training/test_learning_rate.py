@@ -7,8 +7,9 @@ from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.strategy_table import learning_rate_factor
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
-from tfx_distribute.trainer_module.training import learning_rate, model_adapters
+from tfx_distribute.trainer_module.training import learning_rate
 from tfx_distribute.trainer_module.training.epoch_runner import StepCounter
+from tfx_distribute.trainer_module.training.model_adapters import factory
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 
@@ -27,9 +28,7 @@ def test_scaled_without_a_warmup():
 def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
     model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
     before_step = learning_rate.scale([model.optimizer], 2.0, 4)
-    step_runner = StepRunner(
-        model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), before_step
-    )
+    step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), before_step)
     step_runner.open(0)
     rates = []
     for _ in range(5):

@@ -4,12 +4,13 @@ import tensorflow as tf
 from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.training import model_adapters
+from tfx_distribute.trainer_module.training import keras_metrics
+from tfx_distribute.trainer_module.training.model_adapters import factory
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 
 def make_step_runner(model) -> StepRunner:
-    return StepRunner(model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
+    return StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
 
 
 def test_loss_without_a_gradient_is_refused():
@@ -44,7 +45,7 @@ def test_values_that_a_train_step_logs_besides_metrics_are_logged():
     step_runner = make_step_runner(model)
     step_runner.open(0)
     step_runner.train(3)
-    logs = model_adapters.as_floats(step_runner.metrics())
+    logs = keras_metrics.as_floats(step_runner.metrics())
     assert set(logs) == {"loss", "mae", "answer"}
     assert logs["answer"] == 42.0
 

@@ -9,8 +9,9 @@ import tensorflow as tf
 from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.training import model_adapters, step_timing
+from tfx_distribute.trainer_module.training import step_timing
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
+from tfx_distribute.trainer_module.training.model_adapters import factory
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.training.step_timing import CallTime
 
@@ -35,7 +36,7 @@ class Slow(Ones):
 def test_waiting_for_input_is_told_from_computing(monkeypatch, behind_host, exact):
     """On an accelerator, one of sixteen steps stands for all."""
     monkeypatch.setattr(step_timing, "computes_behind_host", lambda: behind_host)
-    adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
+    adapter = factory.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
     step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Slow(), TrainingOptions(2))
     step_runner.open(0)
     began = time.time()
@@ -53,7 +54,7 @@ def test_waiting_for_input_is_told_from_computing(monkeypatch, behind_host, exac
 
 def test_a_sample_stands_for_no_more_steps_than_there_are(monkeypatch):
     monkeypatch.setattr(step_timing, "computes_behind_host", lambda: True)
-    adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
+    adapter = factory.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
     step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Slow(), TrainingOptions(2))
     step_runner.open(0)
     step_runner.train(1)
@@ -68,7 +69,7 @@ def test_a_sample_stands_for_no_more_steps_than_there_are(monkeypatch):
 
 def test_steps_that_are_not_measured_do_not_wait_for_the_device(monkeypatch):
     monkeypatch.setattr(step_timing, "computes_behind_host", lambda: True)
-    adapter = model_adapters.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
+    adapter = factory.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
     step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
     step_runner.open(0)
     train = step_runner._train_function.get_concrete_function(step_runner._training, tf.constant(1), tf.constant(16))
@@ -110,7 +111,7 @@ def test_the_same_weights_however_they_are_timed(monkeypatch):
         monkeypatch.setattr(step_timing, "computes_behind_host", lambda answer=behind_host: answer)
         tf.keras.utils.set_random_seed(1)
         model = model_with(tf.keras.optimizers.Adam(0.1))
-        step_runner = StepRunner(model_adapters.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
+        step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
         step_runner.open(0)
         step_runner.train(20)
         weights.append(model.get_weights())

@@ -15,7 +15,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.training.base_model import names
 from tfx_distribute.trainer_module.training.base_model.names import Names
 from tfx_distribute.trainer_module.training.base_model.sources import SourceWeight
-from tfx_distribute.trainer_module.training.model_adapters import is_keras_3
+from tfx_distribute.trainer_module.training.keras_models import is_keras_3
 
 _WEIGHTS_FILE, _CONFIG_FILE = "model.weights.h5", "config.json"  # in a `.keras` file
 _LAYERS, _VARIABLES = "layers", "vars"

@@ -14,7 +14,7 @@ from tensorflow.experimental import dtensor
 
 from tfx_distribute.trainer_module.training.base_model import keras_files, names
 from tfx_distribute.trainer_module.training.base_model.names import Names
-from tfx_distribute.trainer_module.training.model_adapters import is_keras_3
+from tfx_distribute.trainer_module.training.keras_models import is_keras_3
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.training.base_model import (
 from tfx_distribute.trainer_module.training.base_model.location import Location
 from tfx_distribute.trainer_module.training.base_model.sources import Source
 from tfx_distribute.trainer_module.training.base_model.target_weights import TargetWeight
-from tfx_distribute.trainer_module.training.model_adapters import is_keras_3
+from tfx_distribute.trainer_module.training.keras_models import is_keras_3
 
 
 def freeze(model: tf.keras.Model, patterns: str) -> None:

@@ -1,0 +1,81 @@
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.training.model_adapters import factory
+
+
+class ResetsItself(tf.keras.Model):
+    resets = 0
+
+    def reset_metrics(self):
+        self.resets += 1
+
+
+def test_a_model_that_resets_its_metrics_does_so():
+    inputs = tf.keras.Input((1,))
+    model = ResetsItself(inputs, tf.keras.layers.Dense(1)(inputs))
+    model.compile("sgd", "mse")
+    factory.make(model, "f").reset_metrics()
+    assert model.resets == 1
+
+
+class OwnSteps(tf.keras.Model):
+    """Has optimizers and a mean of its own, as a GAN does."""
+
+    updates_mean = True
+
+    def __init__(self, optimizers, **options):
+        super().__init__(**options)
+        self.own = optimizers
+        self.mean = tf.keras.metrics.Mean("loss")
+
+    def train_step(self, data):
+        if self.updates_mean:
+            self.mean.update_state(data[0])
+        return {"loss": self.mean.result() if self.updates_mean else tf.reduce_mean(data[0])}
+
+    @property
+    def metrics(self):
+        return [self.mean]
+
+
+@pytest.mark.parametrize("collect", [list, lambda pair: dict(zip("ab", pair, strict=True)), lambda pair: pair[0]])
+def test_updates_of_a_models_own_optimizers_count(collect):
+    pair = tf.keras.optimizers.SGD(), tf.keras.optimizers.SGD()
+    inputs = tf.keras.Input((1,))
+    model = OwnSteps(collect(pair), inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
+    model.compile()
+    adapter = factory.make(model, "f")
+    assert int(adapter.updates()) == 0
+    pair[0].iterations.assign_add(3)
+    assert int(adapter.updates()) == 3
+
+
+@pytest.mark.parametrize("updates_mean", [True, False])
+def test_the_loss_of_own_steps_is_a_mean_over_examples(updates_mean):
+    inputs = tf.keras.Input((1,))
+    model = OwnSteps([], inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
+    model.updates_mean = updates_mean
+    model.compile()
+    adapter = factory.make(model, "f")
+    batch = tf.zeros([2, 1]), tf.zeros([2, 1])
+    adapter.prepare(batch)
+    adapter.reset_metrics()
+    for values in ([1.0], [2.0, 6.0]):
+        adapter.train_step(tf.reshape(values, [-1, 1]), tf.zeros([len(values), 1]))
+    assert float(adapter.metrics()["loss"]) == 3.0, "of all examples, and not a mean of means"
+
+
+class ListsTwice(OwnSteps):
+    @property
+    def metrics(self):
+        return [self.mean, self.mean]  # as Keras 3 does with a metric of a layer within a layer
+
+
+def test_a_tracing_leaves_metrics_as_they_were():
+    inputs = tf.keras.Input((1,))
+    model = ListsTwice([], inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
+    model.compile()
+    before = dict(vars(model.mean))
+    factory.make(model, "f").prepare((tf.zeros([2, 1]), tf.zeros([2, 1])))
+    assert vars(model.mean).get("result") is before.get("result")

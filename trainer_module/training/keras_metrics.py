@@ -1,0 +1,57 @@
+"""Reads, resets and saves Keras metrics, in Keras 2 and Keras 3."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.training import keras_models
+
+
+def reset(metrics: Iterable[tf.keras.metrics.Metric]) -> None:
+    """Calls `reset_state` of metrics, or does the same in less time.
+
+    With a strategy, Keras 2's own `reset_state` also reads each variable after setting
+    it to zero: the replicas, on all workers, sum it up for nothing.
+
+    Args:
+      metrics: The metrics.
+    """
+    keras_metric = tf.keras.metrics.Metric
+    for metric in metrics:
+        is_keras_own = all(
+            getattr(type(metric), name, None) is getattr(keras_metric, name, None)
+            for name in ("reset_state", "reset_states")  # a metric may override either
+        )
+        if is_keras_own and all(isinstance(variable, tf.distribute.DistributedValues) for variable in metric.variables):
+            for variable in metric.variables:
+                variable.assign(tf.constant(0, variable.dtype), read_value=False)
+        else:
+            metric.reset_state()
+
+
+def as_floats(metrics: dict[str, Any]) -> dict[str, float]:
+    """Converts the values of metrics to numbers.
+
+    A metric with several values, such as one for each class, becomes several metrics:
+    `{"recall": [0.5, 1.0]}` becomes `{"recall_0": 0.5, "recall_1": 1.0}`.
+
+    Args:
+      metrics: Name -> tensor or number.
+    """
+    floats: dict[str, float] = {}
+    for name, value in metrics.items():
+        values = tf.reshape(tf.cast(value, tf.float64), [-1]).numpy()
+        names = [name] if len(values) == 1 else [f"{name}_{index}" for index in range(len(values))]
+        floats.update(zip(names, map(float, values), strict=True))
+    return floats
+
+
+def state(metrics: Sequence[tf.keras.metrics.Metric]) -> list[Any]:
+    """Returns the state of metrics as a checkpoint can save it.
+
+    `tf.train.Checkpoint` does not save the variables of a Keras 3 metric object.
+    """
+    if keras_models.is_keras_3():
+        return [variable.value for metric in metrics for variable in metric.variables]
+    return list(metrics)

@@ -1,0 +1,48 @@
+"""Answers questions about Keras models that Keras 2 and Keras 3 answer differently."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.data.feature_specs import Features
+
+
+def input_names(model: tf.keras.Model, features: Features) -> set[str]:
+    """Returns the names of the features that a model reads.
+
+    These are the names of its inputs. One of them may be the label, as for an
+    autoencoder.
+
+    Args:
+      model: A Keras model.
+      features: All features. All but labels and weights are returned if the model's
+        inputs have no names, or names of other things.
+    """
+    names = named_inputs(model)
+    return names if names and names <= set(features.decoded) else set(features.inputs())
+
+
+def named_inputs(model: tf.keras.Model) -> set[str]:
+    """Returns the names of a model's inputs; empty if they have none."""
+    if is_keras_3():
+        return {tensor.name for tensor in getattr(model, "inputs", None) or ()}
+    return set(getattr(model, "input_names", None) or ())
+
+
+def state(model: tf.keras.Model) -> dict[str, Any]:
+    """Returns a built model for `tf.train.Checkpoint(**state)`.
+
+    TensorFlow does not see layers in lists and dictionaries of a Keras 3 model, so the
+    state of one has its weights as well.
+    """
+    return {"model": model, **({"weights": [weight.value for weight in model.weights]} if is_keras_3() else {})}
+
+
+def is_keras_3() -> bool:
+    """Returns True if `tf.keras` is Keras 3 in this process."""
+    return tf.keras.Model.__module__.startswith("keras.")  # Keras 2 is tf_keras
+
+
+def generation() -> str:
+    """Returns the name of this process's Keras, such as `Keras 2`."""
+    return f"Keras {3 if is_keras_3() else 2}"

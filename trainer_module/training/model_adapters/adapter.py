@@ -1,0 +1,100 @@
+"""The common interface of everything that can be trained."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.data.feature_specs import Features
+from tfx_distribute.trainer_module.training import optimizers
+
+
+class ModelAdapter:
+    """The common interface of everything that can be trained.
+
+    Attributes:
+      model: The Keras model that is trained and exported.
+      optimizer: The optimizer that applies gradients.
+      applies_gradients: True if `train_step` also applies the gradients, because it
+        calls the model's own `train_step`.
+    """
+
+    model: tf.keras.Model
+    optimizer: Any
+    applies_gradients = False
+
+    @tf.autograph.experimental.do_not_convert  # contains no user code
+    def updates(self) -> tf.Tensor:
+        """Returns how often optimizers have updated weights, an int64 scalar.
+
+        Each training step adds at least one.
+        """
+        counts = [tf.cast(each.iterations, tf.int64) for each in self.optimizers() if hasattr(each, "iterations")]
+        return tf.add_n(counts) if counts else tf.constant(0, tf.int64)
+
+    @tf.autograph.experimental.do_not_convert  # contains no user code
+    def optimizers(self) -> list[Any]:
+        """Returns `optimizer` and those in attributes of the model.
+
+        A model may have optimizers of its own, such as a GAN's, and use only those.
+        """
+        return optimizers.find(self.optimizer, self._owners())
+
+    def _owners(self) -> list[Any]:
+        """Returns the objects of the user's that may have optimizers."""
+        return [self.model]
+
+    def required_features(self, features: Features) -> set[str]:
+        """Returns the names of the features that the steps read.
+
+        Args:
+          features: All features. All but labels and weights are returned if the model
+            does not say which ones its steps read.
+        """
+        return set(features.inputs())
+
+    def prepare(self, batch: Any) -> None:
+        """Creates the variables that Keras would create in the first step.
+
+        Call this in the strategy's scope.
+
+        Args:
+          batch: A batch of zeros: features, and label and weights if there are any.
+        """
+        if not all(layer.built for layer in self.model._flatten_layers()):
+            # Only traces the model: replicas have nothing to compute yet.
+            self._trace_prediction(batch[0])
+
+    def _trace_prediction(self, features: Any) -> Any:
+        """Traces the model; returns its predictions without values."""
+        return tf.function(self._predict).get_concrete_function(features).structured_outputs
+
+    def _predict(self, features: Any) -> Any:
+        return self.model(features, training=False)
+
+    def train_step(self, *batch: Any) -> tf.Tensor:
+        """Updates the metrics from one replica's batch; returns the mean loss."""
+        raise NotImplementedError
+
+    def eval_step(self, *batch: Any) -> None:
+        """Updates the metrics from one replica's batch."""
+        raise NotImplementedError
+
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
+        """Returns the values of the metrics by name, including `loss`.
+
+        Args:
+          evaluated: True for the metrics of an evaluation, False for those of training
+            steps.
+        """
+        raise NotImplementedError
+
+    def reset_metrics(self) -> None:
+        """Resets all metrics."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """Returns everything that training changes, for `tf.train.Checkpoint(**state)`.
+
+        The keys are the same in every process.
+        """
+        raise NotImplementedError

@@ -1,0 +1,66 @@
+"""Chooses the adapter for what `build_model` returned."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.training import keras_models
+from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.training.model_adapters.compiled import CompiledModel
+from tfx_distribute.trainer_module.training.model_adapters.compiled_keras_3 import CompiledKeras3Model
+from tfx_distribute.trainer_module.training.model_adapters.task import TaskAdapter
+from tfx_distribute.trainer_module.user_code.task import Task
+
+
+def make(returned: Any, function: str) -> ModelAdapter:
+    """Makes the adapter for what `build_model` returned.
+
+    Call this in the strategy's scope.
+
+    Args:
+      returned: The return value of `build_model`, a compiled Keras model or a task.
+      function: The name of that function, for messages.
+
+    Raises:
+      ConfigurationError: The value is neither a compiled Keras model nor a task.
+    """
+    if isinstance(returned, tf.keras.Model):
+        if not returned.optimizer:
+            raise ConfigurationError(
+                f"module: {function} returned a model that is not compiled; call model.compile(...) in it"
+            )
+        _check_has_call(returned)
+        return CompiledKeras3Model(returned) if keras_models.is_keras_3() else CompiledModel(returned)
+    missing = [name for name in ("train_step", "eval_step") if not _defines_step(returned, name)]
+    if len(missing) == 2:
+        kind = f"{type(returned).__module__}.{type(returned).__name__}"
+        raise ConfigurationError(
+            f"module: {function} returned {kind}; return a compiled {keras_models.generation()} model, or a task with "
+            "train_step and eval_step"
+        )
+    if missing:
+        raise ConfigurationError(
+            f"module: the task that {function} returned has no {missing[0]}; write "
+            f"def {missing[0]}(self, features, label) in {type(returned).__name__}"
+        )
+    if not isinstance(getattr(returned, "model", None), tf.keras.Model) or not getattr(returned, "optimizer", None):
+        raise ConfigurationError(
+            f"module: the task that {function} returned lacks model, a {keras_models.generation()} model, or optimizer; "
+            f"set both in {type(returned).__name__}.__init__"
+        )
+    _check_has_call(returned.model)
+    return TaskAdapter(returned)
+
+
+def _check_has_call(model: tf.keras.Model) -> None:
+    if type(model).call is tf.keras.Model.call:
+        name = type(model).__name__
+        raise ConfigurationError(
+            f"module: the model {name} has no call, so it cannot be served; write "
+            f"def call(self, features) in {name}, which returns what a request to the model gets"
+        )
+
+
+def _defines_step(returned: Any, name: str) -> bool:
+    return callable(getattr(returned, name, None)) and getattr(type(returned), name, None) is not getattr(Task, name)

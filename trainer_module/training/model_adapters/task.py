@@ -1,0 +1,66 @@
+"""Adapts a user's task, which defines its own steps."""
+
+from typing import Any
+
+import tensorflow as tf
+from typing_extensions import override
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.training import keras_metrics, keras_models, normalisation
+from tfx_distribute.trainer_module.training.model_adapters import batches
+from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.user_code.task import Task
+
+
+class TaskAdapter(ModelAdapter):
+    """Adapts a user's task and adds a metric of its loss."""
+
+    def __init__(self, task: Task):
+        self._task = task
+        self.model = task.model
+        self._loss = tf.keras.metrics.Mean("loss")
+        normalisation.use_replica_means()
+        if not getattr(task.model, "optimizer", None):
+            # Callbacks expect `model.optimizer`. Keras wraps the optimizer if the
+            # precision needs a loss scale.
+            task.model.compile(optimizer=task.optimizer, jit_compile=False)
+            self.optimizer = task.model.optimizer
+        else:
+            self.optimizer = task.optimizer
+
+    @override
+    def train_step(self, *batch: Any) -> tf.Tensor:
+        loss = self._task.train_step(*batch)
+        if loss is None:
+            raise ConfigurationError(
+                f"module: train_step of {type(self._task).__name__} returned nothing; return the mean loss of the batch"
+            )
+        self._loss.update_state(loss, sample_weight=batches.size(*batch))
+        return loss
+
+    @override
+    def eval_step(self, *batch: Any) -> None:
+        loss = self._task.eval_step(*batch)
+        if loss is not None:
+            self._loss.update_state(loss, sample_weight=batches.size(*batch))
+
+    @override
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
+        return {metric.name: metric.result() for metric in self._all_metrics()}
+
+    @override
+    def reset_metrics(self) -> None:
+        keras_metrics.reset(self._all_metrics())
+
+    @override
+    def state(self) -> dict[str, Any]:
+        task_state = {"task": self._task} if isinstance(self._task, tf.Module) else {}
+        metrics = keras_metrics.state(self._all_metrics())
+        return {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics, **task_state}
+
+    @override
+    def _owners(self) -> list[Any]:
+        return [self._task, self.model]
+
+    def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
+        return [self._loss, *getattr(self._task, "metrics", ())]

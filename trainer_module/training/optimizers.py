@@ -1,0 +1,76 @@
+"""Finds a model's optimizers, also those within others, and sets them up."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+def find(first: Any, owners: Iterable[Any]) -> list[Any]:
+    """Returns optimizers, each once.
+
+    Args:
+      first: An optimizer, which is the first of the result.
+      owners: Objects with optimizers in their attributes, or in lists and dictionaries
+        of these.
+    """
+    values = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
+    found: dict[int, Any] = {}
+    for part in (first, *(part for value in values for part in list_parts(value))):
+        if hasattr(part, "apply_gradients"):
+            found.setdefault(id(unwrap(part)), part)
+    return list(found.values())
+
+
+def unwrap(optimizer: Any) -> Any:
+    """Returns the optimizer that has the learning rate, which a loss scale may wrap."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def with_inner(optimizer: Any) -> list[Any]:
+    """Returns an optimizer, and those in its attributes, which it may delegate to."""
+    found: list[Any] = []
+    pending = [optimizer]
+    while pending:
+        each = pending.pop()
+        if hasattr(each, "apply_gradients") and not any(each is other for other in found):
+            found.append(each)
+            pending += (part for value in vars(each).values() for part in list_parts(value))
+    return found
+
+
+def list_parts(value: Any) -> Iterable[Any]:
+    """Returns the values in a list, tuple or dictionary, or else the value itself."""
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def set_global_clipnorm(optimizers: Sequence[Any], global_clipnorm: float) -> None:
+    """Makes a model's optimizer clip gradients by their global norm.
+
+    It clips after it has summed gradients over replicas.
+
+    Args:
+      optimizers: The optimizers of the model.
+      global_clipnorm: Maximum norm over the gradients of all variables; 0 leaves the
+        optimizer unchanged.
+
+    Raises:
+      ConfigurationError: There are several, or the one does not support it.
+    """
+    if not global_clipnorm:
+        return
+    if len(optimizers) > 1:
+        raise ConfigurationError(
+            f"global_clipnorm: the model has {len(optimizers)} optimizers, none of which has all gradients; give "
+            "each its own global_clipnorm in the module, and write global_clipnorm=0"
+        )
+    inner = unwrap(optimizers[0])
+    if not hasattr(inner, "global_clipnorm"):
+        raise ConfigurationError(
+            f"global_clipnorm: the optimizer {type(inner).__name__} does not know it; use one of tf.keras.optimizers, or "
+            "write global_clipnorm=0"
+        )
+    inner.clipnorm = inner.clipvalue = None  # Keras accepts only one of the three
+    inner.global_clipnorm = global_clipnorm

@@ -1,5 +1,6 @@
 """Says what a suspended job waits for in a queue of Kueue, and ends a vain wait."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +28,11 @@ class QueueWait:
 
     def __init__(self, jobs: JobClient, say_once: Callable[[str], None]):
         self._jobs, self._say_once = jobs, say_once
-        self._read_at = -WORKLOADS_SECONDS
+        self.end()
+
+    def end(self) -> None:
+        """Notes that the job does not wait, or no longer."""
+        self._read_at = -math.inf
         self._hopeless_since = 0.0  # 0 if the wait may end by itself
 
     def observe(self, job: Mapping[str, Any]) -> None:

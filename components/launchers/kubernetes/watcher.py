@@ -139,11 +139,12 @@ class Watcher:
                     log.finish()
                     self._jobs.delete()
                     return
-                if state.phase != "suspended":  # then the pods are old ones, which are being removed
+                if state.phase == "suspended":  # the pods are old ones, which are being removed
+                    self._queue_wait.observe(job)
+                else:
+                    self._queue_wait.end()
                     for pod in pods:
                         self._observe(pod)
-                else:
-                    self._queue_wait.observe(job)
                 if self._missing.observe(job, state, pods):
                     log.finish()
                     return

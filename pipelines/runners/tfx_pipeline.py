@@ -30,6 +30,7 @@ from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer, Tuner
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_gen import driver as example_gen_driver
+from tfx_distribute.pipelines.runners.local import latest_blessing
 from tfx_distribute.pipelines.spec import beam
 from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
@@ -138,7 +139,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     nodes.append(sharder)
     blessed_model = None  # resolves the latest one, for whoever needs it
     if spec.trainer.base_model == LATEST_BLESSED or (spec.evaluate and _compares_with_baseline(spec.evaluate)):
-        blessed_model = _resolve_latest_blessed_model()
+        blessed_model = _resolve_latest_blessed_model(is_local=not paths.image)
         nodes.append(blessed_model)
     base_model = None
     if spec.trainer.base_model == LATEST_BLESSED and blessed_model:
@@ -312,9 +313,11 @@ def _compares_with_baseline(evaluate: Evaluate) -> bool:
     return any(metric.change for metric in evaluate.metrics.values())
 
 
-def _resolve_latest_blessed_model() -> resolver.Resolver:
+def _resolve_latest_blessed_model(is_local: bool) -> resolver.Resolver:
+    # Elsewhere the platform resolves it: its compiler knows TFX's own strategy.
+    tfx_strategy = latest_blessed_model_strategy.LatestBlessedModelStrategy
     return resolver.Resolver(
-        strategy_class=latest_blessed_model_strategy.LatestBlessedModelStrategy,
+        strategy_class=latest_blessing.LatestBlessing if is_local else tfx_strategy,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
     ).with_id("latest-blessed-model")

@@ -4,22 +4,20 @@ Nodes that ran and nodes from the cache are treated alike.
 """
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tensorflow_model_analysis as tfma
-from absl import logging
 from ml_metadata.proto import metadata_store_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tfx.orchestration import metadata
-from tfx.types.standard_artifacts import PushedModel
 
 from tfx_distribute.components.evaluator import thresholds
 from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
 from tfx_distribute.components.tuner import trials
+from tfx_distribute.pipelines.runners.local import stored_artifacts
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 
 
@@ -102,7 +100,7 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
         metrics = read_metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
     pushed = None
     if spec.push:
-        pushed = _get_pushed_folder(outputs["Pusher"]["pushed_model"])
+        pushed = stored_artifacts.pushed_folder(outputs["Pusher"]["pushed_model"]) or None
     search = _read_search(outputs["Tuner"]["tuner_results"]) if spec.tune else None
     return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed, search)
 
@@ -113,32 +111,6 @@ def _read_search(artifact: Any) -> trials.SearchResult:
     return trials.SearchResult(
         properties["objective"].string_value, properties["goal"].string_value, tuple(trials.from_lines(table))
     )
-
-
-def mark_removed_pushes(store: Any) -> None:
-    """Marks pushed models as deleted if their version folders have been removed.
-
-    Otherwise the cache would use them, and the model would not be pushed again.
-
-    Args:
-      store: The ML Metadata store.
-    """
-    for artifact in store.get_artifacts_by_type(PushedModel.TYPE_NAME):
-        folder = _get_pushed_folder(artifact)
-        if (
-            artifact.state == metadata_store_pb2.Artifact.LIVE
-            and folder
-            and "://" not in folder
-            and not os.path.exists(folder)
-        ):
-            logging.info("%s has been removed; a model that was pushed there is pushed again", folder)
-            artifact.state = metadata_store_pb2.Artifact.DELETED
-            store.put_artifacts([artifact])
-
-
-def _get_pushed_folder(pushed_model: Any) -> str | None:
-    properties = pushed_model.custom_properties
-    return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
 
 
 _OUTPUT_EVENTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)

@@ -29,7 +29,7 @@ from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.pipelines.runners import tfx_pipeline
-from tfx_distribute.pipelines.runners.local import results, temporary
+from tfx_distribute.pipelines.runners.local import results, stored_artifacts, temporary
 from tfx_distribute.pipelines.runners.local.paths import RunPaths, local_settings
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -129,7 +129,7 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         store = deployment.metadata_connection_config
         connection = metadata.Metadata(getattr(store, store.WhichOneof("connection_config")))
         with connection as opened:
-            results.mark_removed_pushes(opened.store)
+            stored_artifacts.reconcile(opened.store, pipeline.runtime_spec.pipeline_root.field_value.string_value)
         nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
         selected = self.select(nodes)
         for name, node in nodes.items():

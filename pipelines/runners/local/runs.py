@@ -21,6 +21,7 @@ from ml_metadata.proto import metadata_store_pb2
 
 from tfx_distribute.components.launchers.locks import LOCK_FILE
 from tfx_distribute.components.report.data import ArtifactInfo, Node
+from tfx_distribute.pipelines.runners.local import stored_artifacts
 from tfx_distribute.pipelines.runners.local.paths import COMPARISON
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
@@ -281,7 +282,7 @@ class _Store:
                 if other.artifact_id == artifact.id and other.type in _INPUTS and other.execution_id in names
             ]
             is_local = "://" not in artifact.uri
-            uri = _find_folder(self._root, artifact.uri) if is_local else artifact.uri
+            uri = str(stored_artifacts.find(self._root.absolute() / ARTIFACTS, artifact.uri)) if is_local else artifact.uri
             info = ArtifactInfo(
                 node=names[event.execution_id],
                 key=event.path.steps[0].key if event.path.steps else "",
@@ -308,15 +309,6 @@ class _Store:
             for node, folder in folders.items()
             if folder.is_dir()
         ]
-
-
-def _find_folder(root: Path, uri: str) -> str:
-    """Returns where an artifact is: below `root` if that has been moved or copied."""
-    path = Path(uri)
-    if path.is_relative_to(root.absolute()) or path.parts[-4:-3] != (ARTIFACTS,):
-        return uri
-    moved = root.absolute().joinpath(*path.parts[-4:])
-    return str(moved) if moved.exists() else uri
 
 
 def _is_trainer(execution: Any) -> bool:

@@ -7,6 +7,7 @@ from datetime import datetime
 import pytest
 
 from tfx_distribute.pipelines.runners.local.paths import RunPaths
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 @pytest.fixture
@@ -38,3 +39,16 @@ def test_what_exists_keeps_its_mode_and_its_content(places):
     places.create()
     assert (mode(places.artifacts), mode(places.metadata)) == (0o750, 0o640)
     assert places.metadata.read_text() == "metadata"
+
+
+def test_artifacts_that_nothing_is_known_about(places):
+    """Their numbers would be given again."""
+    places.create()
+    places.metadata.unlink()
+    places.create()
+    (places.artifacts / "Trainer" / "model" / "7").mkdir(parents=True)
+    places.create()
+    places.metadata.unlink()
+    with pytest.raises(ConfigurationError, match=r"metadata\.sqlite, which says what they are, is gone; put it back"):
+        places.create()
+    assert not places.metadata.exists()

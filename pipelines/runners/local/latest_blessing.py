@@ -1,0 +1,40 @@
+"""Chooses the model that was blessed last."""
+
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.components.evaluator import constants
+from tfx.dsl.components.common import resolver
+
+MODEL, BLESSING = "model", "model_blessing"
+
+
+class LatestBlessing(resolver.ResolverStrategy):
+    """Resolves the model that the latest run has blessed.
+
+    TFX's LatestBlessedModelStrategy takes the one that was trained last. After a return
+    to earlier data or parameters, a run takes its model from the cache, and blesses a
+    model that was trained before others.
+    """
+
+    def resolve_artifacts(self, store: Any, input_dict: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """Returns the model and its blessing, or none.
+
+        Args:
+          store: The ML Metadata store.
+          input_dict: All models and all blessings, as `MODEL` and `BLESSING`.
+        """
+        models = {model.id: model for model in input_dict[MODEL]}
+        blessings = {blessing.id: blessing for blessing in input_dict[BLESSING] if _is_positive(blessing)}
+        events = store.get_events_by_artifact_ids(list(blessings)) if blessings else []
+        # A run that takes a blessing from the cache has an event too.
+        for event in sorted(events, key=lambda event: event.execution_id, reverse=True):
+            blessing = blessings[event.artifact_id]
+            model = models.get(blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY))
+            if event.type == metadata_store_pb2.Event.OUTPUT and model:
+                return {MODEL: [model], BLESSING: [blessing]}
+        return {MODEL: [], BLESSING: []}
+
+
+def _is_positive(blessing: Any) -> bool:
+    return bool(blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1)

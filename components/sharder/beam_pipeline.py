@@ -33,7 +33,7 @@ from tfx_distribute.trainer_module.data.tfrecords import checksum, is_gzipped
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 from tfx_distribute.trainer_module.job import shard_plan
 
-POSITION = "__position"  # column of a record batch: each example's place in the input
+POSITION = "__tfx_distribute_position"  # column of a record batch: each example's place in the input
 # Limits of a record batch, if the first SAMPLED_RECORDS of a file are like the others.
 BATCH_EXAMPLES, BATCH_BYTES = 1000, 4 << 20
 SAMPLED_RECORDS = 100
@@ -355,7 +355,10 @@ def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards:
       ConfigurationError: The split is empty, or has fewer examples than `num_shards`.
     """
     if not num_examples:
-        raise ConfigurationError(f"examples: the split {name!r} is empty; give it a larger share of the data")
+        raise ConfigurationError(
+            f"examples: the split {name!r} is empty; give it a larger share of the data (equal examples "
+            "are all in one split)"
+        )
     if num_shards > num_examples:
         raise ConfigurationError(
             f"num_shards: {num_shards} shards are asked for, but the split {name!r} has {num_examples} examples; write at "

@@ -18,7 +18,7 @@ class Ones(InputPipeline):
     def train(self, context, first_step=0):
         return tf.data.Dataset.from_tensors(((tf.ones([2, 1]), tf.ones([2, 1])), 1.0)).repeat()
 
-    def zeros(self):
+    def zeros(self, shapes=None):
         return tf.zeros([2, 1]), tf.zeros([2, 1])
 
 

@@ -7,7 +7,7 @@ runs out of examples before the others.
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -206,22 +206,31 @@ class InputPipeline:
             records = records.take(record_stream.examples_of(num_examples, part, parts))
         return self._parse(records.batch(self.options.per_replica_batch_size))
 
-    def zeros(self) -> Any:
-        """Returns a batch of zeros: features and label, as in a training step."""
+    def zeros(self, shapes: Mapping[str, Sequence[int | None]] | None = None) -> Any:
+        """Returns a batch of zeros: features and label, as in a training step.
+
+        Args:
+          shapes: Name of a feature -> its shape, as far as it is known, with the batch.
+            A sparse feature does not know how many values an example has; those whose
+            number is not known here either get one.
+        """
         batch = self.options.per_replica_batch_size
         no_records = tf.data.Dataset.from_tensors(tf.constant([], tf.string))
         batch_spec, _ = self._parse(no_records, lambda number, size: (1.0, tf.fill([size], number))).element_spec
 
-        def make_zeros(spec: tf.TypeSpec) -> Any:
+        def make_zeros(spec: tf.TypeSpec, sizes: Sequence[int | None] = ()) -> Any:
             if isinstance(spec, tf.RaggedTensorSpec):
                 values = tf.zeros([0, *spec.shape[spec.ragged_rank + 1 :]], spec.dtype)
                 rows = [batch, *[0] * (spec.ragged_rank - 1)]
                 lengths = [tf.zeros([count], spec.row_splits_dtype) for count in rows]
                 return tf.RaggedTensor.from_nested_row_lengths(values, lengths)
-            dense = tf.zeros([batch, *(size or 0 for size in spec.shape[1:])], spec.dtype)
+            sizes = sizes if len(sizes) == spec.shape.rank else spec.shape
+            dense = tf.zeros([batch, *map(_first_known, spec.shape[1:], sizes[1:])], spec.dtype)
             return tf.sparse.from_dense(dense) if isinstance(spec, tf.SparseTensorSpec) else dense
 
-        return tf.nest.map_structure(make_zeros, batch_spec)
+        inputs, *targets = batch_spec
+        zeros = {name: make_zeros(spec, (shapes or {}).get(name, ())) for name, spec in inputs.items()}
+        return (zeros, *tf.nest.map_structure(make_zeros, targets))
 
     @tf.autograph.experimental.do_not_convert
     def _parse(
@@ -273,6 +282,10 @@ def _example_seeds(serialized: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Te
     """
     of_pass = tf.constant(seed << 30, tf.int64) + tf.cast(passes, tf.int64)
     return tf.stack([of_pass, tf.strings.to_hash_bucket_fast(serialized, 2**62)], 1)
+
+
+def _first_known(*sizes: int | None) -> int:
+    return next((size for size in sizes if size is not None), 1)
 
 
 def _as_weight(value: tf.Tensor) -> tf.Tensor:

@@ -22,6 +22,13 @@ def input_names(model: tf.keras.Model, features: Features) -> set[str]:
     return names if names and names <= set(features.decoded) else set(features.inputs())
 
 
+def input_shapes(model: tf.keras.Model) -> dict[str, tuple[int | None, ...]]:
+    """Returns the shapes of a model's inputs by name; empty if they have no names."""
+    tensors = list(getattr(model, "inputs", None) or ())
+    names = [tensor.name for tensor in tensors] if is_keras_3() else list(getattr(model, "input_names", None) or ())
+    return {name: tuple(tensor.shape) for name, tensor in zip(names, tensors, strict=False)}
+
+
 def named_inputs(model: tf.keras.Model) -> set[str]:
     """Returns the names of a model's inputs; empty if they have none."""
     if is_keras_3():

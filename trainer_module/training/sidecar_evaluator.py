@@ -147,7 +147,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     model_adapter = model_builder.build(job, model_builder.make_context(job, features, plan, is_chief=False))
     required = features.select(model_adapter.required_features(features))
     input_pipeline = InputPipeline(data, required, options, job.input_options, plan, readers=1, batches=1)
-    model_adapter.prepare(input_pipeline.zeros())
+    model_adapter.prepare(input_pipeline.zeros(keras_models.input_shapes(model_adapter.model)))
     # For what layers compute from weights once: checkpoints do not have it.
     warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, tf.distribute.get_strategy())
     checkpoint = tf.train.Checkpoint(**keras_models.state(model_adapter.model))

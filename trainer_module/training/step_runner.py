@@ -15,9 +15,8 @@ from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
-from tfx_distribute.trainer_module.training import noise, normalisation, step_timing
+from tfx_distribute.trainer_module.training import keras_models, noise, normalisation, step_timing
 from tfx_distribute.trainer_module.training.keras_metrics import as_floats
-from tfx_distribute.trainer_module.training.keras_models import is_keras_3
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.step_timing import CallTime
 
@@ -64,7 +63,7 @@ class StepRunner:
         self._strategy = strategy
         self._before_step = before_step
         self._batches_per_step, self._seed = options.gradient_accumulation_steps, options.seed
-        model_adapter.prepare(input_pipeline.zeros())
+        model_adapter.prepare(input_pipeline.zeros(keras_models.input_shapes(model_adapter.model)))
         self._variables = model_adapter.model.trainable_variables
         if not self._variables:
             setting = "freeze" if options.freeze else "module"
@@ -75,7 +74,7 @@ class StepRunner:
         self._compute_gradients = self._gradients
         # Keras 3 sets the model's jit_compile itself if it sees a GPU, so it is ignored
         # there.
-        if options.jit_compile or (not is_keras_3() and model_adapter.model.jit_compile):
+        if options.jit_compile or (not keras_models.is_keras_3() and model_adapter.model.jit_compile):
             # The update of the weights is left out: it communicates between replicas,
             # which a compiled function cannot do.
             self._compute_gradients = tf.function(self._gradients, jit_compile=True, reduce_retracing=True)

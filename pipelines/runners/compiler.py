@@ -39,11 +39,21 @@ def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bo
       image: Container image of all steps.
       schema_2_1: True for the schema 2.1.0 of open-source Kubeflow Pipelines, False for
         2.0.0 of Vertex AI.
+
+    Raises:
+      ConfigurationError: The pipeline has a node that TFX cannot compile.
     """
     config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=schema_2_1)
     # The runner checks that the name fits the schema, but writes no file.
     runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="job.yaml" if schema_2_1 else "job.json")
-    return dict(runner.run(pipeline, write_out=False))
+    try:
+        return dict(runner.run(pipeline, write_out=False))
+    except (AssertionError, NotImplementedError, TypeError) as error:
+        raise ConfigurationError(
+            "the pipeline has a node that TFX cannot compile for Kubeflow Pipelines and Vertex AI: it knows no subpipelines,"
+            " no ForEach, no InfraValidator, no unions of channels and no resolvers of spans; leave such nodes out, or run "
+            f"the pipeline with LocalDagRunner ({type(error).__name__}: {error})"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -486,6 +486,21 @@ def test_resources_as_tfx_takes_them_are_kept():
     }
 
 
+def test_what_tfx_cannot_compile_is_refused():
+    from tfx.components import InfraValidator
+    from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
+    from tfx.orchestration import pipeline
+    from tfx.proto import infra_validator_pb2
+    from tfx.types import channel, standard_artifacts
+
+    spec = infra_validator_pb2.ServingSpec(kubernetes={}, tensorflow_serving={"tags": ["latest"]}, model_name="m")
+    validator = InfraValidator(model=channel.Channel(type=standard_artifacts.Model), serving_spec=spec)
+    inner = pipeline.Pipeline("inner", "gs://bucket/inner", components=[CsvExampleGen("gs://bucket/data")])
+    for node in (validator, inner):
+        with pytest.raises(ConfigurationError, match="knows no subpipelines, no ForEach, no InfraValidator"):
+            by_hand(node)
+
+
 def test_what_kubeflow_would_not_do_is_refused():
     from tfx.dsl.components.common import importer, resolver
     from tfx.dsl.input_resolution.strategies import latest_artifact_strategy

@@ -13,7 +13,7 @@ from tfx.types import component_spec, standard_artifacts, standard_component_spe
 from tfx.utils import json_utils
 from typing_extensions import Unpack
 
-from tfx_distribute.components.trainer import executor, job_builder, signature
+from tfx_distribute.components.trainer import argument_checks, executor, job_builder, signature
 from tfx_distribute.components.trainer.arguments import TrainerArguments
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
@@ -115,7 +115,7 @@ class Trainer(base_component.BaseComponent):
             transformed.
           transformed_examples: Deprecated by TFX; use `examples`.
           transform_graph: Channel of `standard_artifacts.TransformGraph`; required for
-            transformed examples.
+            transformed examples. With `build_model`, leave it out for raw ones.
           schema: Channel of `standard_artifacts.Schema`; `build_model` needs it if
             there is no transform graph.
           base_model: Channel of `standard_artifacts.Model` to start from, such as that
@@ -178,9 +178,13 @@ class Trainer(base_component.BaseComponent):
             standard_component_specs.BASE_MODEL_KEY: base_model,
             standard_component_specs.STATISTICS_KEY: statistics,
         }
-        check_properties(properties, function_kind(module_file, run_fn, build_model), inputs)
+        kind = function_kind(module_file, run_fn, build_model)
+        check_properties(properties, kind, inputs)
+        examples = examples or transformed_examples
+        if kind == "build_model" and transform_graph:
+            argument_checks.check_transformed(examples)
         spec = TrainerSpec(
-            examples=examples or transformed_examples,
+            examples=examples,
             transform_graph=transform_graph,
             schema=schema,
             hyperparameters=hyperparameters,

@@ -12,8 +12,8 @@ from tfx.types import component_spec, standard_artifacts, standard_component_spe
 from tfx.utils import json_utils
 from typing_extensions import Unpack
 
+from tfx_distribute.components.trainer import argument_checks, signature
 from tfx_distribute.components.trainer import component as trainer_component
-from tfx_distribute.components.trainer import signature
 from tfx_distribute.components.trainer.arguments import TrainerArguments
 from tfx_distribute.components.trainer.component import Text, TrainerSpec
 from tfx_distribute.components.tuner import executor
@@ -96,7 +96,7 @@ class Tuner(base_component.BaseComponent):
           examples: Channel of `standard_artifacts.Examples` to train on, raw or
             transformed.
           transform_graph: Channel of `standard_artifacts.TransformGraph`; required for
-            transformed examples.
+            transformed examples. Leave it out for raw ones.
           schema: Channel of `standard_artifacts.Schema`; needed if there is no
             transform graph.
           base_model: Channel of `standard_artifacts.Model` that each trial starts from.
@@ -139,6 +139,8 @@ class Tuner(base_component.BaseComponent):
             "has_base_model": 1 if base_model else None,
         }
         trainer_component.check_properties(properties, "build_model", {"base_model": base_model})
+        if transform_graph:
+            argument_checks.check_transformed(examples)
         if not isinstance(hparams, data_types.RuntimeParameter):
             search_lib.check(search, hparams or {})
         spec = TunerSpec(

@@ -4,15 +4,18 @@ import pytest
 from tfx import types
 from tfx.components.trainer.component import Trainer as StockTrainer
 from tfx.orchestration import data_types
+from tfx.types import channel as channel_types
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Trainer
+from tfx_distribute.components import CsvExampleGen, Search, Trainer, Tuner, ValueRange
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import TrainerSpec
 from tfx_distribute.pipelines.spec.pipeline import Parameters
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.parameters import GROUPS
+
+SEARCH = Search("val_loss", {"units": ValueRange(min=1, max=8)}, max_trials=3)
 
 
 def channel(artifact: type = standard_artifacts.Examples) -> types.Channel:
@@ -131,3 +134,17 @@ def test_known_values_are_checked_next_to_a_runtime_parameter():
     with pytest.raises(ConfigurationError, match="^seed: a run_fn decides"):
         Trainer(examples=channel(), run_fn="m.run_fn", num_workers=num_workers, seed=3)
     Trainer(examples=channel(), run_fn="m.run_fn", seed=data_types.RuntimeParameter("seed", int), train_steps=5)
+
+
+@pytest.mark.parametrize("make", [lambda channel: channel, lambda channel: channel_types.UnionChannel([channel, channel])])
+def test_raw_examples_with_a_transform_graph_are_for_a_run_fn(make):
+    """A model of build_model would train on raw features and serve transformed ones."""
+    raw = make(CsvExampleGen(input_base="data").outputs["examples"])
+    graph = channel(standard_artifacts.TransformGraph)
+    with pytest.raises(ConfigurationError, match=r"^examples: those of CsvExampleGen are raw.*\"transformed_examples\""):
+        Trainer(raw, transform_graph=graph, build_model="m.build_model", label="y", epochs=1)
+    with pytest.raises(ConfigurationError, match="^examples: those of CsvExampleGen are raw"):
+        Tuner(SEARCH, raw, graph, build_model="m.build_model", label="y", hparams={"units": 4}, epochs=1)
+    Trainer(raw, transform_graph=graph, run_fn="m.run_fn", train_steps=5)
+    Trainer(raw, build_model="m.build_model", label="y", epochs=1)
+    Trainer(make(channel()), transform_graph=graph, build_model="m.build_model", label="y", epochs=1)

@@ -127,10 +127,10 @@ class Trainer(base_component.BaseComponent):
           module_file: Python file with `build_model` or, if it has none, `run_fn`.
             Write exactly one of `module_file`, `run_fn` and `build_model`.
           run_fn: Dotted path of a TFX `run_fn(fn_args)`.
-          train_args: Splits to train on (default: `train`) and number of training steps
-            (default: `train_steps`).
-          eval_args: Splits to evaluate on (default: `eval`) and number of batches
-            (default: `eval_steps`).
+          train_args: Splits to train on (default: `train`) and, in place of
+            `train_steps` or `epochs`, number of training steps.
+          eval_args: Splits to evaluate on (default: `eval`) and, in place of
+            `eval_steps`, number of batches.
           custom_config: Settings for a `run_fn`, in `fn_args.custom_config`.
           custom_executor_spec: Executor to use instead of the component's own, as in
             TFX.
@@ -179,7 +179,8 @@ class Trainer(base_component.BaseComponent):
             standard_component_specs.STATISTICS_KEY: statistics,
         }
         kind = function_kind(module_file, run_fn, build_model)
-        check_properties(properties, kind, inputs)
+        train_args, eval_args = train_args or trainer_pb2.TrainArgs(), eval_args or trainer_pb2.EvalArgs()
+        check_properties(properties, kind, inputs, train_args, eval_args)
         examples = examples or transformed_examples
         if kind == "build_model" and transform_graph:
             argument_checks.check_transformed(examples)
@@ -189,8 +190,8 @@ class Trainer(base_component.BaseComponent):
             schema=schema,
             hyperparameters=hyperparameters,
             **inputs,
-            train_args=train_args or trainer_pb2.TrainArgs(),
-            eval_args=eval_args or trainer_pb2.EvalArgs(),
+            train_args=train_args,
+            eval_args=eval_args,
             module_file=module_file,
             run_fn=run_fn,
             build_model=build_model,
@@ -240,7 +241,13 @@ def function_kind(module_file: Text | None, run_fn: Text | None, build_model: Te
     return None
 
 
-def check_properties(properties: dict[str, Any], function_kind: str | None, inputs: Mapping[str, Any]) -> None:
+def check_properties(
+    properties: dict[str, Any],
+    function_kind: str | None,
+    inputs: Mapping[str, Any],
+    train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter,
+    eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter,
+) -> None:
     """Checks what is known before the pipeline runs.
 
     Combinations of pipeline parameters are only checked if none of them is a
@@ -248,6 +255,11 @@ def check_properties(properties: dict[str, Any], function_kind: str | None, inpu
     """
     known = {name: value for name, value in properties.items() if not isinstance(value, data_types.RuntimeParameter)}
     parameters = job_builder.training_parameters(known)
+    job_builder.add_steps(
+        parameters.training_options,
+        train_args if isinstance(train_args, trainer_pb2.TrainArgs) else trainer_pb2.TrainArgs(),
+        eval_args if isinstance(eval_args, trainer_pb2.EvalArgs) else trainer_pb2.EvalArgs(),
+    )
     unknown = properties.keys() - known.keys()
     if unknown <= {"custom_config", "hparams", "label", "example_weight"}:
         strategy_table.check(*parameters)

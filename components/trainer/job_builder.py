@@ -95,6 +95,26 @@ def check_function(
         raise ConfigurationError(f"{name}: {reason}")
 
 
+def add_steps(
+    options: TrainingOptions, train_args: trainer_pb2.TrainArgs, eval_args: trainer_pb2.EvalArgs
+) -> TrainingOptions:
+    """Takes the numbers of steps from TFX's arguments where no parameter has them.
+
+    Raises:
+      ConfigurationError: A parameter and TFX's argument contradict each other.
+    """
+    if train_args.num_steps and options.epochs:
+        raise ConfigurationError(
+            f"train_args: num_steps={train_args.num_steps} and epochs={options.epochs} both say how long to train; "
+            "write one of them"
+        )
+    return replace(
+        options,
+        train_steps=_only_number("train_args", train_args.num_steps, "train_steps", options.train_steps),
+        eval_steps=_only_number("eval_args", eval_args.num_steps, "eval_steps", options.eval_steps),
+    )
+
+
 def build_job(
     inputs: Artifacts,
     outputs: Artifacts,
@@ -184,11 +204,7 @@ def describe_job(
     distribution, training_options, input_options, fault_tolerance = parameters
     train_args = _parse_proto(exec_properties, standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs())
     eval_args = _parse_proto(exec_properties, standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs())
-    training_options = replace(
-        training_options,
-        train_steps=training_options.train_steps or (0 if training_options.epochs else train_args.num_steps),
-        eval_steps=training_options.eval_steps or eval_args.num_steps,
-    )
+    training_options = add_steps(training_options, train_args, eval_args)
     strategy_table.check(distribution, training_options, input_options, fault_tolerance)
     if exec_properties.get("strategy") == strategy_info.AUTO:
         logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
@@ -307,6 +323,13 @@ def _make_training_data(
         schema=schema,
         num_corrupt_records=splits.corrupt_records,
     )
+
+
+def _only_number(argument: str, num_steps: int, name: str, value: int) -> int:
+    """Returns the steps that a TFX argument or a parameter sets; 0 for neither."""
+    if num_steps and value and num_steps != value:
+        raise ConfigurationError(f"{argument}: num_steps={num_steps} contradicts {name}={value}; write one of them")
+    return num_steps or value
 
 
 def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:

@@ -138,7 +138,8 @@ class Tuner(base_component.BaseComponent):
             "hparams": hparams if isinstance(hparams, data_types.RuntimeParameter) else json_utils.dumps(hparams or {}),
             "has_base_model": 1 if base_model else None,
         }
-        trainer_component.check_properties(properties, "build_model", {"base_model": base_model})
+        train_args, eval_args = train_args or trainer_pb2.TrainArgs(), eval_args or trainer_pb2.EvalArgs()
+        trainer_component.check_properties(properties, "build_model", {"base_model": base_model}, train_args, eval_args)
         if transform_graph:
             argument_checks.check_transformed(examples)
         if not isinstance(hparams, data_types.RuntimeParameter):
@@ -148,8 +149,8 @@ class Tuner(base_component.BaseComponent):
             transform_graph=transform_graph,
             schema=schema,
             base_model=base_model,
-            train_args=train_args or trainer_pb2.TrainArgs(),
-            eval_args=eval_args or trainer_pb2.EvalArgs(),
+            train_args=train_args,
+            eval_args=eval_args,
             module_file=module_file,
             build_model=build_model,
             module_fingerprint=module_fingerprint,

@@ -4,6 +4,7 @@ import pytest
 from tfx import types
 from tfx.components.trainer.component import Trainer as StockTrainer
 from tfx.orchestration import data_types
+from tfx.proto import trainer_pb2
 from tfx.types import channel as channel_types
 from tfx.types import standard_artifacts
 
@@ -148,3 +149,15 @@ def test_raw_examples_with_a_transform_graph_are_for_a_run_fn(make):
     Trainer(raw, transform_graph=graph, run_fn="m.run_fn", train_steps=5)
     Trainer(raw, build_model="m.build_model", label="y", epochs=1)
     Trainer(make(channel()), transform_graph=graph, build_model="m.build_model", label="y", epochs=1)
+
+
+def test_steps_that_contradict_each_other_are_refused():
+    train_args, eval_args = trainer_pb2.TrainArgs(num_steps=7), trainer_pb2.EvalArgs(num_steps=3)
+    with pytest.raises(ConfigurationError, match="^train_args: num_steps=7 and epochs=2 both say"):
+        Trainer(channel(), build_model="m.build_model", label="y", epochs=2, train_args=train_args)
+    with pytest.raises(ConfigurationError, match="^eval_args: num_steps=3 contradicts eval_steps=4"):
+        Trainer(channel(), run_fn="m.run_fn", train_args=train_args, eval_args=eval_args, eval_steps=4)
+    with pytest.raises(ConfigurationError, match="^train_args: num_steps=7 contradicts train_steps=9"):
+        Tuner(SEARCH, channel(), build_model="m.build_model", hparams={"units": 4}, train_steps=9, train_args=train_args)
+    epochs = data_types.RuntimeParameter("epochs", int)
+    Trainer(channel(), build_model="m.build_model", label="y", epochs=epochs, train_args=train_args)

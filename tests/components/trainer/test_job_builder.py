@@ -145,8 +145,15 @@ def test_steps_of_train_args_are_defaults(inputs, outputs):
         return build_job(inputs, outputs, {**base, **changes}, "/work").training_options
 
     assert training_options(epochs=None) == TrainingOptions(train_steps=7, eval_steps=3)
-    assert training_options(epochs=None, train_steps=9) == TrainingOptions(train_steps=9, eval_steps=3)
-    assert training_options() == TrainingOptions(epochs=2, eval_steps=3)
+    assert training_options(epochs=None, train_steps=7) == TrainingOptions(train_steps=7, eval_steps=3)
+    assert training_options(train_args=None) == TrainingOptions(epochs=2, eval_steps=3)
+    for changes, message in (
+        ({}, "train_args: num_steps=7 and epochs=2 both say how long to train; write one of them"),
+        ({"epochs": None, "train_steps": 9}, "train_args: num_steps=7 contradicts train_steps=9; write one of them"),
+        ({"train_args": None, "eval_steps": 4}, "eval_args: num_steps=3 contradicts eval_steps=4; write one of them"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^{message}$"):
+            training_options(**changes)
 
 
 def test_run_fn_gets_what_tfx_would_give(inputs, outputs):

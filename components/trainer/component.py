@@ -146,7 +146,8 @@ class Trainer(base_component.BaseComponent):
             `build_model`; for several labels also name of each output -> name of the
             weight for it. By default all examples weigh the same.
           hparams: Hyperparameters for `build_model`, in `context.hparams`; as a
-            RuntimeParameter, a JSON object.
+            RuntimeParameter, a JSON object. Values within it cannot be
+            RuntimeParameters.
           checkpoint_dir: Folder for training states, on storage that all machines of
             the cluster share. Each run keeps its state in a subfolder named after its
             inputs until it has ended successfully. Default: `.checkpoints` next to the
@@ -165,6 +166,8 @@ class Trainer(base_component.BaseComponent):
           TypeError: There is no such argument.
         """
         values = signature.execution_values(GROUPS, parameters)
+        arguments = {"label": label, "example_weight": example_weight, "hparams": hparams, "custom_config": custom_config}
+        argument_checks.check_values({**values, **arguments})
         _check_sources(module_file, run_fn, build_model, examples, transformed_examples, transform_graph)
         properties = {
             **values,

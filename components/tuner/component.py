@@ -125,6 +125,7 @@ class Tuner(base_component.BaseComponent):
           TypeError: There is no such argument.
         """
         values = signature.execution_values(GROUPS, parameters, "Tuner")
+        argument_checks.check_values({**values, "label": label, "example_weight": example_weight, "hparams": hparams})
         if bool(module_file) == bool(build_model):
             raise ConfigurationError("Tuner: exactly one of module_file and build_model must be supplied")
         if trainer_component.function_kind(module_file, None, build_model) == "run_fn":

@@ -3,6 +3,7 @@ import inspect
 import pytest
 from tfx import types
 from tfx.components.trainer.component import Trainer as StockTrainer
+from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import channel as channel_types
@@ -17,6 +18,7 @@ from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 
 SEARCH = Search("val_loss", {"units": ValueRange(min=1, max=8)}, max_trials=3)
+DYNAMIC = Importer("value", standard_artifacts.Integer).outputs["result"].future()[0].value
 
 
 def channel(artifact: type = standard_artifacts.Examples) -> types.Channel:
@@ -161,3 +163,29 @@ def test_steps_that_contradict_each_other_are_refused():
         Tuner(SEARCH, channel(), build_model="m.build_model", hparams={"units": 4}, train_steps=9, train_args=train_args)
     epochs = data_types.RuntimeParameter("epochs", int)
     Trainer(channel(), build_model="m.build_model", label="y", epochs=epochs, train_args=train_args)
+
+
+RATE = data_types.RuntimeParameter("rate", float)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"hparams": {"lr": RATE}}, r"hparams: 'lr' is a RuntimeParameter.*RuntimeParameter\('hparams', str\) for a JSON"),
+        ({"hparams": {"layers": [{"rate": RATE}]}}, r"hparams: 'layers.0.rate' is a RuntimeParameter"),
+        ({"custom_config": {"lr": RATE}}, "custom_config: 'lr' is a RuntimeParameter"),
+        ({"label": {"digit": RATE}}, "label: 'digit' is a RuntimeParameter"),
+        ({"label": DYNAMIC}, "label: it is a dynamic value of TFX"),
+        ({"hparams": DYNAMIC}, "hparams: it is a dynamic value of TFX"),
+        ({"hparams": {"lr": DYNAMIC}}, "hparams: 'lr' is a dynamic value of TFX"),
+        ({"train_steps": DYNAMIC}, "train_steps: it is a dynamic value of TFX.*only values and RuntimeParameters"),
+        ({"strategy": DYNAMIC}, "strategy: it is a dynamic value of TFX"),
+    ],
+)
+def test_values_that_no_run_would_get_are_refused(arguments, message):
+    arguments = {"build_model": "m.build_model", "label": "y", **arguments}
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        Trainer(channel(), **arguments)
+    if "custom_config" not in arguments:
+        with pytest.raises(ConfigurationError, match=f"^{message}"):
+            Tuner(SEARCH, channel(), **{"hparams": {"units": 4}, **arguments})

@@ -4,32 +4,48 @@
 examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 ```
 
-Each takes the arguments of TFX's `FileBasedExampleGen`. The pattern of a split is `*`,
-for all files that are not hidden, or the name of one file.
+Each takes the arguments of TFX's `FileBasedExampleGen` except `range_config`, since it
+reads no spans. The pattern of a split is `*`, for all files that are not hidden, or the
+name of one file.
 """
+
+import functools
+from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import executor_spec
+from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import csv_executor, driver, parquet_executor, tfrecord_executor
+from tfx_distribute.components.example_gen.names import NO_SPANS
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
-class CsvExampleGen(FileBasedExampleGen):
+class _DataFilesExampleGen(FileBasedExampleGen):
+    """Reads data files whose paths are literal."""
+
+    DRIVER_CLASS = driver.SourceDriver
+
+    @functools.wraps(FileBasedExampleGen.__init__)  # type: ignore[misc]  # TFX is not typed
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
+            raise ConfigurationError(f"range_config: {NO_SPANS}")
+
+
+class CsvExampleGen(_DataFilesExampleGen):
     """Reads CSV files."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(csv_executor.Executor)
-    DRIVER_CLASS = driver.SourceDriver
 
 
-class ImportExampleGen(FileBasedExampleGen):
+class ImportExampleGen(_DataFilesExampleGen):
     """Reads TFRecord files of tf.Examples."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(tfrecord_executor.Executor)
-    DRIVER_CLASS = driver.SourceDriver
 
 
-class ParquetExampleGen(FileBasedExampleGen):
+class ParquetExampleGen(_DataFilesExampleGen):
     """Reads Parquet files."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(parquet_executor.Executor)
-    DRIVER_CLASS = driver.SourceDriver

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,10 +10,13 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from tfx.dsl.io import fileio
 
-from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
+from tfx_distribute.components.example_gen.names import ALL_FILES, NO_SPANS, is_data_file, table_refusal
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
+
+# TFX's marks of spans and versions in a pattern.
+_SPAN = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(:.*?)?\}")
 
 
 def list_files(input_base: str, pattern: str) -> list[str]:
@@ -30,7 +34,8 @@ def list_files(input_base: str, pattern: str) -> list[str]:
     if pattern != ALL_FILES:
         file = os.path.join(input_base, pattern)
         if not fileio.exists(file) or fileio.isdir(file):
-            raise DataError(f"{file} is not a file, or is not there")
+            spans = f"; {NO_SPANS}" if _SPAN.search(pattern) else ""
+            raise DataError(f"{file} is not a file, or is not there{spans}")
         return [file]
     if "://" not in input_base and os.path.isfile(input_base):
         return [input_base]  # on a volume, which the compiler of the pipeline cannot see

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 
+NO_SPANS = "this ExampleGen reads no spans; use TFX's own, such as tfx.components.CsvExampleGen"
+
 # Logs of tables. Files that a log has dropped stay in the table's folder, with rows
 # that were deleted or overwritten.
 _TABLE_LOGS = {

@@ -9,13 +9,14 @@ import tensorflow as tf
 from ingestion import resolved, rows
 from pyarrow import parquet
 from tfx.components.example_gen.component import FileBasedExampleGen
-from tfx.proto import example_gen_pb2
+from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.utils import import_utils, name_utils
 
+from tfx_distribute.components import CsvExampleGen, ImportExampleGen, ParquetExampleGen
 from tfx_distribute.components.example_gen import data_files
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.spec.pipeline import Data
-from tfx_distribute.trainer_module.errors import DataError
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 STRANGE = r"a [b]*? {SPAN} \d ü"
 
@@ -137,3 +138,19 @@ def test_span_and_version_of_an_own_example_gen_and_the_content_of_its_files(tmp
     changed = resolved(data)
     assert changed.pop("input_fingerprint") != before.pop("input_fingerprint")
     assert changed == before
+
+
+@pytest.mark.parametrize("make", [CsvExampleGen, ImportExampleGen, ParquetExampleGen])
+def test_spans_are_refused(tmp_path, make):
+    spans = range_config_pb2.RangeConfig(static_range=range_config_pb2.StaticRange(start_span_number=1, end_span_number=1))
+    with pytest.raises(ConfigurationError, match="^range_config: this ExampleGen reads no spans; use TFX's own"):
+        make(input_base=str(tmp_path), range_config=spans)
+    assert make(str(tmp_path)).exec_properties["input_base"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("pattern", ["span-{SPAN}/*", "{YYYY}-{MM}-{DD}/*", "a-{VERSION:2}"])
+def test_missing_file_that_is_named_after_a_span_says_so(tmp_path, pattern):
+    with pytest.raises(DataError, match="is not there; this ExampleGen reads no spans"):
+        data_files.list_files(str(tmp_path), pattern)
+    with pytest.raises(DataError, match="is not there$"):
+        data_files.list_files(str(tmp_path), "a.csv")

@@ -17,12 +17,14 @@ import pushing
 import pytest
 from running import wait_until
 from tfx import types
-from tfx.orchestration import pipeline
+from tfx.dsl.components.base import base_executor, executor_spec
+from tfx.orchestration import data_types, pipeline
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components import Pusher
 from tfx_distribute.components.pusher import executor, publishing
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 SECONDS = 60.0
 
@@ -256,3 +258,15 @@ def test_component_takes_the_place_of_tfxs():
     assert pusher.id == "Pusher"
     assert set(pusher.outputs) == {"pushed_model"}
     assert pipeline.Pipeline(pipeline_name="mine", pipeline_root="/root", components=[pusher]).components == [pusher]
+
+
+@pytest.mark.parametrize("destination", [None, pusher_pb2.PushDestination(), pusher_pb2.PushDestination(filesystem={})])
+def test_pusher_needs_a_folder(destination):
+    with pytest.raises(ConfigurationError, match="^push_destination: it names no folder; write "):
+        Pusher(model=types.Channel(type=standard_artifacts.Model), push_destination=destination)
+
+
+def test_folder_may_be_known_only_to_a_run_or_to_another_executor():
+    model = types.Channel(type=standard_artifacts.Model)
+    Pusher(model=model, push_destination=data_types.RuntimeParameter("destination", str))
+    Pusher(model=model, custom_executor_spec=executor_spec.ExecutorClassSpec(base_executor.EmptyExecutor))

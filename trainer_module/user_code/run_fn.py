@@ -5,6 +5,7 @@ runs: `FnArgs` is TFX's own class, filled by TFX's own function, so that a modul
 exactly what the stock Trainer would give it.
 """
 
+import os
 import time
 
 import tensorflow as tf
@@ -36,6 +37,7 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     """
     from tfx.components.trainer import fn_args_utils
     from tfx.types import artifact_utils
+    from tfx.utils import path_utils
 
     fn_args = fn_args_utils.get_common_fn_args(
         artifact_utils.parse_artifact_dict(arguments.inputs), dict(arguments.exec_properties)
@@ -48,7 +50,7 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     function = module_loader.load(job.module)
     start = time.monotonic()
     fn_args.serving_model_dir = job.outputs.serving_model_dir
-    fn_args.eval_model_dir = f"{job.outputs.model_run_dir}/eval"
+    fn_args.eval_model_dir = path_utils.eval_model_dir(os.path.dirname(job.outputs.serving_model_dir))
     fn_args.model_run_dir = job.outputs.model_run_dir
     function(fn_args)
     if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_artifacts
-from tfx.utils import proto_utils
+from tfx.utils import path_utils, proto_utils
 
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.pipelines.runners import tfx_pipeline
@@ -25,6 +25,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
+from tfx_distribute.trainer_module.user_code import run_fn
 
 
 def artifact(kind: type, uri: Path):
@@ -228,6 +229,24 @@ def test_base_model_reaches_the_job_and_its_state(inputs, outputs, tmp_path):
     base.uri = f"{tmp_path}/nothing"
     with pytest.raises(ConfigurationError, match="^base_model: there is no .*/nothing"):
         build_job({**inputs, "base_model": [base]}, outputs, PROPERTIES, "/work")
+
+
+TWO_MODELS = """
+import os
+
+def run_fn(fn_args):
+    for folder in (fn_args.serving_model_dir, fn_args.eval_model_dir):
+        os.makedirs(folder)
+        open(folder + "/saved_model.pb", "w").close()
+"""
+
+
+def test_eval_model_of_a_run_fn_is_where_tfx_looks_for_it(inputs, outputs, tmp_path):
+    (tmp_path / "two_models.py").write_text(TWO_MODELS)
+    properties = {"module_file": str(tmp_path / "two_models.py"), "train_steps": 5}
+    job = build_job(inputs, outputs, properties, str(tmp_path))
+    run_fn.run(job, job.run_fn, tf.distribute.get_strategy(), is_chief=True)
+    assert path_utils.eval_model_path(outputs["model"][0].uri) == f"{tmp_path}/model/Format-TFMA"
 
 
 RUN_FN = """

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from absl import logging
 from tfx import types
+from tfx.components.example_gen import utils
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
@@ -63,6 +64,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         for output in (sharded, *output_dict.get(standard_component_specs.STATISTICS_KEY, ())):
             output.split_names = examples.split_names
             output.span = examples.span
+            _copy_span(examples, output)
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
             num_shards = len(split.shards)
@@ -84,6 +86,13 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             raise original_error from error
 
 
+def _copy_span(source: types.Artifact, target: types.Artifact) -> None:
+    """Copies the properties of a span, which are custom ones in TFX's ExampleGens."""
+    for name in (utils.SPAN_PROPERTY_NAME, utils.VERSION_PROPERTY_NAME):
+        if source.has_custom_property(name):
+            target.mlmd_artifact.custom_properties[name].CopyFrom(source.mlmd_artifact.custom_properties[name])
+
+
 def _make_options(
     inputs: dict[str, list[types.Artifact]],
     outputs: dict[str, list[types.Artifact]],
@@ -93,7 +102,10 @@ def _make_options(
     """Makes the options of the Beam pipeline from the executor's arguments."""
     if len(inputs[standard_component_specs.EXAMPLES_KEY]) > 1:
         uris = ", ".join(artifact.uri for artifact in inputs[standard_component_specs.EXAMPLES_KEY])
-        raise ConfigurationError(f"examples: the Sharder takes one artifact, but gets several: {uris}")
+        raise ConfigurationError(
+            f"examples: the Sharder takes one artifact, but gets several: {uris}; write a Sharder for each span, or give a "
+            "Trainer these examples without a Sharder"
+        )
     examples = artifact_utils.get_single_instance(inputs[standard_component_specs.EXAMPLES_KEY])
     splits = artifact_utils.decode_split_names(examples.split_names)
 

@@ -14,7 +14,8 @@ import tensorflow as tf
 import tensorflow_data_validation as tfdv
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
-from tfx.proto import example_gen_pb2
+from tfx.dsl.input_resolution.strategies.span_range_strategy import SpanRangeStrategy
+from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import artifact_utils, standard_artifacts
 from tfx_bsl.public import tfxio
 
@@ -130,6 +131,7 @@ def shard(tmp_path, schema) -> Callable[..., Sharded]:
             write("eval", "part-0", range(held_out))
         raw.split_names = artifact_utils.encode_split_names(splits or ["train"] + ["eval"] * (held_out > 0))
         examples_utils.set_payload_format(raw, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
+        raw.set_int_custom_property("span", 7)
         made = artifact(standard_artifacts.Examples, tmp_path / output)
         inputs = {"examples": [raw]}
         if graph:
@@ -339,9 +341,19 @@ def test_transform_that_returns_another_number_of_examples_is_refused(shard, tmp
         shard(train=50, num_shards=1, graph=tmp_path / "graph")
 
 
+def test_shards_have_the_span_of_their_examples(shard):
+    """TFX's strategies that resolve spans read it from a custom property."""
+    made = shard(train=4, num_shards=1).artifact
+    spans = range_config_pb2.RangeConfig(static_range=range_config_pb2.StaticRange(start_span_number=7, end_span_number=8))
+    assert SpanRangeStrategy(spans)._resolve({"examples": [made]}) == {"examples": [made]}
+    assert not made.has_custom_property("version")
+
+
 def test_several_artifacts_are_refused(tmp_path):
     several = [artifact(standard_artifacts.Examples, tmp_path / name) for name in ("a", "b")]
     outputs = {"sharded_examples": [artifact(standard_artifacts.Examples, tmp_path / "out")]}
     context = BaseBeamExecutor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(tmp_path / "tmp"), unique_id="1")
-    with pytest.raises(ConfigurationError, match="^examples: the Sharder takes one artifact, but gets several: .*a, .*b"):
+    with pytest.raises(
+        ConfigurationError, match="^examples: the Sharder takes one artifact, but gets several: .*a, .*b; write a Sharder"
+    ):
         Executor(context).Do({"examples": several}, outputs, {})

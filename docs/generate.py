@@ -39,7 +39,9 @@ def reference(groups: Groups) -> str:
             "The parameters of training. Write the pipeline's values under `trainer.parameters` in the pipeline file, or "
             "pass them to `Parameters(...)` in Python. `-p name=value` on the command line replaces a value for one run. "
             "The `Trainer` component takes all of them as arguments, each a value or a RuntimeParameter; "
-            "a RuntimeParameter of a boolean is 0 or 1."
+            "a RuntimeParameter of a boolean is 0 or 1. With TFX's LocalDagRunner, write a value in place of a "
+            "RuntimeParameter whose default is 0 or empty: TFX drops such a default, and the component fails with "
+            "`Parameter value not ready`."
         ),
     ]
     for group in groups:

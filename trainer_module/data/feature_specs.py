@@ -58,7 +58,7 @@ class Features:
             self._check_is_in_every_example("label", name)
         for name in names_in(self.example_weight):
             self._check_is_in_every_example("example_weight", name)
-        self._inputs = set(self.decoded) - self._targets()
+        self._inputs = set(self.decoded) - self.targets()
 
     def inputs(self) -> FeatureSpec:
         """Returns the features that a model may read: all but labels and weights."""
@@ -95,7 +95,7 @@ class Features:
         selected = copy.copy(self)
         selected._inputs = names
         if not self.functions:  # those may read any feature
-            kept = names | self._targets()
+            kept = names | self.targets()
             selected.examples = selected.decoded = {name: spec for name, spec in self.examples.items() if name in kept}
         if self.functions.decode:
             self._check_decodes_requests(names)
@@ -110,7 +110,7 @@ class Features:
         Args:
           inputs: Names in `decoded`.
         """
-        return (set(self.examples) - self._targets()) | (inputs & set(self.examples)) if self.functions.decode else inputs
+        return (set(self.examples) - self.targets()) | (inputs & set(self.examples)) if self.functions.decode else inputs
 
     def _check_decodes_requests(self, inputs: set[str]) -> None:
         spec = {name: spec for name, spec in self.examples.items() if name in self.stored_for(inputs)}
@@ -118,7 +118,7 @@ class Features:
             decoded = self._decoded_spec(spec)
         except KeyError as error:
             # AutoGraph adds its own text before the name.
-            target = next((name for name in self._targets() if str(error).rstrip().endswith(repr(name))), None)
+            target = next((name for name in self.targets() if str(error).rstrip().endswith(repr(name))), None)
             if target is None or target in spec:
                 raise
             raise ConfigurationError(
@@ -141,7 +141,8 @@ class Features:
         outputs = decode_any.get_concrete_function().structured_outputs
         return {name: _feature_of(values) for name, values in outputs.items()}
 
-    def _targets(self) -> set[str]:
+    def targets(self) -> set[str]:
+        """Returns the names of the labels and weights."""
         return {*names_in(self.label), *names_in(self.example_weight)}
 
     def make_transform_layer(self) -> tf_keras.Model:

@@ -37,6 +37,7 @@ TRACED: tuple[Callable[..., Any], ...] = (
     SignatureFunctions.serve_examples,
     SignatureFunctions.serve,
     SignatureFunctions.transform_features,
+    SignatureFunctions.transformed_labels,
 )
 # Called by those.
 CALLED: tuple[Callable[..., Any], ...] = (
@@ -58,6 +59,7 @@ CALLED: tuple[Callable[..., Any], ...] = (
     TaskAdapter._all_metrics,
     ExampleFunctions.decode_batch,
     SignatureFunctions._predict,
+    SignatureFunctions._decode_targets,
 )
 # Called by those, in the adapter for one generation of Keras.
 OF_ADAPTER = ("_loss", "_loss_metric", "_update_metrics")

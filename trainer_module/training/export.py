@@ -26,8 +26,12 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
       outputs under their names if they are a dictionary or have labels of their own,
       else as `output_0` and so on.
       Half-precision predictions are returned as float32, which every client can read.
-    * `transform_features`, only with a transform graph: takes the same examples and
-      returns the transformed features, the label included, for the Evaluator.
+    * `transform_features`, only with a transform graph: takes the same examples, with
+      labels and weights, and returns the transformed features for the Evaluator. Labels
+      and weights are those that `decode_features` makes of them.
+    * `transformed_labels`, with `decode_features` and without a transform graph: takes
+      the same examples and returns the decoded labels and weights. TFMA calls a
+      signature of this name without being told to.
 
     Args:
       model: A trained Keras model.
@@ -77,7 +81,10 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
     examples = [tf.TensorSpec([None], tf.string, name="examples")]
     functions = SignatureFunctions(model, features)
     if features.transform is None:
-        return {"serving_default": tf.function(functions.serve_examples, examples)}
+        signatures = {"serving_default": tf.function(functions.serve_examples, examples)}
+        if features.functions.decode and features.targets():
+            signatures["transformed_labels"] = tf.function(functions.transformed_labels, examples)
+        return signatures
     # A SavedModel contains only what the saved object refers to.
     model.transform_layer = features.make_transform_layer()
     return {
@@ -114,8 +121,17 @@ class SignatureFunctions:
         return _name_outputs(self._predict(transformed), self._names)
 
     def transform_features(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the transformed features of examples."""
-        return _transform(self._model.transform_layer, examples, self._features.raw)
+        """Returns the transformed features of examples, labels and weights decoded."""
+        transformed = _transform(self._model.transform_layer, examples, self._features.raw)
+        return {**transformed, **self._decode_targets(transformed)}
+
+    def transformed_labels(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns decoded labels and weights of examples that are not transformed."""
+        return self._decode_targets(tf.io.parse_example(examples, self._features.examples))
+
+    def _decode_targets(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
+        decoded = self._features.functions.decode_batch({name: examples[name] for name in self._features.examples})
+        return {name: decoded[name] for name in self._features.targets()}
 
     def _predict(self, examples: dict[str, Any]) -> Any:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._stored})

@@ -143,6 +143,35 @@ def test_export_answers_raw_examples_as_the_model_does(
         np.testing.assert_allclose(features["scaled"].numpy(), DISTANCES / 100_000, rtol=1e-6)
 
 
+DECODED = (
+    MODULE
+    + """
+def decode_features(features):
+    decoded = dict(features)
+    if "label" in features:
+        decoded["label"] = features["label"] - 1.0
+    return decoded
+"""
+)
+
+
+@pytest.mark.parametrize("with_transform", [True, False], ids=["transformed", "raw"])
+def test_exported_labels_are_those_of_training(cluster, tmp_path, raw, transformed, with_transform):
+    (tmp_path / "decoded.py").write_text(DECODED)
+    cluster.train(
+        Distribution("one_device", devices="CPU:0"),
+        TrainingOptions(3, train_steps=1),
+        module=UserModule("decoded.build_model", (str(tmp_path),)),
+        data=transformed if with_transform else raw,
+        hparams={"file": str(tmp_path / "predicted.npy"), "angles": ANGLES.tolist(), "scaled": DISTANCES.tolist()},
+    )
+    signatures = tf.saved_model.load(str(cluster.model)).signatures
+    stored = {"angles": ANGLES, "label": ANGLES[:, :1], **({"distance": DISTANCES} if with_transform else {})}
+    name = "transform_features" if with_transform else "transformed_labels"
+    labels = signatures[name](examples=tf.constant(serialized(**stored)))["label"]
+    np.testing.assert_allclose(labels.numpy(), ANGLES[:, :1] - 1.0, rtol=1e-6)
+
+
 RAGGED = """
 import tensorflow as tf
 

@@ -42,8 +42,9 @@ class Evaluator(component.Evaluator):
     """Evaluates a model and blesses it if it meets all thresholds.
 
     Takes the arguments of `tfx.components.Evaluator` and has the same outputs. Only the
-    verdict differs, on metrics that are NaN or infinite and on changes relative to a
-    negative value; see `thresholds.judge`. With `report`, it writes the report of the
+    verdict differs: on metrics that are NaN or infinite, on examples without weight, on
+    changes relative to a negative value, and on a first model whose thresholds are all
+    on change; see `thresholds.judge`. With `report`, it writes the report of the
     run too, for the pages of Kubeflow Pipelines and Vertex AI.
 
     ```python

@@ -49,7 +49,7 @@ class Executor(executor.Executor):
             `REPORT_OUTPUTS`.
           exec_properties: The component's parameters.
         """
-        super().Do(input_dict, output_dict, exec_properties)
+        super().Do(input_dict, output_dict, _with_total_weights(exec_properties))
         blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties)
         if exec_properties.get(REPORT):
             try:
@@ -83,12 +83,23 @@ class Executor(executor.Executor):
         )
         for metric in verdict.not_finite:
             logging.warning("%s of the new model is not finite, and meets no threshold", metric)
+        for name in verdict.weightless:
+            logging.warning("The examples%s have no weight in total: no threshold is met", f" of {name}" if name else "")
         if verdict.unusable_baseline:
             logging.warning("The latest blessed model is not compared with: %s is not finite", verdict.unusable_baseline)
             blessing.set_string_custom_property(UNUSABLE_BASELINE, verdict.unusable_baseline)
         _write_validation(folder, verdict.validation)
         _bless(blessing, verdict.validation.validation_ok)
         return bool(verdict.validation.validation_ok), verdict.unusable_baseline
+
+
+def _with_total_weights(exec_properties: dict[str, Any]) -> dict[str, Any]:
+    key = standard_component_specs.EVAL_CONFIG_KEY
+    if not exec_properties.get(key):  # it has slices only, in TFX's deprecated parameter
+        return exec_properties
+    config = tfma.EvalConfig()
+    proto_utils.json_to_proto(exec_properties[key], config)
+    return {**exec_properties, key: proto_utils.proto_to_json(thresholds.add_total_weights(config))}
 
 
 def _write_validation(folder: str, validation: Any) -> None:

@@ -6,6 +6,7 @@ later model. TFMA also divides a change by the signed baseline: against a negati
 baseline, a worse model passes and a better one fails. So changes are judged here.
 """
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,7 +18,10 @@ from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, v
 from tensorflow_model_analysis.slicer import slicer_lib
 
 SliceKey = tuple[Any, ...]
-NOT_FINITE = "The metric is missing or not finite."  # message of a ValidationFailure
+# Messages of a ValidationFailure.
+NOT_FINITE = "The metric is missing or not finite."
+NO_WEIGHT = "The examples have no weight in total."
+TOTAL_WEIGHT = "total_example_weight"  # the metric that `add_total_weights` adds
 _OVERALL: SliceKey = ()  # all examples
 
 # A slicing specification, None for every slice, and a threshold on it.
@@ -33,12 +37,15 @@ class Verdict:
         the overall result.
       not_finite: The metrics with a threshold that are missing, NaN or infinite, such
         as `Loss` or `Loss on hour=3`.
+      weightless: The slices whose examples have no weight in total, so that no
+        threshold is met; the empty string stands for all examples.
       unusable_baseline: The metrics of the baseline that are missing, NaN or infinite,
         separated by commas; empty if all of them can be compared with.
     """
 
     validation: validation_result_pb2.ValidationResult
     not_finite: tuple[str, ...] = ()
+    weightless: tuple[str, ...] = ()
     unusable_baseline: str = ""
 
 
@@ -60,6 +67,8 @@ def judge(
 
     - A metric with a threshold has to be finite on each slice that the threshold
       applies to. This holds for the first model, too.
+    - If the weights of the examples on a slice add up to 0 or less, no threshold is met
+      there: Keras divides 0 by 0 and gets 0, a perfect loss.
     - A baseline with a metric that is not finite over all examples is not used: only
       bounds count. If the metric is finite over all examples but not on a slice, the
       baseline is not used on that slice.
@@ -85,7 +94,7 @@ def judge(
     }
     cross_slice = [result for result in validation.metric_validations_per_slice if result.HasField("cross_slice_key")]
     unusable = _find_unusable_baselines(thresholds, slices) if has_baseline else {}
-    failures_per_slice, not_finite = {}, []
+    failures_per_slice, not_finite, weightless = {}, [], []
     for slice_key, values in slices.items():
         ignores_baseline = slice_key in unusable or _OVERALL in unusable
         failures = [
@@ -93,13 +102,19 @@ def judge(
             for failure in tfma_failures.get(slice_key, ())
             if not failure.metric_threshold.HasField("change_threshold")
         ]
+        weights = _read_total_weights(values)
         for key, limits in thresholds.items():
             limits_here = [limit for spec, limit in limits if _applies([(spec, limit)], slice_key)]
             value = values.candidate.get(key, math.nan)
-            if limits_here and not math.isfinite(value):
-                not_finite.append(_describe_metric(key, slice_key))
+            has_weight = weights.get((key.output_name, key.example_weighted), math.inf) > 0
+            if limits_here and not (has_weight and math.isfinite(value)):
+                if has_weight:
+                    not_finite.append(_describe_metric(key, slice_key))
+                elif slice_name(slice_key) not in weightless:
+                    weightless.append(slice_name(slice_key))
+                message = NOT_FINITE if has_weight else NO_WEIGHT
                 failures = [failure for failure in failures if _without_model(Key.from_proto(failure.metric_key)) != key]
-                failures += [_make_failure(key, value, limit, NOT_FINITE) for limit in limits_here]
+                failures += [_make_failure(key, value, limit, message) for limit in limits_here]
             elif has_baseline and not ignores_baseline:
                 failures += _judge_changes(key, value, values.baseline.get(key, math.nan), limits_here)
         failures_per_slice[slice_key] = failures
@@ -122,7 +137,39 @@ def judge(
     # If the baseline is not used on any slice, naming all slices would only repeat it.
     reported = {_OVERALL: unusable[_OVERALL]} if _OVERALL in unusable else unusable
     descriptions = [_describe_metric(key, slice_key) for slice_key, keys in reported.items() for key in keys]
-    return Verdict(corrected, tuple(not_finite), ", ".join(descriptions))
+    return Verdict(corrected, tuple(not_finite), tuple(weightless), ", ".join(descriptions))
+
+
+def add_total_weights(config: config_pb2.EvalConfig) -> config_pb2.EvalConfig:
+    """Adds the total weight of the examples to the metrics of a config with thresholds.
+
+    `judge` needs it. The threshold on it is always met: without a baseline, as for the
+    first model, TFX drops thresholds on change, and it judges no model without any.
+
+    Args:
+      config: The evaluation as it was written.
+
+    Returns:
+      A copy, with an ExampleCount named `TOTAL_WEIGHT` for each output of the model.
+    """
+    result = config_pb2.EvalConfig()
+    result.CopyFrom(config)
+    if not read_thresholds(config):
+        return result
+    added: list[config_pb2.MetricsSpec] = []
+    for spec in config.metrics_specs:
+        total = config_pb2.MetricsSpec(model_names=spec.model_names, output_names=spec.output_names)
+        if spec.HasField("example_weights"):
+            total.example_weights.CopyFrom(spec.example_weights)
+        if not spec.output_names and any(model.example_weight_keys for model in config.model_specs):
+            # TFMA fails to add up the weights of several outputs.
+            total.example_weights.CopyFrom(config_pb2.ExampleWeightOptions(unweighted=True))
+        count = total.metrics.add(class_name="ExampleCount", config=json.dumps({"name": TOTAL_WEIGHT}))
+        count.threshold.value_threshold.lower_bound.value = -math.inf
+        if total not in added:
+            added.append(total)
+    result.metrics_specs.extend(added)
+    return result
 
 
 def slice_name(slice_key: SliceKey) -> str:
@@ -170,6 +217,13 @@ def read_slices(
             model = values.baseline if key.model_name in baselines else values.candidate
             model[_without_model(key)] = _to_number(metric.value)
     return slices
+
+
+def _read_total_weights(values: SliceMetrics) -> dict[tuple[str, bool | None], float]:
+    """Returns the total weight for each output, and with or without weights."""
+    return {
+        (key.output_name, key.example_weighted): value for key, value in values.candidate.items() if key.name == TOTAL_WEIGHT
+    }
 
 
 def _find_unusable_baselines(

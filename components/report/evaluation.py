@@ -13,7 +13,7 @@ from tfx_distribute.components.evaluator import thresholds as thresholds_lib
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 
 MAX_ROC_POINTS = 100
-_ALWAYS_MET = "baseline_or_any"  # a metric that the pipeline adds by itself
+_HIDDEN = (thresholds_lib.TOTAL_WEIGHT, "baseline_or_any")  # the Evaluator adds it, as pipelines did before
 
 
 def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") -> Evaluation:
@@ -54,7 +54,7 @@ def to_slices(
         cells = {
             _describe(metric): Cell(value, values.baseline.get(metric), (key, metric.name) in failed)
             for metric, value in sorted(values.candidate.items(), key=lambda item: item[0].name)
-            if metric.name != _ALWAYS_MET
+            if metric.name not in _HIDDEN
         }
         if cells:
             slices.append(Slice(thresholds_lib.slice_name(key), cells))
@@ -74,7 +74,7 @@ def to_thresholds(config: config_pb2.EvalConfig) -> dict[str, str]:
     for key, limits in thresholds_lib.read_thresholds(config).items():
         for _, limit in limits:
             text = _describe_limit(limit)
-            if text and key.name != _ALWAYS_MET and text not in texts.setdefault(_describe(key), []):
+            if text and key.name not in _HIDDEN and text not in texts.setdefault(_describe(key), []):
                 texts[_describe(key)].append(text)
     return {name: ", ".join(parts) for name, parts in texts.items() if parts}
 

@@ -406,12 +406,6 @@ def make_metrics_specs(metrics: Mapping[str, Metric], outputs: Sequence[str] = (
             specs.append(_on_output(output_of[name], _make_binarized_spec(name, metric)))
         else:
             configs[output_of[name]].append(_make_metric_config(name, metric))
-    bounded = any(metric.lower_bound is not None or metric.upper_bound is not None for metric in metrics.values())
-    if not bounded and any(metric.has_threshold for metric in metrics.values()):
-        # Without a baseline, as for the first model, TFX drops thresholds on change. It
-        # blesses nothing without any threshold, so this adds one that is always met.
-        always_met = _make_metric_config("ExampleCount", Metric(lower_bound=0.0, config={"name": "baseline_or_any"}))
-        next(iter(configs.values())).append(always_met)
     return [*(_on_output(output, tfma.MetricsSpec(metrics=group)) for output, group in configs.items() if group), *specs]
 
 

@@ -33,6 +33,8 @@ class MetricResult:
         string stands for all examples. A threshold applies to every slice, as in TFMA.
       not_finite_on: The slices in `failed_on` where the metric is missing, NaN or
         infinite.
+      weightless_on: The slices in `failed_on` where the weights of the examples add up
+        to 0 or less.
     """
 
     name: str
@@ -40,6 +42,7 @@ class MetricResult:
     metric: Metric
     failed_on: tuple[str, ...]
     not_finite_on: tuple[str, ...] = ()
+    weightless_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,12 +154,11 @@ def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult,
         for metric_values in sub_keys.values()  # of one class, of the top k, or of neither
         for name, value in metric_values.items()
     }
-    failed: dict[str, dict[str, bool]] = {}  # metric -> slice -> whether the metric is finite there
+    failed: dict[str, dict[str, str]] = {}  # metric -> slice -> why
     for validation in tfma.load_validation_result(uri).metric_validations_per_slice:
         slice_name = thresholds.slice_name(slicer_lib.deserialize_slice_key(validation.slice_key))
         for failure in validation.failures:
-            is_finite = failure.message != thresholds.NOT_FINITE
-            failed.setdefault(failure.metric_key.name, {})[slice_name] = is_finite
+            failed.setdefault(failure.metric_key.name, {})[slice_name] = failure.message
     results = []
     for name, metric in metrics.items():
         reported_name = metric.config.get("name", name)
@@ -166,7 +168,8 @@ def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult,
             value=float(values.get(reported_name, {}).get("doubleValue", math.nan)),
             metric=metric,
             failed_on=tuple(sorted(failed_on)),
-            not_finite_on=tuple(sorted(slice_name for slice_name, is_finite in failed_on.items() if not is_finite)),
+            not_finite_on=tuple(sorted(name for name, why in failed_on.items() if why == thresholds.NOT_FINITE)),
+            weightless_on=tuple(sorted(name for name, why in failed_on.items() if why == thresholds.NO_WEIGHT)),
         )
         results.append(result)
     return tuple(results)

@@ -35,23 +35,25 @@ def config(metric: Metric) -> tfma.EvalConfig:
     )
 
 
-def judge(metric: Metric, new: dict, baseline: dict | None = None) -> thresholds.Verdict:
+def judge(metric: Metric, new: dict, baseline: dict | None = None, weights: dict = {}) -> thresholds.Verdict:  # noqa: B006
     """Judges a metric by its value on each slice, after TFMA has judged it."""
     updated = tfma.utils.update_eval_config_with_defaults(
-        config(metric), has_baseline=baseline is not None, rubber_stamp=True
+        thresholds.add_total_weights(config(metric)), has_baseline=baseline is not None, rubber_stamp=True
     )
     slice_metrics, combine = [], writer.CombineValidations(updated, rubber_stamp=baseline is None)
     accumulator = combine.create_accumulator()
     for key in {**new, **(baseline or {})}:
         metrics = {}
         name = "" if baseline is None else "candidate"
-        metrics[tfma.metrics.MetricKey("baseline_or_any", model_name=name)] = 1.0
+        metrics[tfma.metrics.MetricKey(thresholds.TOTAL_WEIGHT, model_name=name, example_weighted=False)] = weights.get(
+            key, 1.0
+        )
         if new.get(key) is not None:
-            metrics[tfma.metrics.MetricKey(LOSS, model_name=name)] = new[key]
+            metrics[tfma.metrics.MetricKey(LOSS, model_name=name, example_weighted=False)] = new[key]
         if baseline is not None:
-            metrics[tfma.metrics.MetricKey(LOSS, model_name="baseline")] = baseline[key]
+            metrics[tfma.metrics.MetricKey(LOSS, model_name="baseline", example_weighted=False)] = baseline[key]
             diff = NAN if new.get(key) is None else new[key] - baseline[key]
-            metrics[tfma.metrics.MetricKey(LOSS, model_name=name, is_diff=True)] = diff
+            metrics[tfma.metrics.MetricKey(LOSS, model_name=name, is_diff=True, example_weighted=False)] = diff
         accumulator = combine.add_input(accumulator, metrics_validator.validate_metrics((key, metrics), updated))
         slice_metrics.append(writer.convert_slice_metrics_to_proto((key, metrics), ()))
     validation = combine.extract_output(accumulator)
@@ -199,6 +201,31 @@ def test_no_examples_meet_no_threshold(metric):
     assert failed_on(verdict) == [""]
 
 
+@pytest.mark.parametrize("weight", [0.0, -1.0, NAN])
+@pytest.mark.parametrize(("metric", "baseline"), [(UPPER, None), (NO_WORSE, None), (NO_WORSE, {(): 0.5, SMALL: 0.5})])
+def test_examples_without_weight_meet_no_threshold(metric, baseline, weight):
+    values = {(): 0.0, SMALL: 0.0}
+    assert judge(metric, values, baseline).validation.validation_ok
+    overall = judge(metric, values, baseline, {(): weight})
+    assert (failed_on(overall), overall.weightless, overall.not_finite) == ([""], ("",), ())
+    on_slice = judge(metric, values, baseline, {SMALL: weight})
+    assert (failed_on(on_slice), on_slice.weightless, on_slice.not_finite) == (["hour=3"], ("hour=3",), ())
+
+
+def test_total_weight_is_that_of_each_output():
+    limit = {"metrics": [tfma.MetricConfig(class_name=LOSS, threshold=tfma.MetricThreshold(value_threshold={}))]}
+    by_output = tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec(label_keys={"a": "a", "b": "b"}, example_weight_keys={"a": "w", "b": "w"})],
+        metrics_specs=[tfma.MetricsSpec(output_names=[name], **limit) for name in ("a", "b", "a")],
+    )
+    added = thresholds.add_total_weights(by_output).metrics_specs[3:]
+    assert [(spec.output_names, spec.metrics[0].class_name) for spec in added] == [
+        (["a"], "ExampleCount"),
+        (["b"], "ExampleCount"),
+    ]
+    assert thresholds.add_total_weights(config(Metric())) == config(Metric()), "without thresholds, nothing is judged"
+
+
 @pytest.mark.parametrize(("values", "ok"), [({}, False), ({SMALL: 0.5}, True), ({SMALL: NAN}, False)])
 def test_evaluation_without_the_overall_slice(values, ok):
     eval_config = config(UPPER)
@@ -290,6 +317,7 @@ def evaluate(tmp_path_factory):
     ("metric", "new", "baseline", "expected"),
     [
         (NO_WORSE, [NAN, NAN], None, ("NOT_BLESSED", ["", "hour=0", "hour=1"], "")),
+        (NO_WORSE, [0.6, 0.6], None, ("BLESSED", [], "")),
         (NO_WORSE, [0.6, 0.6], [NAN, NAN], ("BLESSED", [], LOSS)),
         (NO_WORSE, [0.6, 0.6], [0.6, 0.5], ("NOT_BLESSED", ["", "hour=1"], "")),
     ],

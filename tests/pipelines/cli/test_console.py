@@ -141,14 +141,18 @@ def test_summary_of_metrics_that_are_not_finite():
             MetricResult("A", math.nan, change, ("", "hour=1"), ("", "hour=1")),
             MetricResult("B", 0.5, change, ("hour=1", "hour=2"), ("hour=2",)),
             MetricResult("C", -9.53674e-12, Metric(upper_bound=100), ()),
+            MetricResult("D", 0.0, Metric(upper_bound=1), ("", "hour=1"), (), ("", "hour=1")),
+            MetricResult("E", 0.5, Metric(upper_bound=1), ("hour=1",), (), ("hour=1",)),
         ),
         blessed=False,
         unusable_baseline="A, B on hour=3",
     )
-    assert str(console.format_summary(result)).splitlines()[1:5] == [
+    assert str(console.format_summary(result)).splitlines()[1:7] == [
         "A         nan           change +0.1  not met: the value is not finite",
         "B         0.5           change +0.1  not met on 2 slices (hour=1, hour=2); not finite on 1 of them",
         "C         -9.53674e-12  <= 100  met",
+        "D         0             <= 1  not met: the examples have no weight in total",
+        "E         0.5           <= 1  not met on 1 slice (hour=1); no examples with weight on 1 of them",
         "baseline  not compared with the latest blessed model: its A, B on hour=3 is not finite",
     ]
 

@@ -226,15 +226,6 @@ def test_base_model_at_a_path_is_imported_with_its_fingerprint(spec, tmp_path):
         imported(f"{tmp_path}/nothing")
 
 
-def test_first_model_passes_where_only_change_is_limited(spec):
-    """Without a baseline, TFX drops thresholds on change, and blesses nothing."""
-    evaluate = Evaluate(metrics={"AUC": Metric(change=Change(absolute=-0.1))})
-    config = tfx_pipeline.make_eval_config(spec, evaluate, user_module.find(spec))
-    _, other = config.metrics_specs[0].metrics
-    assert other.class_name == "ExampleCount"
-    assert other.threshold.value_threshold.lower_bound.value == 0.0
-
-
 def test_metrics_that_the_model_was_compiled_with_are_not_evaluated(spec):
     """TFMA would give the losses another output's labels if there are several."""
     evaluate = Evaluate(metrics={"AUC": Metric()})

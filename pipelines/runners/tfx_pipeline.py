@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tfx import types
 from tfx.components.example_gen import driver
 from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
@@ -442,6 +443,8 @@ def _make_metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
     config = tfma.MetricConfig(
         class_name=class_name, module=metric.module, config=json.dumps({"name": name, **metric.config})
     )
+    if not metric.module:  # else it may be in the image only
+        _check_arguments(name, config)
     if metric.lower_bound is not None:
         config.threshold.value_threshold.lower_bound.value = metric.lower_bound
     if metric.upper_bound is not None:
@@ -456,3 +459,20 @@ def _make_metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
         if metric.change.relative is not None:
             change.relative.value = metric.change.relative
     return config
+
+
+def _check_arguments(name: str, config: tfma.MetricConfig) -> None:
+    """Checks that a metric can be made, which TFMA does only after the training.
+
+    Raises:
+      ConfigurationError: It cannot.
+    """
+    try:
+        metric_specs.metric_instance(config)
+    except Exception as error:
+        is_keras = config.class_name not in metric_types.registered_metrics()
+        advice = (
+            "" if is_keras else "; TFMA takes its own metric of this name: for Keras's, write module: and a subclass in it"
+        )
+        reason = str(error).strip().splitlines()[-1].removeprefix("Exception encountered: ")
+        raise ConfigurationError(f"evaluate.metrics.{name}: cannot be made: {reason}{advice}") from error

@@ -189,6 +189,21 @@ def test_metric_that_does_not_exist(spec):
         build(spec.model_copy(update={"evaluate": Evaluate(metrics={"BinaryAcuracy": Metric()})}))
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("AUC", "'multi_label'; TFMA takes its own metric of this name: for Keras's, write module: and a subclass in it$"),
+        ("SparseCategoricalAccuracy", "'multi_label'$"),
+    ],
+)
+def test_arguments_that_a_metric_does_not_take(name, reason):
+    """TFMA finds them after the training."""
+    message = rf"^evaluate\.metrics\.{name}: cannot be made: .* got an unexpected keyword argument {reason}"
+    with pytest.raises(ConfigurationError, match=message):
+        tfx_pipeline.make_metrics_specs({name: Metric(config={"multi_label": True})})
+    assert tfx_pipeline.make_metrics_specs({name: Metric(config={"multi_label": True}, module="own")})
+
+
 def test_metrics_without_thresholds_refuse_no_model(spec):
     pipeline = build(spec.model_copy(update={"evaluate": Evaluate(metrics={"AUC": Metric()}), "push": Push()}))
     assert "model_blessing" not in node(pipeline, "Pusher").inputs

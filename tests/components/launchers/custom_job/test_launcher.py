@@ -111,7 +111,7 @@ def wait_for_job(api: VertexApi) -> str:
 
 
 def test_a_job_that_succeeds(api, error_file, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     launch(error_file, workers=2)
     (job,) = jobs(api)
     assert job.labels[custom_job_spec.TRAINING_LABEL] == "digits-1"
@@ -122,7 +122,7 @@ def test_a_job_that_succeeds(api, error_file, caplog):
 
 
 def test_each_new_state_is_logged(api, error_file, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     plan(api, "QUEUED", "PENDING", "RUNNING", "PENDING", "RUNNING", "SUCCEEDED")
     launch(error_file)
     states = [line.rpartition(": ")[2] for line in caplog.text.splitlines() if "CustomJob projects/" in line]

@@ -1,5 +1,6 @@
 """Evaluator: decides if a model is blessed, by finite metrics and finite baselines.
 
-`component` declares it, `executor` runs TFX's evaluation and writes the verdict, and
-`thresholds` judges metrics against thresholds.
+`component` declares it, `executor` runs TFX's evaluation and writes the verdict,
+`baseline` tells whether a baseline can read the examples, and `thresholds` judges
+metrics against thresholds.
 """

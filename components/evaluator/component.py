@@ -60,8 +60,9 @@ class Evaluator(component.Evaluator):
      - `evaluation`: Channel of type `standard_artifacts.ModelEvaluation`: metrics and
        validation, in TFMA's format.
      - `blessing`: Channel of type `standard_artifacts.ModelBlessing`. Its custom
-       property `unusable_baseline` names the metrics of the baseline that are not
-       finite, if there are any.
+       property `unusable_baseline` says why the model was not compared with the
+       baseline, if it was not: a metric of the baseline is not finite, or it cannot
+       read the examples.
      - with `report`, `html`: Channel of type `system.HTML`, the report; `metrics`:
        `system.Metrics`, the metrics over all examples; `classification_metrics`:
        `system.ClassificationMetrics`, confusion matrix and ROC curve, if the evaluation

@@ -10,9 +10,9 @@ from tfx import types
 from tfx.components.evaluator import constants, executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
-from tfx.utils import io_utils, proto_utils
+from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
-from tfx_distribute.components.evaluator import report, thresholds
+from tfx_distribute.components.evaluator import baseline, report, thresholds
 from tfx_distribute.components.report import artifact_types
 
 UNUSABLE_BASELINE = "unusable_baseline"
@@ -49,8 +49,11 @@ class Executor(executor.Executor):
             `REPORT_OUTPUTS`.
           exec_properties: The component's parameters.
         """
+        problem = _find_problem_of_baseline(input_dict, exec_properties)
+        if problem:  # judged as a first model
+            input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
         super().Do(input_dict, output_dict, _with_total_weights(exec_properties))
-        blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties)
+        blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties, problem)
         if exec_properties.get(REPORT):
             try:
                 report.write(exec_properties[REPORT], input_dict, output_dict, blessed, unusable_baseline)
@@ -62,18 +65,25 @@ class Executor(executor.Executor):
         input_dict: dict[str, list[types.Artifact]],
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
+        unusable_baseline: str,
     ) -> tuple[bool | None, str]:
         """Blesses the model if it meets all thresholds.
 
+        Args:
+          input_dict: Input artifacts of the evaluation.
+          output_dict: Output artifacts.
+          exec_properties: The component's parameters.
+          unusable_baseline: Why the evaluation had to do without the baseline; empty if
+            it did not.
+
         Returns:
-          True if it does, None without thresholds, and the metrics of the baseline that
-          are not finite.
+          True if it does, None without thresholds, and why it was not compared with the
+          baseline, empty if it was.
         """
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
         if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):
-            return None, ""  # the evaluation has no thresholds
-        config = tfma.EvalConfig()
-        proto_utils.json_to_proto(exec_properties[standard_component_specs.EVAL_CONFIG_KEY], config)
+            return None, unusable_baseline  # the evaluation has no thresholds
+        config = _read_config(exec_properties)
         folder = artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY])
         verdict = thresholds.judge(
             config,
@@ -86,20 +96,56 @@ class Executor(executor.Executor):
         for name in verdict.weightless:
             logging.warning("The examples%s have no weight in total: no threshold is met", f" of {name}" if name else "")
         if verdict.unusable_baseline:
-            logging.warning("The latest blessed model is not compared with: %s is not finite", verdict.unusable_baseline)
-            blessing.set_string_custom_property(UNUSABLE_BASELINE, verdict.unusable_baseline)
+            unusable_baseline = f"its {verdict.unusable_baseline} is not finite"
+        if unusable_baseline:
+            logging.warning("The latest blessed model is not compared with: %s", unusable_baseline)
+            blessing.set_string_custom_property(UNUSABLE_BASELINE, unusable_baseline)
         _write_validation(folder, verdict.validation)
         _bless(blessing, verdict.validation.validation_ok)
-        return bool(verdict.validation.validation_ok), verdict.unusable_baseline
+        return bool(verdict.validation.validation_ok), unusable_baseline
+
+
+def _read_config(exec_properties: dict[str, Any]) -> tfma.EvalConfig | None:
+    """Returns the evaluation; None if only TFX's deprecated parameter has slices."""
+    text = exec_properties.get(standard_component_specs.EVAL_CONFIG_KEY)
+    if not text:
+        return None
+    config = tfma.EvalConfig()
+    proto_utils.json_to_proto(text, config)
+    return config
 
 
 def _with_total_weights(exec_properties: dict[str, Any]) -> dict[str, Any]:
-    key = standard_component_specs.EVAL_CONFIG_KEY
-    if not exec_properties.get(key):  # it has slices only, in TFX's deprecated parameter
+    config = _read_config(exec_properties)
+    if config is None:
         return exec_properties
-    config = tfma.EvalConfig()
-    proto_utils.json_to_proto(exec_properties[key], config)
-    return {**exec_properties, key: proto_utils.proto_to_json(thresholds.add_total_weights(config))}
+    text = proto_utils.proto_to_json(thresholds.add_total_weights(config))
+    return {**exec_properties, standard_component_specs.EVAL_CONFIG_KEY: text}
+
+
+def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]) -> str:
+    """Returns why the baseline cannot be evaluated; empty if it can or is not there."""
+    models = input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)
+    config = _read_config(exec_properties)
+    own_code = (standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY)
+    if not models or config is None or any(exec_properties.get(key) for key in own_code):
+        return ""  # the module may load models in its own way
+    if not fileio.exists(models[0].uri):
+        return f"{models[0].uri} is not there any more"
+    updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=True, rubber_stamp=True)
+    examples = baseline.read_examples(_find_example_files(input_dict, exec_properties))
+    for spec in updated.model_specs:
+        if spec.is_baseline and examples:
+            folder = path_utils.serving_model_path(models[0].uri, path_utils.is_old_model_artifact(models[0]))
+            return baseline.find_problem(folder, spec, examples)
+    return ""
+
+
+def _find_example_files(input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]) -> list[str]:
+    splits = json_utils.loads(exec_properties.get(standard_component_specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
+    examples = input_dict[standard_component_specs.EXAMPLES_KEY]
+    folders = [folder for split in splits for folder in artifact_utils.get_split_uris(examples, split)]
+    return [file for folder in folders for file in sorted(fileio.glob(io_utils.all_files_pattern(folder)))]
 
 
 def _write_validation(folder: str, validation: Any) -> None:

@@ -29,7 +29,7 @@ def write(
       inputs: Input artifacts of the Evaluator.
       outputs: Its output artifacts, with a complete evaluation.
       blessed: True if all thresholds are met; None without thresholds.
-      unusable_baseline: Metrics of the baseline that are not finite.
+      unusable_baseline: Why the baseline is not compared with; empty if it is.
     """
     report = make(title, inputs, outputs, blessed, unusable_baseline)
     for text in report.missing:

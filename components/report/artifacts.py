@@ -30,7 +30,7 @@ class Sources:
       evaluation: Folder of the ModelEvaluation.
       trials: Folder of the Tuner's `tuner_results`.
       blessed: True if the model meets all thresholds; None without thresholds.
-      unusable_baseline: Metrics of the baseline that are not finite.
+      unusable_baseline: Why the baseline is not compared with; empty if it is.
       objective: The metric that trials were compared by, and `min` or `max`.
     """
 

@@ -170,7 +170,7 @@ class Evaluation:
       slices: All examples first, then the slices.
       thresholds: Name of a metric -> its threshold, as text.
       blessed: True if all thresholds are met; None without thresholds.
-      unusable_baseline: Metrics of the baseline that are not finite; empty if none.
+      unusable_baseline: Why the baseline is not compared with; empty if it is.
       confusion: Names of classes, and rows of counts: one for each true class; empty if
         the evaluation has no plot with them.
       roc: Threshold, false positive rate and true positive rate; empty if the

@@ -22,7 +22,7 @@ def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") 
     Args:
       folder: Folder or address of a ModelEvaluation artifact.
       blessed: True if all thresholds are met; None without thresholds.
-      unusable_baseline: Metrics of the baseline that are not finite.
+      unusable_baseline: Why the baseline is not compared with; empty if it is.
     """
     config = tfma.load_eval_result(folder).config
     slices = to_slices(config, tfma.load_metrics(folder), tfma.load_validation_result(folder))

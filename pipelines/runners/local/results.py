@@ -60,9 +60,9 @@ class RunResult:
       model: Folder of the trained SavedModel.
       metrics: Metrics that Evaluator computed.
       blessed: True if all thresholds are met; None if there are no thresholds.
-      unusable_baseline: Metrics of the latest blessed model that are not finite, such
-        as `Loss` or `Loss on hour=3`, so that changes against it are ignored; empty if
-        all are finite or there is no such model.
+      unusable_baseline: Why changes against the latest blessed model are ignored, such
+        as `its Loss on hour=3 is not finite` or `/models/7 cannot read these examples:
+        ...`; empty if they are not, or there is no such model.
       pushed: Folder of the pushed model; None if no model was pushed.
       search: The trials of the search for hyperparameters; None without `tune`.
     """

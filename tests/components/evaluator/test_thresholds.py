@@ -259,18 +259,18 @@ def test_threshold_on_one_slice_does_not_apply_to_others():
 class Scaled(tf.Module):
     """Predicts a constant for each hour."""
 
-    def __init__(self, per_hour: list[float]):
+    def __init__(self, per_hour: list[float], feature: str):
         super().__init__()
-        self.per_hour = tf.constant(per_hour)
+        self.per_hour, self.feature = tf.constant(per_hour), feature
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def serve(self, serialized):
-        hour = tf.io.parse_example(serialized, {"hour": tf.io.FixedLenFeature([], tf.int64)})["hour"]
+        hour = tf.io.parse_example(serialized, {self.feature: tf.io.FixedLenFeature([], tf.int64)})[self.feature]
         return {"outputs": tf.gather(self.per_hour, hour)[:, None]}
 
 
-def write_model(folder, per_hour: list[float]) -> standard_artifacts.Model:
-    module = Scaled(per_hour)
+def write_model(folder, per_hour: list[float], feature: str = "hour") -> standard_artifacts.Model:
+    module = Scaled(per_hour, feature)
     tf.saved_model.save(module, f"{folder}/Format-Serving", signatures={"serving_default": module.serve})
     model = standard_artifacts.Model()
     model.uri, model.id = str(folder), 1
@@ -291,11 +291,11 @@ def evaluate(tmp_path_factory):
     examples = standard_artifacts.Examples()
     examples.uri, examples.split_names = str(folder), '["eval"]'
 
-    def run(metric: Metric, new: list[float], baseline: list[float] | None = None):
+    def run(metric: Metric, new: list[float], baseline: list[float] | None = None, feature: str = "hour"):
         place = tmp_path_factory.mktemp("evaluation")
         inputs = {"examples": [examples], "model": [write_model(place / "new", new)]}
         if baseline is not None:
-            inputs["baseline_model"] = [write_model(place / "baseline", baseline)]
+            inputs["baseline_model"] = [write_model(place / "baseline", baseline, feature)]
         evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
         evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
         eval_config = config(metric)
@@ -318,7 +318,7 @@ def evaluate(tmp_path_factory):
     [
         (NO_WORSE, [NAN, NAN], None, ("NOT_BLESSED", ["", "hour=0", "hour=1"], "")),
         (NO_WORSE, [0.6, 0.6], None, ("BLESSED", [], "")),
-        (NO_WORSE, [0.6, 0.6], [NAN, NAN], ("BLESSED", [], LOSS)),
+        (NO_WORSE, [0.6, 0.6], [NAN, NAN], ("BLESSED", [], f"its {LOSS} is not finite")),
         (NO_WORSE, [0.6, 0.6], [0.6, 0.5], ("NOT_BLESSED", ["", "hour=1"], "")),
     ],
 )
@@ -327,6 +327,16 @@ def test_evaluated_models_are_blessed_or_not(evaluate, caplog, metric, new, base
         assert evaluate(metric, new, baseline) == expected
     assert (f"{LOSS} of the new model is not finite" in caplog.text) == (not all(map(math.isfinite, new)))
     assert ("The latest blessed model is not compared with" in caplog.text) == bool(expected[2])
+
+
+@pytest.mark.e2e
+def test_baseline_that_cannot_read_the_examples_is_ignored(evaluate, caplog):
+    assert evaluate(NO_WORSE, [0.6, 0.6], [0.5, 0.5])[0] == "NOT_BLESSED"
+    with caplog.at_level(logging.WARNING):
+        name, failed, reason = evaluate(NO_WORSE, [0.6, 0.6], [0.5, 0.5], feature="removed")
+    assert (name, failed) == ("BLESSED", [])
+    assert "cannot read these examples: Feature: removed (data type: int64) is required" in reason
+    assert f"The latest blessed model is not compared with: {reason}" in caplog.text
 
 
 @pytest.mark.e2e

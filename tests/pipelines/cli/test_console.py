@@ -145,7 +145,7 @@ def test_summary_of_metrics_that_are_not_finite():
             MetricResult("E", 0.5, Metric(upper_bound=1), ("hour=1",), (), ("hour=1",)),
         ),
         blessed=False,
-        unusable_baseline="A, B on hour=3",
+        unusable_baseline="its A, B on hour=3 is not finite",
     )
     assert str(console.format_summary(result)).splitlines()[1:7] == [
         "A         nan           change +0.1  not met: the value is not finite",

@@ -1,0 +1,78 @@
+"""Calls signatures of baselines on examples that they can and cannot read."""
+
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from tfx import types  # noqa: F401 (TFMA 0.52 has an EvalConfig only once TFX is imported)
+
+from tfx_distribute.components.evaluator import baseline
+
+SPEC = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["transform_features"])
+
+
+class Model(tf.Module):
+    """Reads an integer `a` in predictions, and a label `y` besides in the transform."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serve(self, examples):
+        return {"outputs": tf.io.parse_example(examples, {"a": tf.io.FixedLenFeature([], tf.int64)})["a"]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def transform(self, examples):
+        return tf.io.parse_example(examples, {name: tf.io.FixedLenFeature([], tf.int64) for name in ("a", "y")})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    model, folder = Model(), str(tmp_path_factory.mktemp("model"))
+    tf.saved_model.save(model, folder, {"serving_default": model.serve, "transform_features": model.transform})
+    return folder
+
+
+def example(**features: tf.train.Feature) -> bytes:
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+ONE = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
+HALF = tf.train.Feature(float_list=tf.train.FloatList(value=[0.5]))
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        ({"a": ONE, "y": ONE}, ""),
+        ({"a": ONE, "y": ONE, "new": HALF}, ""),
+        ({"y": ONE}, "Feature: a (data type: int64) is required but could not be found"),
+        ({"a": HALF, "y": ONE}, "Key: a, Index: 0.  Data types don't match"),
+        ({"a": ONE, "target": ONE}, "Feature: y (data type: int64) is required but could not be found"),
+    ],
+)
+def test_baseline_reads_the_examples_or_says_why_not(folder, features, reason):
+    problem = baseline.find_problem(folder, SPEC, [example(**features)] * 3)
+    assert problem.startswith(f"{folder} cannot read these examples: {reason}") if reason else problem == ""
+
+
+def test_only_signatures_of_the_evaluation_are_called(folder):
+    only = tfma.ModelSpec(signature_name="serving_default")
+    assert baseline.find_problem(folder, only, [example(a=ONE, target=ONE)]) == ""
+    other = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["other"])
+    assert baseline.find_problem(folder, other, [example(a=ONE, y=ONE)]) == f"{folder} has no signature 'other'"
+    lite = tfma.ModelSpec(model_type=tfma.constants.TF_LITE)
+    assert baseline.find_problem(f"{folder}/nothing", lite, [example(a=ONE)]) == ""
+
+
+def test_baseline_that_is_gone(tmp_path):
+    assert baseline.find_problem(str(tmp_path / "7"), SPEC, [b""]) == f"{tmp_path}/7 is not there any more"
+
+
+def test_few_examples_are_read(tmp_path):
+    files = [str(tmp_path / name) for name in ("a", "b.gz")]
+    for file, compression in zip(files, ("", "GZIP"), strict=True):
+        with tf.io.TFRecordWriter(file, compression) as writer:
+            for number in range(40):
+                writer.write(f"{file[-1]}{number}".encode())
+    examples = baseline.read_examples(files)
+    assert len(examples) == baseline.MAX_EXAMPLES
+    assert (examples[0], examples[-1]) == (b"a0", b"z23")
+    (tmp_path / "a").write_bytes(b"damaged" * 9)
+    assert baseline.read_examples(files) == []

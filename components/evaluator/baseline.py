@@ -49,15 +49,16 @@ def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes])
     Returns:
       Why the baseline cannot be compared with, such as `/models/7 cannot read these
       examples: ...`; empty if it can.
+
+    Raises:
+      Exception: It cannot be loaded. Its storage may not answer for a moment; without a
+        baseline, a worse model could be blessed.
     """
     if spec.model_type not in _SAVED_MODELS:
         return ""
     if not tf.saved_model.contains_saved_model(folder):
         return f"{folder} is not there any more"
-    try:
-        model = tf.saved_model.load(folder)
-    except Exception as error:
-        return f"{folder} cannot be loaded: {_first_line(error)}"
+    model = tf.saved_model.load(folder)
     required = [*spec.preprocessing_function_names, *([spec.signature_name] if spec.signature_name else [])]
     for name in required:
         if "@" not in name and name not in model.signatures and not hasattr(model, name):

@@ -1,13 +1,16 @@
 """Checks arguments of the Trainer and the Tuner that TFX takes in silence."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tfx import types
 from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.dsl.input_resolution import resolver_op
 from tfx.dsl.placeholder.placeholder import Placeholder
 from tfx.orchestration import data_types
 from tfx.types import channel as channel_types
+from tfx.types.resolved_channel import ResolvedChannel
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -71,11 +74,23 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _sources(channel: types.BaseChannel) -> Iterator[types.BaseChannel]:
-    """Yields the channels that make up a union or pass through nested pipelines."""
-    if isinstance(channel, channel_types.UnionChannel):
-        for member in channel.channels:
+    """Yields the channels behind unions, nested pipelines, Resolvers and loops."""
+    for member in _parts(channel):
+        if member is channel:
+            yield channel
+        else:
             yield from _sources(member)
-    elif isinstance(channel, channel_types.PipelineInputChannel | channel_types.PipelineOutputChannel):
-        yield from _sources(channel.wrapped)
-    else:
-        yield channel
+
+
+def _parts(channel: types.BaseChannel) -> Iterable[types.BaseChannel]:
+    """Returns what a channel passes on; the channel itself if it is a component's."""
+    if isinstance(channel, channel_types.UnionChannel):
+        return channel.channels
+    if isinstance(channel, channel_types.PipelineInputChannel | channel_types.PipelineOutputChannel):
+        return (channel.wrapped,)
+    if isinstance(channel, ResolvedChannel):
+        passed_on = [node.wrapped for node in resolver_op.get_input_nodes(channel.output_node)]
+        # A resolver function may rename its inputs, which hides where they come from.
+        return [inputs.get(channel.output_key, channel) if isinstance(inputs, Mapping) else inputs for inputs in passed_on]
+    producer = getattr(channel, "producer_component", None)
+    return (producer.inputs.get(channel.output_key, channel) if isinstance(producer, Resolver) else channel,)

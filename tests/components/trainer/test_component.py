@@ -4,6 +4,9 @@ import pytest
 from tfx import types
 from tfx.components.trainer.component import Trainer as StockTrainer
 from tfx.dsl.components.common.importer import Importer
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.dsl.control_flow.for_each import ForEach
+from tfx.dsl.input_resolution.strategies.latest_artifact_strategy import LatestArtifactStrategy
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import channel as channel_types
@@ -139,7 +142,18 @@ def test_known_values_are_checked_next_to_a_runtime_parameter():
     Trainer(examples=channel(), run_fn="m.run_fn", seed=data_types.RuntimeParameter("seed", int), train_steps=5)
 
 
-@pytest.mark.parametrize("make", [lambda channel: channel, lambda channel: channel_types.UnionChannel([channel, channel])])
+def resolved(examples: types.BaseChannel) -> types.BaseChannel:
+    return Resolver(strategy_class=LatestArtifactStrategy, examples=examples).outputs["examples"]
+
+
+def looped(examples: types.BaseChannel) -> types.BaseChannel:
+    with ForEach(examples) as each:
+        return each
+
+
+@pytest.mark.parametrize(
+    "make", [lambda channel: channel, lambda channel: channel_types.UnionChannel([channel, channel]), resolved, looped]
+)
 def test_raw_examples_with_a_transform_graph_are_for_a_run_fn(make):
     """A model of build_model would train on raw features and serve transformed ones."""
     raw = make(CsvExampleGen(input_base="data").outputs["examples"])

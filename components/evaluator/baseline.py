@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_distribute.trainer_module.data.tfrecords import is_gzipped
@@ -36,7 +37,7 @@ def read_examples(files: Iterable[str]) -> list[bytes]:
     return examples
 
 
-def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes]) -> str:
+def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes], new_folder: str) -> str:
     """Calls a baseline's signatures on examples, as TFMA will.
 
     A signature that takes parsed features is not called, since TFMA parses them.
@@ -45,6 +46,7 @@ def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes])
       folder: Path of the SavedModel.
       spec: The baseline in the configuration of the evaluation.
       examples: Serialized tf.Examples, at least one.
+      new_folder: Path of the new model's SavedModel.
 
     Returns:
       Why the baseline cannot be compared with, such as `/models/7 cannot read these
@@ -63,7 +65,11 @@ def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes])
     for name in required:
         if "@" not in name and name not in model.signatures and not hasattr(model, name):
             return f"{folder} has no signature {name!r}"
-    for name in (*required, *(() if spec.preprocessing_function_names else _CALLED_UNASKED)):
+    unasked = [] if spec.preprocessing_function_names else [name for name in _CALLED_UNASKED if name in model.signatures]
+    if unasked and not set(unasked) & _read_signature_names(new_folder):
+        # TFMA would take the results of the only such signature for both models.
+        return f"{folder} has labels that its decode_features makes, and the new model has not"
+    for name in (*required, *unasked):
         try:
             if name in model.signatures:
                 _call(model.signatures[name], examples)
@@ -79,6 +85,11 @@ def _call(signature: Any, examples: list[bytes]) -> None:
     features = tf.train.Example.FromString(examples[0]).features.feature
     if len(arguments) == 1 and names and names[0] not in features:
         signature(**{names[0]: tf.constant(examples)})
+
+
+def _read_signature_names(folder: str) -> set[str]:
+    with tf.io.gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
+        return set(saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0].signature_def)
 
 
 def _first_line(error: Exception) -> str:

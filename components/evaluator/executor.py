@@ -126,9 +126,10 @@ def _with_total_weights(exec_properties: dict[str, Any]) -> dict[str, Any]:
 def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]) -> str:
     """Returns why the baseline cannot be evaluated; empty if it can or is not there."""
     models = input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)
+    new_models = input_dict.get(standard_component_specs.MODEL_KEY)
     config = _read_config(exec_properties)
     own_code = (standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY)
-    if not models or config is None or any(exec_properties.get(key) for key in own_code):
+    if not (models and new_models) or config is None or any(exec_properties.get(key) for key in own_code):
         return ""  # the module may load models in its own way
     if not fileio.exists(models[0].uri):
         return f"{models[0].uri} is not there any more"
@@ -136,9 +137,12 @@ def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_
     examples = baseline.read_examples(_find_example_files(input_dict, exec_properties))
     for spec in updated.model_specs:
         if spec.is_baseline and examples:
-            folder = path_utils.serving_model_path(models[0].uri, path_utils.is_old_model_artifact(models[0]))
-            return baseline.find_problem(folder, spec, examples)
+            return baseline.find_problem(_find_saved_model(models[0]), spec, examples, _find_saved_model(new_models[0]))
     return ""
+
+
+def _find_saved_model(model: types.Artifact) -> str:
+    return str(path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model)))
 
 
 def _find_example_files(input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]) -> list[str]:

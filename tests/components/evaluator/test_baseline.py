@@ -48,21 +48,32 @@ HALF = tf.train.Feature(float_list=tf.train.FloatList(value=[0.5]))
     ],
 )
 def test_baseline_reads_the_examples_or_says_why_not(folder, features, reason):
-    problem = baseline.find_problem(folder, SPEC, [example(**features)] * 3)
+    problem = baseline.find_problem(folder, SPEC, [example(**features)] * 3, folder)
     assert problem.startswith(f"{folder} cannot read these examples: {reason}") if reason else problem == ""
 
 
 def test_only_signatures_of_the_evaluation_are_called(folder):
     only = tfma.ModelSpec(signature_name="serving_default")
-    assert baseline.find_problem(folder, only, [example(a=ONE, target=ONE)]) == ""
+    assert baseline.find_problem(folder, only, [example(a=ONE, target=ONE)], folder) == ""
     other = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["other"])
-    assert baseline.find_problem(folder, other, [example(a=ONE, y=ONE)]) == f"{folder} has no signature 'other'"
+    assert baseline.find_problem(folder, other, [example(a=ONE, y=ONE)], folder) == f"{folder} has no signature 'other'"
     lite = tfma.ModelSpec(model_type=tfma.constants.TF_LITE)
-    assert baseline.find_problem(f"{folder}/nothing", lite, [example(a=ONE)]) == ""
+    assert baseline.find_problem(f"{folder}/nothing", lite, [example(a=ONE)], folder) == ""
+
+
+def test_labels_of_a_baseline_are_not_those_of_the_new_model(folder, tmp_path):
+    """TFMA would compare predictions of the new model with labels of the baseline."""
+    model, decoding = Model(), str(tmp_path)
+    tf.saved_model.save(model, decoding, {"serving_default": model.serve, "transformed_labels": model.transform})
+    spec = tfma.ModelSpec(signature_name="serving_default")
+    assert "decode_features" in baseline.find_problem(decoding, spec, [example(a=ONE, y=ONE)], folder)
+    for old, new in ((decoding, decoding), (folder, decoding)):
+        assert baseline.find_problem(old, spec, [example(a=ONE, y=ONE)], new) == ""
+    assert "Feature: y" in baseline.find_problem(decoding, spec, [example(a=ONE)], decoding)
 
 
 def test_baseline_that_is_gone(tmp_path):
-    assert baseline.find_problem(str(tmp_path / "7"), SPEC, [b""]) == f"{tmp_path}/7 is not there any more"
+    assert baseline.find_problem(str(tmp_path / "7"), SPEC, [b""], "/new") == f"{tmp_path}/7 is not there any more"
 
 
 def test_few_examples_are_read(tmp_path):

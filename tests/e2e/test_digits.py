@@ -55,22 +55,29 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     assert nodes(second.output) == {**dict.fromkeys(BEFORE_TRAINING, True), **dict.fromkeys(AFTER, False)}
     assert "mirrored, 2 replicas, global batch 64, 460 steps" in second.output
 
-    # No changes: all nodes come from the cache, and all results are shown.
+    # Back to the first: all results are those from the cache, and its model is served
+    # again. Then nothing changes.
     third = command("run", pipeline, *workers, new_process=True)
     assert third.code == 0, third.output
-    assert all(nodes(third.output).values())
+    assert nodes(third.output) == {**dict.fromkeys((*BEFORE_TRAINING, *AFTER), True), "Pusher": False}
     assert f"SparseCategoricalAccuracy      {accuracy:<10.6g}" in third.output
-    assert len(list(pushed.parent.iterdir())) == 2
+    versions = sorted(pushed.parent.iterdir())
+    assert len(versions) == 3
+    assert (versions[2] / "saved_model.pb").read_bytes() == (pushed / "saved_model.pb").read_bytes()
+    again = command("run", pipeline, *workers)
+    assert again.code == 0, again.output
+    assert all(nodes(again.output).values())
+    assert f"{versions[2]}\n" in again.output
 
     # A model below its threshold is not pushed, and has its own exit code.
     fourth = command("run", pipeline, "-p", "train_steps=1", "-p", "learning_rate=1e-4")
     assert fourth.code == 3, fourth.output
     assert re.search(r"SparseCategoricalAccuracy +[\d.]+ +>= 0.95  not met", fourth.output)
     assert "not pushed: thresholds are not met" in fourth.output
-    assert len(list(pushed.parent.iterdir())) == 2
+    assert len(list(pushed.parent.iterdir())) == 3
 
     listed = command("runs", "list").output.splitlines()[1:]
-    assert [line.split()[2] for line in listed] == ["complete"] * 4
+    assert [line.split()[2] for line in listed] == ["complete"] * 5
     assert listed[-1].startswith(run_id)
     log_of_worker = command("runs", "logs", run_id, "--process", "worker-0")
     assert (log_of_worker.code, log_of_worker.output) == (0, (log.parent / "worker-0.log").read_text())

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_model_analysis.proto import config_pb2
+from tensorflow_model_analysis.utils import model_util
 
 from tfx_distribute.trainer_module.data.tfrecords import is_gzipped
 
@@ -69,7 +70,8 @@ def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes],
     if unasked and not set(unasked) & _read_signature_names(new_folder):
         # TFMA would take the results of the only such signature for both models.
         return f"{folder} has labels that its decode_features makes, and the new model has not"
-    for name in (*required, *unasked):
+    default = model_util.get_default_signature_name_from_model(model)
+    for name in (*required, *unasked, *(() if spec.signature_name else (default,))):
         try:
             if name in model.signatures:
                 _call(model.signatures[name], examples)

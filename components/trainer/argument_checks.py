@@ -5,6 +5,7 @@ from typing import Any
 
 from tfx import types
 from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
+from tfx.components.transform.component import Transform
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.dsl.input_resolution import resolver_op
 from tfx.dsl.placeholder.placeholder import Placeholder
@@ -40,17 +41,22 @@ def check_values(arguments: Mapping[str, Any]) -> None:
                 )
 
 
-def check_transformed(examples: types.BaseChannel) -> None:
+def check_transformed(examples: types.BaseChannel, transform_graph: types.BaseChannel) -> None:
     """Checks that a `build_model` gets no raw examples along with a transform graph.
 
     The model would train on raw features, while its serving signature transforms them.
 
     Args:
       examples: The examples to train on.
+      transform_graph: The graph. One that is not of a Transform in this pipeline may
+        belong to files of transformed examples.
 
     Raises:
       ConfigurationError: The examples come from an ExampleGen.
     """
+    producers = [getattr(channel, "producer_component", None) for channel in _sources(transform_graph)]
+    if not any(isinstance(producer, Transform) for producer in producers):
+        return
     for channel in _sources(examples):
         producer = getattr(channel, "producer_component", None)
         if isinstance(producer, FileBasedExampleGen | QueryBasedExampleGen):

@@ -186,7 +186,7 @@ class Trainer(base_component.BaseComponent):
         check_properties(properties, kind, inputs, train_args, eval_args)
         examples = examples or transformed_examples
         if kind == "build_model" and transform_graph:
-            argument_checks.check_transformed(examples)
+            argument_checks.check_transformed(examples, transform_graph)
         spec = TrainerSpec(
             examples=examples,
             transform_graph=transform_graph,

@@ -142,7 +142,7 @@ class Tuner(base_component.BaseComponent):
         train_args, eval_args = train_args or trainer_pb2.TrainArgs(), eval_args or trainer_pb2.EvalArgs()
         trainer_component.check_properties(properties, "build_model", {"base_model": base_model}, train_args, eval_args)
         if transform_graph:
-            argument_checks.check_transformed(examples)
+            argument_checks.check_transformed(examples, transform_graph)
         if not isinstance(hparams, data_types.RuntimeParameter):
             search_lib.check(search, hparams or {})
         spec = TunerSpec(

@@ -474,5 +474,5 @@ def _check_arguments(name: str, config: tfma.MetricConfig) -> None:
         advice = (
             "" if is_keras else "; TFMA takes its own metric of this name: for Keras's, write module: and a subclass in it"
         )
-        reason = str(error).strip().splitlines()[-1].removeprefix("Exception encountered: ")
+        reason = [type(error).__name__, *str(error).strip().splitlines()][-1].removeprefix("Exception encountered: ")
         raise ConfigurationError(f"evaluate.metrics.{name}: cannot be made: {reason}{advice}") from error

@@ -7,19 +7,18 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 def find(first: Any, owners: Iterable[Any]) -> list[Any]:
-    """Returns optimizers, each once.
+    """Returns the optimizers that no other one delegates to, each once.
 
     Args:
-      first: An optimizer, which is the first of the result.
+      first: An optimizer.
       owners: Objects with optimizers in their attributes, or in lists and dictionaries
         of these.
     """
     values = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
-    found: dict[int, Any] = {}
-    for part in (first, *(part for value in values for part in list_parts(value))):
-        if hasattr(part, "apply_gradients"):
-            found.setdefault(id(unwrap(part)), part)
-    return list(found.values())
+    parts = (first, *(part for value in values for part in list_parts(value)))
+    found = {id(part): part for part in parts if hasattr(part, "apply_gradients") and not isinstance(part, type)}
+    inner = {id(each) for part in found.values() for each in with_inner(part)[1:]}
+    return [part for part in found.values() if id(part) not in inner]
 
 
 def unwrap(optimizer: Any) -> Any:

@@ -68,7 +68,7 @@ class RunPaths:
           ConfigurationError: A folder cannot be created or written to, or has artifacts
             that ML Metadata has lost.
         """
-        if not self.metadata.exists() and any(self.artifacts.glob("*/*/[0-9]*")):
+        if not self.metadata.exists() and self.logs.parent.is_dir() and any(self.artifacts.glob("*/*/[0-9]*")):
             raise ConfigurationError(
                 f"{self.artifacts} has outputs of earlier runs, and {self.metadata}, which says what they are, is gone; "
                 "put it back, or remove the folder or write another --root"

@@ -21,8 +21,8 @@ _OUTPUTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.PENDING_OU
 def reconcile(store: Any, pipeline_root: str) -> None:
     """Corrects what ML Metadata says of the artifacts of a pipeline's nodes.
 
-    An artifact is found again after the pipeline root has been moved or copied, and is
-    deleted for TFX if it is gone, or is a pushed model that is not the one served.
+    An artifact is found again after the pipeline root has been moved or copied. It is
+    deleted for TFX while it is gone, or while it is a pushed model that is not served.
 
     Args:
       store: The ML Metadata store.
@@ -31,22 +31,18 @@ def reconcile(store: Any, pipeline_root: str) -> None:
     if "://" in pipeline_root:
         return
     root = Path(pipeline_root).absolute()
-    live = [artifact for artifact in store.get_artifacts() if artifact.state == _LIVE and artifact.uri]
-    changed = {}
-    for artifact in _of_nodes(store, [each for each in live if "://" not in each.uri]):
+    known = [artifact for artifact in store.get_artifacts() if artifact.state in (_LIVE, _DELETED)]
+    changed = []
+    for artifact in _of_nodes(store, [each for each in known if each.uri and "://" not in each.uri]):
         path = find(root, artifact.uri)
-        if not path.is_relative_to(root) or not path.exists():
-            logging.info("%s is gone: no run takes it from the cache", artifact.uri)
-            artifact.state = _DELETED
-        elif str(path) == artifact.uri:
-            continue
-        artifact.uri = str(path)
-        changed[artifact.id] = artifact
-    for artifact in live:
-        if artifact.type == _PUSHED_MODEL and artifact.state == _LIVE and not _is_served(artifact):
-            artifact.state = _DELETED
-            changed[artifact.id] = artifact
-    store.put_artifacts(list(changed.values()))
+        is_here = path.is_relative_to(root) and os.path.exists(path)
+        uri = str(path) if is_here else artifact.uri
+        state = _LIVE if is_here and _is_served(artifact) else _DELETED
+        if (uri, state) != (artifact.uri, artifact.state):
+            logging.info("%s is %s", uri, "there" if state == _LIVE else "gone, or not served, and not taken from the cache")
+            artifact.uri, artifact.state = uri, state
+            changed.append(artifact)
+    store.put_artifacts(changed)
 
 
 def find(root: Path, uri: str) -> Path:
@@ -56,12 +52,13 @@ def find(root: Path, uri: str) -> Path:
       root: The pipeline root, an absolute path.
       uri: Where ML Metadata says that the artifact is, a path.
     """
-    path = Path(uri)
-    node, key, number = path.parts[-3:] if len(path.parts) > 3 else ("", "", "")
-    if path.is_relative_to(root) or not number.isdecimal():
+    path = Path(uri).absolute()
+    # The folder of an execution's output, or the file of a value in it.
+    parts = path.parts[-4:] if path.name == "value" else path.parts[-3:]
+    if path.is_relative_to(root) or len(parts) < 3 or not parts[2].isdecimal():
         return path
-    moved = root / node / key / number
-    return moved if moved.exists() else path
+    moved = root.joinpath(*parts)
+    return moved if os.path.exists(moved) else path
 
 
 def pushed_folder(pushed_model: Any) -> str:
@@ -70,21 +67,19 @@ def pushed_folder(pushed_model: Any) -> str:
     return str(properties["pushed_destination"].string_value) if properties["pushed"].int_value else ""
 
 
-def _is_served(pushed_model: Any) -> bool:
-    """Returns True if a model server would load this version, or it cannot be known."""
-    folder = pushed_folder(pushed_model)
+def _is_served(artifact: Any) -> bool:
+    """Returns False if an artifact is a pushed model that model servers do not load."""
+    folder = pushed_folder(artifact) if artifact.type == _PUSHED_MODEL else ""
     if not folder or "://" in folder:
         return True
     path = Path(folder)
-    if not path.exists():
-        logging.info("%s has been removed; a model that was pushed there is pushed again", folder)
+    try:
+        versions = [int(name) for name in os.listdir(path.parent) if name.isdecimal()]
+    except FileNotFoundError:
         return False
-    newer = [name for name in os.listdir(path.parent) if name.isdecimal() and int(name) > int(path.name)]
-    if newer:
-        logging.info(
-            "%s is served instead of %s, which is pushed again if its model is the run's", max(newer, key=int), folder
-        )
-    return not newer
+    except OSError:  # of another user
+        return True
+    return os.path.exists(path) and (not path.name.isdecimal() or int(path.name) == max(versions))
 
 
 def _of_nodes(store: Any, artifacts: Sequence[Any]) -> Iterable[Any]:

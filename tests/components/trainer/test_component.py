@@ -3,6 +3,7 @@ import inspect
 import pytest
 from tfx import types
 from tfx.components.trainer.component import Trainer as StockTrainer
+from tfx.components.transform.component import Transform
 from tfx.dsl.components.common.importer import Importer
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.dsl.control_flow.for_each import ForEach
@@ -157,7 +158,8 @@ def looped(examples: types.BaseChannel) -> types.BaseChannel:
 def test_raw_examples_with_a_transform_graph_are_for_a_run_fn(make):
     """A model of build_model would train on raw features and serve transformed ones."""
     raw = make(CsvExampleGen(input_base="data").outputs["examples"])
-    graph = channel(standard_artifacts.TransformGraph)
+    transform = Transform(channel(), channel(standard_artifacts.Schema), preprocessing_fn="m.preprocessing_fn")
+    graph = transform.outputs["transform_graph"]
     with pytest.raises(ConfigurationError, match=r"^examples: those of CsvExampleGen are raw.*\"transformed_examples\""):
         Trainer(raw, transform_graph=graph, build_model="m.build_model", label="y", epochs=1)
     with pytest.raises(ConfigurationError, match="^examples: those of CsvExampleGen are raw"):
@@ -165,6 +167,9 @@ def test_raw_examples_with_a_transform_graph_are_for_a_run_fn(make):
     Trainer(raw, transform_graph=graph, run_fn="m.run_fn", train_steps=5)
     Trainer(raw, build_model="m.build_model", label="y", epochs=1)
     Trainer(make(channel()), transform_graph=graph, build_model="m.build_model", label="y", epochs=1)
+    # Files of transformed examples, and the graph that they were made with.
+    imported = channel(standard_artifacts.TransformGraph)
+    Trainer(raw, transform_graph=imported, build_model="m.build_model", label="y", epochs=1)
 
 
 def test_steps_that_contradict_each_other_are_refused():

@@ -9,6 +9,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.training import keras_metrics, keras_models, normalisation
 from tfx_distribute.trainer_module.training.model_adapters import batches
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.training.optimizers import with_inner
 from tfx_distribute.trainer_module.user_code.task import Task
 
 
@@ -57,6 +58,14 @@ class TaskAdapter(ModelAdapter):
         task_state = {"task": self._task} if isinstance(self._task, tf.Module) else {}
         metrics = keras_metrics.state(self._all_metrics())
         return {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics, **task_state}
+
+    @override
+    def optimizers(self) -> list[Any]:
+        compiled, found = self.model.optimizer, super().optimizers()
+        if any(each is self.optimizer for each in with_inner(compiled)):
+            return found
+        # A model that was loaded compiled has one that is not used.
+        return [each for each in found if each is not compiled]
 
     @override
     def _owners(self) -> list[Any]:

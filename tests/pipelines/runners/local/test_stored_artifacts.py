@@ -97,6 +97,17 @@ def test_what_was_removed_is_made_again(run, tmp_path):
     assert run(tmp_path, Model(content="first")) == set()
 
 
+def test_what_is_back_is_taken_again(run, tmp_path):
+    """Its disk may not have been mounted for a while."""
+    artifacts, elsewhere = tmp_path / "artifacts", tmp_path / "elsewhere"
+    assert run(tmp_path, Model(content="first")) == set()
+    artifacts.rename(elsewhere)
+    assert run(tmp_path, Model(content="second")) == set()
+    (artifacts / "Model" / "model").rename(tmp_path / "second")
+    (elsewhere / "Model" / "model").rename(artifacts / "Model" / "model")
+    assert run(tmp_path, Model(content="first")) == {"Model"}
+
+
 def test_what_was_only_imported_stays_where_it_is(run, tmp_path):
     base = tmp_path / "other" / "artifacts" / "Trainer" / "model" / "7"
     base.mkdir(parents=True)
@@ -110,6 +121,10 @@ def test_a_model_is_pushed_again_where_a_later_one_is_served(run, tmp_path):
     for content, cached in (("first", set()), ("second", set()), ("first", {"Model"}), ("first", {"Model", "Pusher"})):
         assert run(tmp_path / "runs", *pushing(Model(content=content), serving)) == cached
         assert served(serving) == content
+    shutil.rmtree(max(serving.iterdir(), key=lambda folder: int(folder.name)))
+    assert run(tmp_path / "runs", *pushing(Model(content="second"), serving)) == {"Model", "Pusher"}, "it is served again"
+    (serving / "latest").mkdir()
+    assert run(tmp_path / "runs", *pushing(Model(content="second"), serving)) == {"Model", "Pusher"}
 
 
 def test_the_latest_blessed_model_is_that_of_the_latest_run(run, tmp_path):

@@ -133,6 +133,7 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
     Raises:
       ConfigurationError: The oracle needs another kind of length.
     """
+    options = replace(options, profile_steps="")  # of the training
     if search.epochs:
         options = replace(options, epochs=search.epochs, train_steps=0, steps_per_epoch=0)
     elif search.train_steps:
@@ -149,7 +150,38 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
         raise ConfigurationError(
             "tune.epochs: is missing; hyperband gives poor trials fewer epochs than others; write the epochs of the longest"
         )
+    combinations, trials = _count_combinations(search), _count_first_trials(search, options.epochs)
+    if search.oracle == "hyperband" and combinations < trials:
+        raise ConfigurationError(
+            f"tune.space: it has {combinations} combinations, and hyperband begins with {trials} trials, to continue the "
+            f"best, with epochs={options.epochs} and factor={search.factor}; write oracle: random, or fewer epochs"
+        )
     return options
+
+
+def _count_first_trials(search: Search, epochs: int) -> int:
+    """Returns the size of the first round of KerasTuner's largest bracket."""
+    rounds, length = 0, float(epochs)
+    while length >= 1:
+        rounds, length = rounds + 1, length / search.factor
+    if rounds <= 1:
+        return 1
+    return math.ceil(math.ceil(1 + math.log(epochs, search.factor)) / rounds * search.factor ** (rounds - 1))
+
+
+def _count_combinations(search: Search) -> float:
+    """Returns how many combinations there are; infinite with a range without steps."""
+    return math.prod(map(_count_values, search.space.values()))
+
+
+def _count_values(values: ValueRange) -> float:
+    if values.values or values.min is None or values.max is None:
+        return len(values.values)
+    if values.step is not None and values.sampling == "linear":
+        return math.floor((values.max - values.min) / values.step) + 1
+    if values.step is not None:
+        return math.floor(math.log(values.max / values.min, values.step)) + 1
+    return math.inf
 
 
 def check(search: Search, hparams: Mapping[str, Any]) -> None:
@@ -219,6 +251,8 @@ def _find_problem(values: ValueRange, default: Value) -> str:
     smallest = 1 if values.sampling != "linear" else 0
     if values.step is not None and values.step <= smallest:
         return f"step is {values.step}; write more than {smallest} with sampling {values.sampling}"
+    if values.step is not None and _count_values(values) < 2:
+        return f"step is {values.step}, which leaves only {values.min}; write a smaller step"
     return ""
 
 

@@ -82,6 +82,8 @@ class Checkpoints:
       in_background: True to write the files while training continues.
 
     Attributes:
+      val_metrics: Metrics of the last evaluation, which the next save contains; `find`
+        sets them.
       remark: A message for the user about the state that was found, or about the last
         save. Empty if there is nothing to say.
     """
@@ -114,6 +116,7 @@ class Checkpoints:
         self._writer: tf.train.Checkpoint | None = None
         self._complete_states: list[str] = []  # names of those that are kept, the newest one last
         self._unfit_states: list[str] = []  # of another training; kept until the first state is complete
+        self.val_metrics: dict[str, float] = {}
         self.remark = ""
 
     def find(self) -> Position:
@@ -142,6 +145,7 @@ class Checkpoints:
             return Position()
         self._complete_states, self._unfit_states = document.get("kept", self._unfit_states), []
         self._document = document
+        self.val_metrics = document.get("val_metrics", {})
         return Position(**document["position"])
 
     def restore(self) -> None:
@@ -310,6 +314,7 @@ class Checkpoints:
             "position": asdict(position),
             "made_with": self._made_with,
             "callbacks": values,
+            "val_metrics": self.val_metrics,
         }
         complete = functools.partial(self._complete, states, stream.getvalue(), json.dumps(document, indent=1))
         path = f"{self._folder}/{name}"

@@ -130,7 +130,6 @@ def train(
         counter.begin(begin.step, checkpoints.remark)
         epoch_runner = EpochRunner(step_runner, options.steps_per_execution, callbacks, counter, profiler, checkpoints)
         metrics: dict[str, float] = {}
-        val_metrics: dict[str, float] = {}
         has_diverged = False
         atomic_files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
@@ -155,8 +154,8 @@ def train(
                 atomic_files.choose_temporary_folder()
                 reporter.enter(f"the evaluation after epoch {epoch + 1}")
                 model_adapter.reset_metrics()
-                val_metrics = _add_val_prefix(epoch_runner.evaluate())
-                metrics |= val_metrics
+                checkpoints.val_metrics = _add_val_prefix(epoch_runner.evaluate())
+                metrics |= checkpoints.val_metrics
             reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
             callbacks.on_epoch_end(epoch, metrics)
             if best_model and not sidecar_writer:
@@ -190,8 +189,7 @@ def train(
         seconds = time.monotonic() - start
         if sidecar_writer:
             reporter.enter("waiting for the evaluator", limited=False)  # `finish` has a time limit itself
-            val_metrics = _add_val_prefix(sidecar_writer.finish())
-            metrics |= val_metrics
+            metrics |= _add_val_prefix(sidecar_writer.finish())
         counter.report(metrics)
         reporter.enter("on_train_end")
         callbacks.on_train_end(metrics)
@@ -207,7 +205,7 @@ def train(
         global_batch_size=plan.global_batch_size,
         train_steps=counter.step,
         seconds=seconds,
-        metrics=val_metrics | metrics,
+        metrics=checkpoints.val_metrics | metrics,
         best=best,
         warm_start=base_model,
         time_use=process_times.time_use,

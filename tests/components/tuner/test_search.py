@@ -1,5 +1,6 @@
 """Tests the description of a search: its JSON, its checks, the length of a trial."""
 
+import keras_tuner
 import pytest
 
 from tfx_distribute.components.tuner import search as search_lib
@@ -72,6 +73,8 @@ def test_good_spaces(space):
         ({"space": {"rate": ValueRange(min=0, max=2, sampling="log")}}, "sampling log needs more than 0"),
         ({"space": {"rate": ValueRange(min=0, max=2, step=0)}}, "step is 0; write more than 0 with sampling linear"),
         ({"space": {"units": ValueRange(min=1, max=2, step=1, sampling="log")}}, "write more than 1 with sampling log"),
+        ({"space": {"rate": ValueRange(min=1, max=2, step=1.5)}}, "step is 1.5, which leaves only 1; write a smaller step"),
+        ({"space": {"units": ValueRange(min=2, max=5, step=3, sampling="log")}}, "step is 3, which leaves only 2"),
     ],
 )
 def test_mistakes(changes, message):
@@ -89,6 +92,29 @@ def test_length_of_a_trial_replaces_that_of_the_trainer():
     assert (by_steps.epochs, by_steps.train_steps) == (0, 7)
     with pytest.raises(ConfigurationError, match="tune.epochs: is missing; hyperband gives poor trials fewer epochs"):
         search_lib.trial_options(search(oracle="hyperband", max_trials=0), options)
+
+
+def test_a_profile_is_one_of_the_training():
+    options = TrainingOptions(train_steps=100, profile_steps="50,60")
+    assert search_lib.trial_options(search(train_steps=7), options).profile_steps == ""
+
+
+@pytest.mark.parametrize(("epochs", "trials"), [(2, 1), (3, 3), (9, 9), (27, 27), (4, 5), (10, 12)])
+def test_hyperband_needs_as_many_combinations_as_it_begins_with(epochs, trials):
+    """KerasTuner ends without continuing any trial if it finds no new values."""
+    oracle = keras_tuner.oracles.HyperbandOracle("loss", max_epochs=epochs, factor=3)
+    largest = oracle._get_num_brackets() - 1
+    assert trials == (oracle._get_size(largest, 0) if largest else 1), "with one round, there is nothing to continue"
+
+    def space(values):
+        return {"units": ValueRange(values=tuple(range(1, values + 1))), "wide": ValueRange(values=(True,))}
+
+    options = {"oracle": "hyperband", "max_trials": 0, "epochs": epochs}
+    search_lib.trial_options(search(space=space(trials), **options), TrainingOptions(epochs=1))
+    search_lib.trial_options(search(space={"rate": ValueRange(min=0, max=1)}, **options), TrainingOptions(epochs=1))
+    if trials > 1:
+        with pytest.raises(ConfigurationError, match=f"^tune.space: it has {trials - 1} combinations, and hyperband begins"):
+            search_lib.trial_options(search(space=space(trials - 1), **options), TrainingOptions(epochs=1))
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,48 @@ def test_everything_comes_back(tmp_path):
     assert again.handle is handle
 
 
+def test_metrics_of_the_last_evaluation_come_back(tmp_path):
+    """The next one may be epochs away, or not come at all."""
+    adapter = make_adapter()
+    before = make_checkpoints(tmp_path, adapter)
+    before.val_metrics = {"val_loss": 0.25}
+    before.save(Position(1, 3, 13))
+    after = make_checkpoints(tmp_path, adapter)
+    after.find()
+    assert after.val_metrics == {"val_loss": 0.25}
+    other = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "epochs": 99})
+    assert (other.find(), other.val_metrics) == (Position(), {})
+
+
+class Keras3Stopping(tf.keras.callbacks.Callback):
+    """Knows after its first epoch only whether more is better, as with Keras 3."""
+
+    def __init__(self):
+        super().__init__()
+        self.monitor_op, self.min_delta, self.wait = None, 0.02, 0
+
+    def _set_monitor_op(self):
+        self.monitor_op = np.less
+        self.min_delta *= -1
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.monitor_op is None:
+            self._set_monitor_op()
+        self.wait += 1
+
+
+def test_the_sign_of_a_smallest_change_stays(tmp_path):
+    adapter, stopping = make_adapter(), Keras3Stopping()
+    checkpoints = make_checkpoints(tmp_path, adapter, [stopping])
+    checkpoints.find()
+    stopping.on_epoch_end(0)
+    checkpoints.save(Position(1, 0, 10))
+    again = Keras3Stopping()
+    restore(make_checkpoints(tmp_path, adapter, [again]))
+    again.on_epoch_end(1)
+    assert (again.min_delta, again.wait) == (-0.02, 2)
+
+
 def test_early_stopping_goes_on_counting(tmp_path):
     stops = tf.keras.callbacks.EarlyStopping("loss", patience=2, restore_best_weights=True)
     before = make_adapter()

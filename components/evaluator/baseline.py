@@ -16,10 +16,12 @@ from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.utils import model_util
 
 from tfx_distribute.trainer_module.data.tfrecords import is_gzipped
+from tfx_distribute.trainer_module.errors import first_line
 
 MAX_EXAMPLES = 64  # enough to see each feature, and still quick with images
 _SAVED_MODELS = ("", tfma.constants.TF_GENERIC, tfma.constants.TF_KERAS)
-_CALLED_UNASKED = ("transformed_features", "transformed_labels")  # by TFMA, if the model has them
+# Signatures that TFMA calls if a model has them, and the evaluation names no others.
+_DEFAULT_PREPROCESSING = ("transformed_features", "transformed_labels")
 
 
 def read_examples(files: Iterable[str]) -> list[bytes]:
@@ -62,21 +64,23 @@ def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes],
     if not tf.saved_model.contains_saved_model(folder):
         return f"{folder} is not there any more"
     model = tf.saved_model.load(folder)
-    required = [*spec.preprocessing_function_names, *([spec.signature_name] if spec.signature_name else [])]
-    for name in required:
+    for name in filter(None, (*spec.preprocessing_function_names, spec.signature_name)):
         if "@" not in name and name not in model.signatures and not hasattr(model, name):
             return f"{folder} has no signature {name!r}"
-    unasked = [] if spec.preprocessing_function_names else [name for name in _CALLED_UNASKED if name in model.signatures]
-    if unasked and not set(unasked) & _read_signature_names(new_folder):
+    preprocessing = spec.preprocessing_function_names or [
+        name for name in _DEFAULT_PREPROCESSING if name in model.signatures
+    ]
+    is_default = preprocessing and not spec.preprocessing_function_names
+    if is_default and not set(preprocessing) & _read_signature_names(new_folder):
         # TFMA would take the results of the only such signature for both models.
         return f"{folder} has labels that its decode_features makes, and the new model has not"
-    default = model_util.get_default_signature_name_from_model(model)
-    for name in (*required, *unasked, *(() if spec.signature_name else (default,))):
+    serving = spec.signature_name or model_util.get_default_signature_name_from_model(model)
+    for name in (*preprocessing, serving):
         try:
             if name in model.signatures:
                 _call(model.signatures[name], examples)
-        except Exception as error:  # whatever it is, TFMA would fail with it
-            return f"{folder} cannot read these examples: {_first_line(error)}"
+        except Exception as error:  # TFMA would fail with the same error
+            return f"{folder} cannot read these examples: {_reason(error)}"
     return ""
 
 
@@ -94,12 +98,11 @@ def _read_signature_names(folder: str) -> set[str]:
         return set(saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0].signature_def)
 
 
-def _first_line(error: Exception) -> str:
-    """Returns the line of an error that has the reason: the first, or one on a feature.
+def _reason(error: Exception) -> str:
+    """Returns the line of an error that names a feature, or else its first line.
 
     TensorFlow writes about nodes of the graph before it names the feature.
     """
-    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
-    on_feature = (line for line in lines if re.search(r"\b(Feature|Key):", line))
-    line = next(on_feature, lines[0] if lines else type(error).__name__)
+    lines = map(str.strip, str(error).splitlines())
+    line = next((line for line in lines if re.search(r"\b(Feature|Key):", line)), first_line(error))
     return line.removeprefix("Name: <unknown>, ").removesuffix(".")

@@ -94,7 +94,7 @@ class Executor(executor.Executor):
         for metric in verdict.not_finite:
             logging.warning("%s of the new model is not finite, and meets no threshold", metric)
         for name in verdict.weightless:
-            logging.warning("The examples%s have no weight in total: no threshold is met", f" of {name}" if name else "")
+            logging.warning("The example weights%s add up to 0 or less: no threshold is met", f" on {name}" if name else "")
         if verdict.unusable_baseline:
             unusable_baseline = f"its {verdict.unusable_baseline} is not finite"
         if unusable_baseline:

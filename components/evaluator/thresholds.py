@@ -20,7 +20,7 @@ from tensorflow_model_analysis.slicer import slicer_lib
 SliceKey = tuple[Any, ...]
 # Messages of a ValidationFailure.
 NOT_FINITE = "The metric is missing or not finite."
-NO_WEIGHT = "The examples have no weight in total."
+NO_WEIGHT = "The example weights add up to 0 or less."
 TOTAL_WEIGHT = "total_example_weight"  # the metric that `add_total_weights` adds
 _OVERALL: SliceKey = ()  # all examples
 
@@ -37,7 +37,7 @@ class Verdict:
         the overall result.
       not_finite: The metrics with a threshold that are missing, NaN or infinite, such
         as `Loss` or `Loss on hour=3`.
-      weightless: The slices whose examples have no weight in total, so that no
+      weightless: The slices whose example weights add up to 0 or less, so that no
         threshold is met; the empty string stands for all examples.
       unusable_baseline: The metrics of the baseline that are missing, NaN or infinite,
         separated by commas; empty if all of them can be compared with.

@@ -110,8 +110,8 @@ def add_steps(
         )
     return replace(
         options,
-        train_steps=_only_number("train_args", train_args.num_steps, "train_steps", options.train_steps),
-        eval_steps=_only_number("eval_args", eval_args.num_steps, "eval_steps", options.eval_steps),
+        train_steps=_choose_steps("train_args", train_args.num_steps, "train_steps", options.train_steps),
+        eval_steps=_choose_steps("eval_args", eval_args.num_steps, "eval_steps", options.eval_steps),
     )
 
 
@@ -325,7 +325,7 @@ def _make_training_data(
     )
 
 
-def _only_number(argument: str, num_steps: int, name: str, value: int) -> int:
+def _choose_steps(argument: str, num_steps: int, name: str, value: int) -> int:
     """Returns the steps that a TFX argument or a parameter sets; 0 for neither."""
     if num_steps and value and num_steps != value:
         raise ConfigurationError(f"{argument}: num_steps={num_steps} contradicts {name}={value}; write one of them")

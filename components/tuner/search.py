@@ -140,7 +140,7 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
         options = replace(options, epochs=0, train_steps=search.train_steps)
     shortest = options.epochs or math.ceil(options.train_steps / (options.steps_per_epoch or options.train_steps or 1))
     if search.oracle == "hyperband" and options.epochs:  # the first round of its largest bracket
-        shortest = math.ceil(options.epochs / search.factor ** int(math.log(options.epochs, search.factor)))
+        shortest = math.ceil(options.epochs / search.factor ** (_count_rounds(search, options.epochs) - 1))
     if search.objective.startswith("val_") and shortest < options.validation_freq:
         raise ConfigurationError(
             f"tune.objective: {search.objective!r} is a metric of evaluations, and with validation_freq="
@@ -150,31 +150,36 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
         raise ConfigurationError(
             "tune.epochs: is missing; hyperband gives poor trials fewer epochs than others; write the epochs of the longest"
         )
-    combinations, trials = _count_combinations(search), _count_first_trials(search, options.epochs)
-    if search.oracle == "hyperband" and combinations < trials:
-        raise ConfigurationError(
-            f"tune.space: it has {combinations} combinations, and hyperband begins with {trials} trials, to continue the "
-            f"best, with epochs={options.epochs} and factor={search.factor}; write oracle: random, or fewer epochs"
-        )
+    if search.oracle == "hyperband":
+        _check_combinations(search, options.epochs)
     return options
 
 
-def _count_first_trials(search: Search, epochs: int) -> int:
-    """Returns the size of the first round of KerasTuner's largest bracket."""
+def _check_combinations(search: Search, epochs: int) -> None:
+    """Checks that Hyperband's largest bracket finds enough values for its first round.
+
+    KerasTuner would end the search there, and continue no trial.
+    """
+    rounds = _count_rounds(search, epochs)
+    trials = math.ceil(math.ceil(1 + math.log(epochs, search.factor)) / rounds * search.factor ** (rounds - 1))
+    combinations = math.prod(map(_count_values, search.space.values()))
+    if rounds > 1 and combinations < trials:
+        raise ConfigurationError(
+            f"tune.space: it has {combinations} combinations, and hyperband begins with {trials} trials, to continue the "
+            f"best, with epochs={epochs} and factor={search.factor}; write oracle: random, or fewer epochs"
+        )
+
+
+def _count_rounds(search: Search, epochs: int) -> int:
+    """Returns the number of rounds of Hyperband's largest bracket."""
     rounds, length = 0, float(epochs)
     while length >= 1:
         rounds, length = rounds + 1, length / search.factor
-    if rounds <= 1:
-        return 1
-    return math.ceil(math.ceil(1 + math.log(epochs, search.factor)) / rounds * search.factor ** (rounds - 1))
-
-
-def _count_combinations(search: Search) -> float:
-    """Returns how many combinations there are; infinite with a range without steps."""
-    return math.prod(map(_count_values, search.space.values()))
+    return rounds
 
 
 def _count_values(values: ValueRange) -> float:
+    """Returns how many values there are; infinite for a range without steps."""
     if values.values or values.min is None or values.max is None:
         return len(values.values)
     if values.step is not None and values.sampling == "linear":

@@ -444,7 +444,7 @@ def _make_metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
         class_name=class_name, module=metric.module, config=json.dumps({"name": name, **metric.config})
     )
     if not metric.module:  # else it may be in the image only
-        _check_arguments(name, config)
+        _check_metric_arguments(name, config)
     if metric.lower_bound is not None:
         config.threshold.value_threshold.lower_bound.value = metric.lower_bound
     if metric.upper_bound is not None:
@@ -461,7 +461,7 @@ def _make_metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
     return config
 
 
-def _check_arguments(name: str, config: tfma.MetricConfig) -> None:
+def _check_metric_arguments(name: str, config: tfma.MetricConfig) -> None:
     """Checks that a metric can be made, which TFMA does only after the training.
 
     Raises:

@@ -31,7 +31,7 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
       and weights are those that `decode_features` makes of them.
     * `transformed_labels`, with `decode_features` and without a transform graph: takes
       the same examples and returns the decoded labels and weights. TFMA calls a
-      signature of this name without being told to.
+      signature of this name by default.
 
     Args:
       model: A trained Keras model.

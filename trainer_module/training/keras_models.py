@@ -1,4 +1,4 @@
-"""Answers questions about Keras models that Keras 2 and Keras 3 answer differently."""
+"""Reads properties of models that Keras 2 and Keras 3 keep in different places."""
 
 from typing import Any
 
@@ -24,16 +24,21 @@ def input_names(model: tf.keras.Model, features: Features) -> set[str]:
 
 def input_shapes(model: tf.keras.Model) -> dict[str, tuple[int | None, ...]]:
     """Returns the shapes of a model's inputs by name; empty if they have no names."""
-    tensors = list(getattr(model, "inputs", None) or ())
-    names = [tensor.name for tensor in tensors] if is_keras_3() else list(getattr(model, "input_names", None) or ())
-    return {name: tuple(tensor.shape) for name, tensor in zip(names, tensors, strict=False)}
+    # A subclass of Keras 2 may have names without tensors.
+    return {name: tuple(tensor.shape) for name, tensor in zip(_names_of_inputs(model), _inputs(model), strict=False)}
 
 
 def named_inputs(model: tf.keras.Model) -> set[str]:
     """Returns the names of a model's inputs; empty if they have none."""
-    if is_keras_3():
-        return {tensor.name for tensor in getattr(model, "inputs", None) or ()}
-    return set(getattr(model, "input_names", None) or ())
+    return set(_names_of_inputs(model))
+
+
+def _names_of_inputs(model: tf.keras.Model) -> list[str]:
+    return [tensor.name for tensor in _inputs(model)] if is_keras_3() else list(getattr(model, "input_names", None) or ())
+
+
+def _inputs(model: tf.keras.Model) -> list[Any]:
+    return list(getattr(model, "inputs", None) or ())
 
 
 def state(model: tf.keras.Model) -> dict[str, Any]:

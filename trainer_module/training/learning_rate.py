@@ -35,9 +35,8 @@ def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int, in_step: 
       warm-up.
 
     Raises:
-      ConfigurationError: There are several, whose steps cannot be told apart here, or
-        the one has a learning rate schedule, whose scale cannot be known, or is not a
-        Keras optimizer.
+      ConfigurationError: There are several optimizers, or the only one has a learning
+        rate schedule or is not a Keras optimizer. How to scale these is not known here.
     """
     if factor == 1.0 and not warmup_steps:
         return None

@@ -56,7 +56,8 @@ def set_global_clipnorm(optimizers: Sequence[Any], global_clipnorm: float) -> No
         optimizer unchanged.
 
     Raises:
-      ConfigurationError: There are several, or the one does not support it.
+      ConfigurationError: There are several optimizers, or the only one does not support
+        it.
     """
     if not global_clipnorm:
         return

@@ -62,7 +62,7 @@ class RunResult:
       blessed: True if all thresholds are met; None if there are no thresholds.
       unusable_baseline: Why changes against the latest blessed model are ignored, such
         as `its Loss on hour=3 is not finite` or `/models/7 cannot read these examples:
-        ...`; empty if they are not, or there is no such model.
+        ...`; empty if they count, or no model was blessed before.
       pushed: Folder of the pushed model; None if no model was pushed.
       search: The trials of the search for hyperparameters; None without `tune`.
     """

@@ -94,7 +94,7 @@ def test_length_of_a_trial_replaces_that_of_the_trainer():
         search_lib.trial_options(search(oracle="hyperband", max_trials=0), options)
 
 
-def test_a_profile_is_one_of_the_training():
+def test_trials_are_not_profiled():
     options = TrainingOptions(train_steps=100, profile_steps="50,60")
     assert search_lib.trial_options(search(train_steps=7), options).profile_steps == ""
 

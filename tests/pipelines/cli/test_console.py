@@ -151,8 +151,8 @@ def test_summary_of_metrics_that_are_not_finite():
         "A         nan           change +0.1  not met: the value is not finite",
         "B         0.5           change +0.1  not met on 2 slices (hour=1, hour=2); not finite on 1 of them",
         "C         -9.53674e-12  <= 100  met",
-        "D         0             <= 1  not met: the examples have no weight in total",
-        "E         0.5           <= 1  not met on 1 slice (hour=1); no examples with weight on 1 of them",
+        "D         0             <= 1  not met: the example weights add up to 0 or less",
+        "E         0.5           <= 1  not met on 1 slice (hour=1); weights add up to 0 or less on 1 of them",
         "baseline  not compared with the latest blessed model: its A, B on hour=3 is not finite",
     ]
 

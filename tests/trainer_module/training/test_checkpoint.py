@@ -103,7 +103,7 @@ class Keras3Stopping(tf.keras.callbacks.Callback):
         self.wait += 1
 
 
-def test_the_sign_of_a_smallest_change_stays(tmp_path):
+def test_min_delta_keeps_the_sign_that_keras_3_gives_it(tmp_path):
     adapter, stopping = make_adapter(), Keras3Stopping()
     checkpoints = make_checkpoints(tmp_path, adapter, [stopping])
     checkpoints.find()

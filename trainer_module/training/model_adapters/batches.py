@@ -1,4 +1,4 @@
-"""Answers questions about a batch of features, label and weights."""
+"""Counts the examples of a batch, and makes of it what `fit` passes to a step."""
 
 from typing import Any
 

@@ -3,18 +3,16 @@
 import shutil
 from pathlib import Path
 
-import pytest
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.dsl.components.common import importer, resolver
-from tfx.orchestration import metadata, pipeline
+from tfx.orchestration import metadata
 from tfx.proto import pusher_pb2
 from tfx.types import Channel, standard_artifacts
 
 from tfx_distribute.components import Pusher
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.runners.local import latest_blessing
-from tfx_distribute.pipelines.runners.local import runner as local_runner
 
 
 @component
@@ -35,31 +33,6 @@ def Bless(  # noqa: N802
 @component
 def Copy(model: InputArtifact[standard_artifacts.Model], file: Parameter[str]) -> None:  # noqa: N802
     shutil.copy(Path(model.uri, "Format-Serving", "saved_model.pb"), file)
-
-
-@pytest.fixture
-def run():
-    """Runs a pipeline with a root; returns the nodes that came from the cache."""
-
-    def run(root, *nodes):
-        cached = set()
-        one_run = pipeline.Pipeline(
-            pipeline_name="mine",
-            pipeline_root=str(root / "artifacts"),
-            components=list(nodes),
-            enable_cache=True,
-            metadata_connection_config=tfx_pipeline.make_sqlite_config(str(root / "metadata.sqlite")),
-        )
-
-        def listen(event):
-            if isinstance(event, local_runner.NodeEnded) and event.cached:
-                cached.add(event.node)
-
-        root.mkdir(exist_ok=True)
-        local_runner.LocalRunner(listener=listen).run(one_run)
-        return cached
-
-    return run
 
 
 def pushing(model, serving):
@@ -114,6 +87,23 @@ def test_what_was_only_imported_stays_where_it_is(run, tmp_path):
     for _ in range(2):
         run(tmp_path / "runs", importer.Importer(source_uri=str(base), artifact_type=standard_artifacts.Model))
     assert set(model_uris(tmp_path / "runs")) == {str(base)}
+
+
+def test_a_model_is_pushed_again_only_where_its_version_has_been_removed(run, tmp_path):
+    serving = tmp_path / "serving"
+
+    def push():
+        return run(tmp_path / "runs", *pushing(Model(content="first"), serving))
+
+    assert push() == set()
+    (first,) = serving.iterdir()
+    assert push() == {"Model", "Pusher"}
+    assert list(serving.iterdir()) == [first]
+    shutil.rmtree(first)
+    assert push() == {"Model"}
+    assert served(serving) == "first"
+    assert push() == {"Model", "Pusher"}
+    assert len(list(serving.iterdir())) == 1
 
 
 def test_a_model_is_pushed_again_where_a_later_one_is_served(run, tmp_path):

@@ -26,6 +26,7 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
       outputs under their names if they are a dictionary or have labels of their own,
       else as `output_0` and so on.
       Half-precision predictions are returned as float32, which every client can read.
+      The argument is called `serialized_examples` if a column is called `examples`.
     * `transform_features`, only with a transform graph: takes the same examples, with
       labels and weights, and returns the transformed features for the Evaluator. Labels
       and weights are those that `decode_features` makes of them.
@@ -78,7 +79,7 @@ def _without_own_signature(model: tf.keras.Model) -> Iterator[None]:
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
-    examples = [tf.TensorSpec([None], tf.string, name="examples")]
+    examples = [tf.TensorSpec([None], tf.string, name=_name_argument({*features.raw, *features.examples}))]
     functions = SignatureFunctions(model, features)
     if features.transform is None:
         signatures = {"serving_default": tf.function(functions.serve_examples, examples)}
@@ -91,6 +92,17 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
         "serving_default": tf.function(functions.serve, examples),
         "transform_features": tf.function(functions.transform_features, examples),
     }
+
+
+def _name_argument(columns: set[str]) -> str:
+    """Returns the name of the signatures' argument, which no column has.
+
+    TFMA would call a signature with the column that has its argument's name.
+    """
+    name = "examples"
+    while name in columns:
+        name = f"serialized_{name}"
+    return name
 
 
 class SignatureFunctions:

@@ -69,18 +69,21 @@ def preprocessing_fn(inputs):
     return {"angles": inputs["angles"], "scaled": inputs["distance"] / 100_000.0, "label": inputs["label"]}
 
 
-@pytest.fixture(scope="module")
-def raw(tmp_path_factory) -> TrainingData:
-    """Untransformed examples."""
-    folder = tmp_path_factory.mktemp("raw")
+def untransformed(folder: Path, columns: dict[str, np.ndarray]) -> TrainingData:
+    """Writes examples and their schema."""
     (folder / "schema.pbtxt").write_text(
         "".join(
             f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: {size} }} }} }}\n'
-            for name, size in (("angles", 2), ("label", 1))
+            for name, size in ((name, values.shape[1]) for name, values in columns.items())
         )
     )
-    split = write(folder, {"angles": ANGLES, "label": ANGLES[:, :1]})
-    return TrainingData(split, None, "label", None, str(folder / "schema.pbtxt"))
+    return TrainingData(write(folder, columns), None, "label", None, str(folder / "schema.pbtxt"))
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory) -> TrainingData:
+    """Untransformed examples."""
+    return untransformed(tmp_path_factory.mktemp("raw"), {"angles": ANGLES, "label": ANGLES[:, :1]})
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +210,28 @@ def test_exports_ragged_features(cluster, request, tmp_path, raw, keras_version)
     serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
     served = serve(examples=tf.constant(serialized(angles=ANGLES)))["outputs"]
     np.testing.assert_allclose(served.numpy().ravel(), [0.1, -0.3, 0.5 + 0.6], rtol=1e-6)
+
+
+NAMED_AS_THE_ARGUMENT = """
+import tensorflow as tf
+
+def build_model(context):
+    examples = tf.keras.Input(context.inputs["examples"].shape, name="examples")
+    model = tf.keras.Model({"examples": examples}, tf.keras.layers.Dense(1, kernel_initializer="ones")(examples))
+    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
+    return model
+"""
+
+
+def test_signatures_do_not_name_their_argument_as_a_column(cluster, tmp_path):
+    # TFMA would give the column to the signature.
+    (tmp_path / "named.py").write_text(NAMED_AS_THE_ARGUMENT)
+    cluster.train(
+        Distribution("one_device", devices="CPU:0"),
+        TrainingOptions(3, train_steps=1),
+        module=UserModule("named.build_model", (str(tmp_path),)),
+        data=untransformed(tmp_path, {"examples": ANGLES, "label": ANGLES[:, :1]}),
+    )
+    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
+    served = serve(serialized_examples=tf.constant(serialized(examples=ANGLES)))["outputs"]
+    np.testing.assert_allclose(served.numpy().ravel(), ANGLES.sum(1), rtol=1e-6)

@@ -1,0 +1,93 @@
+"""Tests what the step says and does about pods that wait, in a fake cluster."""
+
+import time
+
+import pytest
+from running import wait_until
+from tfjobs import NAME, NAMESPACE, condition, exists, pod, start, status
+
+from tfx_distribute.components.launchers.kubernetes import pod_starts
+from tfx_distribute.trainer_module.errors import TrainingError
+
+
+def test_what_a_pod_waits_for_is_logged_once(api, caplog):
+    caplog.set_level("INFO", logger="absl")
+    launch = start(api)
+    document = pod()
+    message = "0/3 nodes have nvidia.com/gpu"
+    unscheduled = condition("PodScheduled", reason="Unschedulable", message=message) | {"status": "False"}
+    document["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+    api.set_pod(NAMESPACE, document)
+    line = f"pod {NAME}-chief-0 waits for a node (Unschedulable: {message})"
+    wait_until(lambda: line in caplog.text)
+    time.sleep(0.5)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+    assert [record.getMessage() for record in caplog.records].count(line) == 1
+
+
+def waiting_pod(reason, message=None):
+    """Returns a pod whose container waits on a machine."""
+    document = pod()
+    waiting = {"waiting": {"reason": reason, "message": message}}
+    container = {"name": "tensorflow", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": waiting}
+    document["status"] = {"phase": "Pending", "containerStatuses": [container]}
+    return document
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "remedy"),
+    [
+        ("ImagePullBackOff", "no such image", "write another targets.kubeflow.image"),
+        ("CreateContainerConfigError", 'secret "s3" not found', "create it in the namespace, or change targets."),
+        ("CreateContainerConfigError", "container has runAsNonRoot and image will run as root", "give the image a USER"),
+    ],
+)
+def test_a_container_that_cannot_be_created(api, caplog, reason, message, remedy):
+    launch = start(api)
+    api.set_pod(NAMESPACE, waiting_pod(reason, message))
+    words = f"pod {NAME}-chief-0 cannot start ({reason}: {message}); {remedy}"
+    wait_until(lambda: words in caplog.text)
+    assert launch.is_running, "told at once, given up later"
+    error = launch.wait()
+    assert isinstance(error, TrainingError)
+    assert words in str(error)
+    assert caplog.text.count(words) == 1
+    assert not exists(api)
+
+
+def test_a_claim_that_does_not_exist(api):
+    launch = start(api)
+    document = pod()
+    message = 'persistentvolumeclaim "data" not found'
+    unscheduled = condition("PodScheduled", reason="Unschedulable", message=message) | {"status": "False"}
+    document["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+    api.set_pod(NAMESPACE, document)
+    assert f"cannot start (Unschedulable: {message}); create the claim in" in str(launch.wait())
+
+
+def test_a_volume_that_cannot_be_mounted(api, caplog):
+    launch = start(api)
+    made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))
+    time.sleep(1.0)
+    assert launch.is_running, "nothing prevents its start"
+    message = 'MountVolume.SetUp failed for volume "s": secret "s" not found'
+    api.add_event(made, "FailedMount", message)
+    error = launch.wait()
+    assert isinstance(error, TrainingError)
+    assert f"pod {NAME}-chief-0 cannot start (FailedMount: {message}); create it in the namespace" in str(error)
+    assert str(error).partition(": ")[2] in caplog.text
+
+
+def test_a_large_image_after_a_volume_that_was_late(api, monkeypatch):
+    monkeypatch.setattr(pod_starts, "START_SECONDS", 2.0)
+    launch = start(api)
+    made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))
+    api.add_event(made, "FailedMount", "not yet")
+    time.sleep(1.1)  # times of events are seconds
+    api.add_event(made, "Pulling", "Pulling image", "Normal")
+    api.set_status(NAMESPACE, NAME, status(condition("Created")))
+    time.sleep(2.0)
+    assert launch.is_running
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None

@@ -1,0 +1,251 @@
+"""Lets something happen to a TFJob in a fake cluster, and checks what the step does."""
+
+import threading
+import time
+
+import pytest
+from running import wait_until
+from tfjobs import NAME, NAMESPACE, NEEDED, condition, exists, pod, start, status, tfjob, wait_until_seen
+
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.kubernetes.client import JobClient
+from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, Owner
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+
+
+def cut_before(request, api, seconds, monkeypatch):
+    """Makes the cluster unreachable before the launcher's next request of a kind."""
+    send = getattr(JobClient, request)
+    is_cut = threading.Event()
+
+    def cut_and_send(jobs):
+        if not is_cut.is_set():
+            api.unreachable(seconds)
+            is_cut.set()
+        return send(jobs)
+
+    monkeypatch.setattr(JobClient, request, cut_and_send)
+    assert is_cut.wait(20)
+
+
+def test_created_running_succeeded(api):
+    launch = start(api, manifest=tfjob(owner=Owner("step", "a-uid")))
+    (job,) = api.objects("tfjobs")
+    assert job["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "a-uid"}]
+    assert job["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == KEPT_SECONDS
+    for conditions in ([], [condition("Created")], [condition("Created"), condition("Running")]):
+        api.set_status(NAMESPACE, NAME, status(*conditions, Chief={"active": 1}))
+        time.sleep(0.3)
+        assert launch.is_running
+    api.set_status(NAMESPACE, NAME, status(condition("Created"), condition("Succeeded"), Chief={"succeeded": 1}))
+    assert launch.wait() is None
+    assert exists(api), "it stays for people to look at"
+
+
+def test_suspended_waits(api):
+    launch = start(api)
+    api.set_status(NAMESPACE, NAME, status(condition("Created"), condition("Suspended")))
+    time.sleep(0.5)
+    assert launch.is_running
+    api.set_status(NAMESPACE, NAME, status(condition("Created"), condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def test_succeeded_though_another_replica_failed_meanwhile(api):
+    launch = start(api)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded"), condition("Failed")))
+    assert launch.wait() is None
+
+
+def test_a_job_whose_pods_were_taken_away_is_created_again(api):
+    """The operator gives up the whole job in this case."""
+    launch = start(api)
+    first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
+    api.set_pod(NAMESPACE, pod(exit_code=143))
+    api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
+    wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def test_a_job_is_replaced_though_the_api_does_not_answer_at_first(api):
+    launch = start(api)
+    first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
+    api.fail(503, verb="delete")
+    api.set_pod(NAMESPACE, pod(exit_code=143))
+    api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
+    wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def with_proxy(pod, state, phase):
+    """Adds a sidecar in a state to a pod, and sets the phase that results from it."""
+    proxy = {"name": "a-proxy", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": state}
+    pod["status"]["containerStatuses"].append(proxy)
+    pod["status"]["phase"] = phase
+    return pod
+
+
+@pytest.mark.parametrize(("exit_code", "is_error"), [(0, False), (143, True)])
+def test_a_pod_that_a_sidecar_keeps_running(api, caplog, exit_code, is_error):
+    """Neither controller sees that the training in it has ended."""
+    launch = start(api)
+    api.set_pod(NAMESPACE, with_proxy(pod(exit_code=exit_code), {"running": {}}, "Running"))
+    api.set_status(NAMESPACE, NAME, status(condition("Running"), Chief={"active": 1}))
+    error = launch.wait()
+    assert isinstance(error, TrainingError) if is_error else error is None
+    assert f"exit code {exit_code}, but its container a-proxy" in (str(error) if is_error else caplog.text)
+    assert not exists(api)
+
+
+def test_a_sidecar_that_fails_after_the_training(api):
+    """The pod has failed, although there is a model."""
+    launch = start(api)
+    terminated = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:02Z"}
+    api.set_pod(NAMESPACE, with_proxy(pod(exit_code=0), {"terminated": terminated}, "Failed"))
+    api.set_status(NAMESPACE, NAME, status(condition("Running")))
+    assert launch.wait() is None
+
+
+def test_a_process_that_fails_after_the_chief_has_succeeded(api):
+    """Whichever of their pods is listed first."""
+    launch = start(api)
+    failed = pod(name="digits-1-a-worker-0", uid="0", exit_code=1, replica="worker")
+    api.set_pod(NAMESPACE, with_proxy(failed, {"running": {}}, "Running"))
+    api.set_pod(NAMESPACE, with_proxy(pod(exit_code=0), {"running": {}}, "Running"))
+    api.set_status(NAMESPACE, NAME, status(condition("Running")))
+    assert launch.wait() is None
+
+
+def test_deleted_by_somebody(api):
+    launch = start(api)
+    api.delete(NAMESPACE, NAME)
+    error = launch.wait()
+    assert isinstance(error, TrainingError)
+    assert str(error) == f"TFJob {NAME} is gone: somebody has deleted it while it was training"
+
+
+def test_api_server_gone_for_a_while(api):
+    launch = start(api)
+    api.unreachable(2.0)
+    api.fail(503, times=3)
+    time.sleep(0.3)
+    assert launch.is_running
+    time.sleep(2.5)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def test_api_server_that_refuses_everybody_for_a_while(api):
+    """As one that starts again and has not read all accounts and roles."""
+    launch = start(api)
+    allowed = api.allowed
+    for refuse_all in (lambda: setattr(api, "allowed", frozenset()), lambda: api.fail(401, times=6)):
+        refuse_all()
+        time.sleep(0.5)
+        api.allowed = allowed
+        assert launch.is_running
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def test_api_server_gone_for_good(api, monkeypatch):
+    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 1.0)
+    launch = start(api)
+    api.unreachable(60)
+    error = launch.wait()
+    assert isinstance(error, TrainingError)
+    assert str(error).startswith("the Kubernetes API server did not answer for 1 s; the last error: ")
+
+
+def test_logs_continue_where_the_connection_was_lost(api, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    launch = start(api)
+    api.set_pod(NAMESPACE, pod() | {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}})
+    api.logs[(NAMESPACE, f"{NAME}-chief-0")] = tmp_path / "log"
+    with (tmp_path / "log").open("w") as log:
+        for number in range(1, 9):
+            log.write(f"2026-01-01T00:00:0{number}.000000000Z line {number}\n")
+            log.flush()
+            wait_until(lambda number=number: f"chief: line {number}" in caplog.text)
+            if number == 3:
+                api.drop_watches()
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("chief: line")]
+    assert lines == [f"chief: line {number}" for number in range(1, 9)]
+
+
+def test_takes_too_long(api):
+    launch = start(api, deadline_seconds=1)
+    api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
+    error = launch.wait()
+    assert str(error) == f"TFJob {NAME} takes longer than active_deadline_seconds"
+    assert not exists(api)
+
+
+def test_time_counts_from_when_the_operator_starts_a_job(api):
+    """Counts by our own clock: the cluster's may differ by hours."""
+    launch = start(api, deadline_seconds=2)
+    suspended = status(condition("Created"), condition("Suspended"))
+    running = status(condition("Created"), condition("Running"))
+    for queued in (status(condition("Created")), suspended):
+        api.set_status(NAMESPACE, NAME, queued)
+        time.sleep(1.1)
+    api.set_status(NAMESPACE, NAME, running | {"startTime": "2026-01-01T00:00:00Z"})
+    wait_until_seen(api)
+    api.set_status(NAMESPACE, NAME, suspended | {"startTime": "2026-01-01T00:00:00Z"})
+    time.sleep(2.1)
+    api.set_status(NAMESPACE, NAME, running | {"startTime": "2026-01-01T00:00:02Z"})
+    wait_until_seen(api)
+    assert str(launch.wait()) == f"TFJob {NAME} takes longer than active_deadline_seconds"
+
+
+@pytest.mark.parametrize("request_", ["get", "list_pods"])
+def test_time_of_a_job_does_not_count_for_its_replacement(api, request_, monkeypatch):
+    launch = start(api, deadline_seconds=4)
+    first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
+    api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
+    wait_until_seen(api)
+    cut_before(request_, api, 4.5, monkeypatch)  # so that the launcher sees the end first, after the deadline
+    api.set_pod(NAMESPACE, pod(exit_code=143))
+    api.set_status(NAMESPACE, NAME, status(condition("Failed")) | {"startTime": "2026-01-01T00:00:00Z"})
+    wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)
+    wait_until_seen(api)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def test_restarts_before_a_suspension_count(api):
+    """Nobody has to see the suspension: the time of the start has changed."""
+    launch = start(api, max_restarts=1)
+
+    def start_at(when):
+        api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": f"2026-01-01T00:00:0{when}Z"})
+        wait_until_seen(api)
+
+    def replace_pod():
+        api.delete(NAMESPACE, f"{NAME}-chief-0", "pods")
+        api.set_pod(NAMESPACE, pod())
+
+    start_at(0)
+    api.set_pod(NAMESPACE, pod())
+    wait_until_seen(api)
+    replace_pod()
+    wait_until_seen(api)
+    start_at(5)
+    replace_pod()
+    wait_until_seen(api)
+    replace_pod()
+    assert str(launch.wait()).endswith("All 1 restarts (max_restarts) are used up")
+
+
+def test_a_lasting_refusal_while_it_follows_removes_the_job(api, monkeypatch):
+    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 1.0)
+    launch = start(api)
+    api.allowed = NEEDED - {("", "pods", "list")}
+    error = launch.wait()
+    assert isinstance(error, ConfigurationError)
+    assert "may not run a TFJob in namespace" in str(error)
+    assert not exists(api), "nobody follows it any more"

@@ -1,0 +1,89 @@
+"""TFJobs whose pods and statuses a test sets, and the launcher that follows them."""
+
+from launching import Launch
+from running import wait_until
+
+from tfx_distribute.components.launchers.kubernetes import permissions
+from tfx_distribute.components.launchers.kubernetes.job_kind import Training
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
+from tfx_distribute.trainer_module.job.training_job import Distribution
+
+NAME, NAMESPACE = "digits-1", "team"
+LIST_EVENTS = ("", "events", "list")
+NEEDED = {(each.group, each.resource, each.verb) for each in permissions.needed("tfjobs")} | {LIST_EVENTS}
+
+
+def tfjob(command="exit 0", workers=1, owner=None):
+    """Returns a TFJob whose pods run a shell command."""
+    template = {"metadata": {"labels": {}}, "spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
+    settings = KubernetesSettings("digits", template, template)
+    distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
+    manifest = TFJob().make_manifest(Training(NAME, "/job.json", distribution, {}, 3), settings, owner)
+    for replica in manifest["spec"]["tfReplicaSpecs"].values():
+        replica["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", command]
+    return manifest
+
+
+def follow(manifest=None, **options):
+    return Launch(TFJob(), manifest or tfjob(), **options)
+
+
+def condition(kind, **more):
+    at = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": "True", "reason": f"TFJob{kind}", "lastTransitionTime": at, "lastUpdateTime": at, **more}
+
+
+def status(*conditions, **replicas):
+    return {"conditions": list(conditions), "replicaStatuses": replicas}
+
+
+def exists(api):
+    return NAME in [job["metadata"]["name"] for job in api.objects("tfjobs")]
+
+
+def start(api, **arguments):
+    launch = follow(**arguments)
+    wait_until(lambda: exists(api))
+    return launch
+
+
+def wait_until_seen(api):
+    """Waits until the running launcher has seen the current TFJob and its pods."""
+
+    def count_requests():
+        return sum(verb == "get" and path.endswith(f"/tfjobs/{NAME}") for verb, path in api.requests)
+
+    before = count_requests()
+    wait_until(lambda: count_requests() >= before + 2)  # it asks for the pods between two of them
+
+
+def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="chief"):
+    labels = {"training.kubeflow.org/job-name": NAME, "training.kubeflow.org/replica-type": replica}
+    labels["training.kubeflow.org/replica-index"] = name.rpartition("-")[2]
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": uid,
+        "labels": labels,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": []},
+        "status": {"phase": "Running"},
+    }
+    if exit_code is not None:
+        terminated = {"exitCode": exit_code, "reason": reason or "Error", "finishedAt": "2026-01-01T00:00:01Z"}
+        container = {
+            "name": "tensorflow",
+            "ready": False,
+            "restartCount": 0,
+            "image": "i",
+            "imageID": "",
+            "state": {"terminated": terminated},
+        }
+        document["status"] = {"phase": "Failed", "containerStatuses": [container]}
+    return document

@@ -14,7 +14,7 @@ from tfx_distribute.components.pusher import publishing
 
 
 class Executor(executor.Executor):
-    """Pushes a model like TFX's executor, but atomically."""
+    """Pushes a model like TFX's executor, but atomically, and not twice in a row."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -22,7 +22,7 @@ class Executor(executor.Executor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Publishes the model if it is blessed.
+        """Publishes the model if it is blessed and not served already.
 
         Args:
           input_dict: Input artifacts: model and, if the pipeline has them,
@@ -46,6 +46,10 @@ class Executor(executor.Executor):
         # Archived first: a model that servers see must not come from a failed node.
         with publishing.explaining_errors(pushed_model.uri):
             io_utils.copy_dir(model, pushed_model.uri)
-        version = publishing.publish(model, folder)
-        logging.info("Pushed %s to %s as version %s", model, folder, version)
+        version = publishing.find_served(model, folder)
+        if version is None:
+            version = publishing.publish(model, folder)
+            logging.info("Pushed %s to %s as version %s", model, folder, version)
+        else:
+            logging.info("%s is in %s already, as version %s", model, folder, version)
         self._MarkPushed(pushed_model, pushed_destination=os.path.join(folder, version), pushed_version=version)

@@ -67,6 +67,32 @@ def publish(model: str, folder: str) -> str:
             return _publish_to_file_system(model, folder)
 
 
+def find_served(model: str, folder: str) -> str | None:
+    """Returns the version that servers load, if it is this model.
+
+    A push that was repeated, or killed after its end, would only make servers load the
+    same model again.
+
+    Args:
+      model: Folder or address of a SavedModel.
+      folder: Folder or address that a model server watches.
+
+    Returns:
+      The name of the version's folder in `folder`; None if there is no version, or the
+      highest one has other files.
+
+    Raises:
+      PushError: A file cannot be read.
+    """
+    with explaining_errors(folder):
+        names = [name.rstrip("/") for name in fileio.listdir(folder)] if fileio.exists(folder) else []
+        versions = [name for name in names if _is_version(name)]
+        if not versions:
+            return None
+        served = max(versions, key=int)
+        return served if _have_same_files(model, os.path.join(folder, served)) else None
+
+
 @contextlib.contextmanager
 def explaining_errors(folder: str) -> Iterator[None]:
     """Replaces errors of the file system with a PushError that names the folder."""
@@ -90,11 +116,43 @@ def next_version(names: Iterable[str], now: float) -> str:
     Raises:
       PushError: The highest version has no successor.
     """
-    existing = [int(name) for name in names if name.isascii() and name.isdigit() and int(name) <= MAX_VERSION]
+    existing = [int(name) for name in names if _is_version(name)]
     version = max(int(now), max(existing, default=0) + 1)
     if version > MAX_VERSION:
         raise PushError(f"push: no version can follow {MAX_VERSION}; remove it, or write another push.directory")
     return str(version)
+
+
+def _is_version(name: str) -> bool:
+    """Returns True for the name of a folder that servers look at."""
+    return name.isascii() and name.isdigit() and int(name) <= MAX_VERSION
+
+
+def _have_same_files(one: str, other: str) -> bool:
+    """Returns True if two folders have the same names with the same contents."""
+    sizes = _file_sizes(one)
+    return sizes == _file_sizes(other) and all(
+        _have_same_contents(os.path.join(one, name), os.path.join(other, name)) for name in sizes
+    )
+
+
+def _file_sizes(folder: str) -> dict[str, int]:
+    """Returns the sizes of a folder's files in bytes, by name from the folder."""
+    return {
+        os.path.relpath(path, folder): tf.io.gfile.stat(path).length
+        for parent, _, names in fileio.walk(folder)
+        for path in (os.path.join(parent, name) for name in names)
+    }
+
+
+def _have_same_contents(one: str, other: str) -> bool:
+    with fileio.open(one, "rb") as one_reader, fileio.open(other, "rb") as other_reader:
+        while True:
+            block = one_reader.read(_COPY_BYTES)
+            if block != other_reader.read(_COPY_BYTES):
+                return False
+            if not block:
+                return True
 
 
 def _publish_to_file_system(model: str, folder: str) -> str:

@@ -16,6 +16,7 @@ from tfx.types import standard_artifacts
 
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.pusher.component import Pusher
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.components.tuner.component import Tuner
@@ -163,6 +164,17 @@ def _reads_no_files(component: base_node.BaseNode) -> bool:
         and not component.inputs
         and any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
     )
+
+
+def find_pushers(pipeline: pipeline_lib.Pipeline) -> list[str]:
+    """Returns the ids of the Pushers of this package, which must run each time.
+
+    A cache does not know which version is served: a return to an earlier training would
+    leave the later model there. Their executor pushes no model that is served already.
+    """
+    pushers = [component for component in pipeline.components if isinstance(component, Pusher)]
+    own = Pusher.EXECUTOR_SPEC.class_path
+    return [pusher.id for pusher in pushers if getattr(pusher.executor_spec, "class_path", None) == own]
 
 
 def warn_of_uncached(unversioned: Sequence[str]) -> tuple[str, ...]:

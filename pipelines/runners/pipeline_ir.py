@@ -219,7 +219,7 @@ def _add_latest_blessed_model(
 
 
 def without_cache(pipeline: Document, tasks: Sequence[str]) -> Document:
-    """Disables caching of tasks whose data may change while parameters do not."""
+    """Disables caching of tasks that depend on more than their inputs."""
     pipeline = copy.deepcopy(pipeline)
     for name in tasks:
         _get_tasks(pipeline)[name].pop("cachingOptions", None)

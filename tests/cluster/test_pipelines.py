@@ -36,7 +36,9 @@ def test_one_process_in_the_step(installation):
     writable = ["find", SERVING, TRAINING, "-perm", "/o=w"]
     assert not installation.namespace.run("writable", writable), "nobody else can write to what is served"
     again = installation.run()
-    assert again.cached == again.steps, "the digits declare the version of their data"
+    assert again.cached == again.steps[:-1], "the digits declare the version of their data"
+    assert again.steps[-1] == "Pusher", "it sees what is served"
+    assert len(installation.pushed()) == 1
 
 
 def test_two_workers(installation):

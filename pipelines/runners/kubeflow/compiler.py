@@ -115,7 +115,7 @@ def compile_pipeline(
     compiled["defaultPipelineRoot"] = settings.pipeline_root
     compiled = pipeline_ir.with_defaults(compiled, defaults)
     compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
-    compiled = pipeline_ir.without_cache(compiled, unversioned)
+    compiled = pipeline_ir.without_cache(compiled, [*unversioned, *runners_compiler.find_pushers(pipeline)])
     compiled = pipeline_ir.without_resolvers(compiled, settings.image, settings.metadata_service, settings.pipeline_root)
     compiled = pipeline_ir.with_entrypoint(pipeline_ir.with_system_types(compiled))
     steps = {

@@ -85,7 +85,8 @@ def compile_pipeline(
         runners_compiler.fingerprinted_queries(pipeline) as unversioned,
     ):
         job = runners_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=False)
-    spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.without_cache(job["pipelineSpec"], unversioned))
+    spec = pipeline_ir.without_cache(job["pipelineSpec"], [*unversioned, *runners_compiler.find_pushers(pipeline)])
+    spec = pipeline_ir.with_guarded_entrypoint(spec)
     spec = pipeline_ir.with_system_types(spec)
     step_resources = {
         name: _resources(component, resources, name in in_step)

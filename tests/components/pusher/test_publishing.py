@@ -245,6 +245,36 @@ def test_executor_does_not_push_an_unblessed_model(model, serving, tmp_path):
     assert os.listdir(serving) == []
 
 
+def test_executor_does_not_push_what_is_served(model, serving, tmp_path):
+    (serving / "notes").mkdir()
+    first = push(model, serving, tmp_path / "first", blessed=1)
+    again = push(model, serving, tmp_path / "again", blessed=1)
+    versions = [each.get_string_custom_property("pushed_version") for each in (first, again)]
+    assert versions[0] == versions[1] == pushing.served(serving).name
+    assert again.get_int_custom_property("pushed") == 1
+    assert pushing.contents(tmp_path / "again") == pushing.contents(model)
+
+    # A later model is served: this one has to follow it.
+    later = shutil.copytree(model, tmp_path / "later" / "Format-Serving")
+    weights = later / "variables" / "variables.data-00000-of-00001"
+    weights.write_bytes(weights.read_bytes()[::-1])
+    push(later, serving, tmp_path / "third", blessed=1)
+    push(model, serving, tmp_path / "fourth", blessed=1)
+    assert pushing.contents(pushing.served(serving)) == pushing.contents(model)
+    assert len(os.listdir(serving)) == 1 + 3
+
+
+def test_what_is_served_has_the_same_files(model, serving):
+    assert publishing.find_served(str(model), str(serving / "missing")) is None
+    version = publishing.publish(str(model), str(serving))
+    assert publishing.find_served(str(model), str(serving)) == version
+    (serving / version / "assets" / "more").write_bytes(b"")
+    assert publishing.find_served(str(model), str(serving)) is None
+    (serving / version / "assets" / "more").unlink()
+    (serving / version / "assets" / "vocabulary").unlink()
+    assert publishing.find_served(str(model), str(serving)) is None
+
+
 def test_archive_that_cannot_be_written_fails_before_servers_see_the_model(model, serving, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(publishing.PushError, match=r"cannot copy the model to .*file/archive"):

@@ -45,9 +45,8 @@ def judge(metric: Metric, new: dict, baseline: dict | None = None, weights: dict
     for key in {**new, **(baseline or {})}:
         metrics = {}
         name = "" if baseline is None else "candidate"
-        metrics[tfma.metrics.MetricKey(thresholds.TOTAL_WEIGHT, model_name=name, example_weighted=False)] = weights.get(
-            key, 1.0
-        )
+        if (weight := weights.get(key, 1.0)) is not None:
+            metrics[tfma.metrics.MetricKey(thresholds.TOTAL_WEIGHT, model_name=name, example_weighted=False)] = weight
         if new.get(key) is not None:
             metrics[tfma.metrics.MetricKey(LOSS, model_name=name, example_weighted=False)] = new[key]
         if baseline is not None:
@@ -210,6 +209,13 @@ def test_examples_without_weight_meet_no_threshold(metric, baseline, weight):
     assert (failed_on(overall), overall.weightless, overall.not_finite) == ([""], ("",), ())
     on_slice = judge(metric, values, baseline, {SMALL: weight})
     assert (failed_on(on_slice), on_slice.weightless, on_slice.not_finite) == (["hour=3"], ("hour=3",), ())
+
+
+def test_only_metrics_that_were_asked_for_fail():
+    """TFMA computes none for a slice that is smaller than min_slice_size."""
+    verdict = judge(UPPER, {(): 0.5, SMALL: None}, weights={SMALL: None})
+    (on_slice,) = verdict.validation.metric_validations_per_slice
+    assert [failure.metric_key.name for failure in on_slice.failures] == [LOSS]
 
 
 def test_total_weight_is_that_of_each_output():

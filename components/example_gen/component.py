@@ -4,9 +4,10 @@
 examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 ```
 
-Each takes the arguments of TFX's `FileBasedExampleGen` except `range_config`, since it
-reads no spans. The pattern of a split is `*`, for all files that are not hidden, or the
-name of one file.
+Each takes the arguments of TFX's `FileBasedExampleGen`. It reads no spans and makes
+only gzipped TFRecord files of tf.Examples, so that `range_config` and other formats are
+refused. The pattern of a split is `*`, for all files that are not hidden, or the name
+of one file.
 """
 
 import functools
@@ -14,11 +15,17 @@ from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import executor_spec
+from tfx.proto import example_gen_pb2
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import csv_executor, driver, parquet_executor, tfrecord_executor
 from tfx_distribute.components.example_gen.names import NO_SPANS
 from tfx_distribute.trainer_module.errors import ConfigurationError
+
+_FORMATS = (
+    (standard_component_specs.OUTPUT_DATA_FORMAT_KEY, example_gen_pb2.PayloadFormat, example_gen_pb2.FORMAT_TF_EXAMPLE),
+    (standard_component_specs.OUTPUT_FILE_FORMAT_KEY, example_gen_pb2.FileFormat, example_gen_pb2.FORMAT_TFRECORDS_GZIP),
+)
 
 
 class _DataFilesExampleGen(FileBasedExampleGen):
@@ -31,6 +38,13 @@ class _DataFilesExampleGen(FileBasedExampleGen):
         super().__init__(*arguments, **options)
         if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
             raise ConfigurationError(f"range_config: {NO_SPANS}")
+        # TFX would only record another format.
+        for argument, formats, made in _FORMATS:
+            asked = self.exec_properties.get(argument)
+            if asked is not None and asked != made:
+                raise ConfigurationError(
+                    f"{argument}: is {formats.Name(asked)}, and this ExampleGen makes {formats.Name(made)}; leave it out"
+                )
 
 
 class CsvExampleGen(_DataFilesExampleGen):

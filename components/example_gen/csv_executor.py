@@ -11,6 +11,7 @@ from tfx_bsl.coders.csv_decoder import ColumnType, ColumnTypeInferrer
 
 from tfx_distribute.components.example_gen import csv_rows
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
+from tfx_distribute.components.example_gen.feature_splits import ForSplits
 from tfx_distribute.trainer_module.errors import DataError
 
 _INFINITE_FLOAT32 = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity
@@ -22,7 +23,7 @@ class Executor(base_example_gen_executor.BaseExampleGenExecutor):
     """Executor of the ExampleGen for CSV files."""
 
     def GetInputSourceToExamplePTransform(self) -> Any:  # noqa: N802 (TFX's name)
-        """Returns the transform from a pipeline to serialized examples."""
+        """Returns the transform from a pipeline to examples."""
         return _ReadCsv
 
 
@@ -30,6 +31,7 @@ class _ReadCsv(beam.PTransform):
     def __init__(self, exec_properties: Mapping[str, Any], pattern: str):
         super().__init__()
         self._files = list_files(exec_properties[standard_component_specs.INPUT_BASE_KEY], pattern)
+        self._for_splits = ForSplits(exec_properties)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         columns = csv_rows.common_columns(self._files, open_file)
@@ -40,7 +42,9 @@ class _ReadCsv(beam.PTransform):
             | "ColumnTypes" >> beam.Map(_column_types)
             | "AllTypes" >> beam.CombineGlobally(_inferrer(columns).merge_accumulators)
         )
-        return files | "Examples" >> beam.FlatMap(_examples, beam.pvalue.AsSingleton(types))
+        return (
+            files | "Examples" >> beam.FlatMap(_examples, beam.pvalue.AsSingleton(types)) | "ForSplits" >> self._for_splits
+        )
 
 
 def _inferrer(columns: list[str]) -> ColumnTypeInferrer:

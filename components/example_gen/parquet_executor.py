@@ -11,6 +11,7 @@ from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import parquet_columns
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
+from tfx_distribute.components.example_gen.feature_splits import ForSplits
 from tfx_distribute.components.example_gen.parquet_files import RowGroup, inspect, open_parquet
 from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.trainer_module.errors import DataError
@@ -22,7 +23,7 @@ class Executor(base_example_gen_executor.BaseExampleGenExecutor):
     """Executor of the ExampleGen for Parquet files."""
 
     def GetInputSourceToExamplePTransform(self) -> Any:  # noqa: N802 (TFX's name)
-        """Returns the transform from a pipeline to serialized examples."""
+        """Returns the transform from a pipeline to examples."""
         return _ReadParquet
 
 
@@ -30,6 +31,7 @@ class _ReadParquet(beam.PTransform):
     def __init__(self, exec_properties: Mapping[str, Any], pattern: str):
         super().__init__()
         self._files = list_files(exec_properties[standard_component_specs.INPUT_BASE_KEY], pattern)
+        self._for_splits = ForSplits(exec_properties)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         _, row_groups = inspect(self._files, open_file)
@@ -38,6 +40,7 @@ class _ReadParquet(beam.PTransform):
             | "RowGroups" >> beam.Create(row_groups)
             | "Spread" >> beam.Reshuffle()
             | "Examples" >> beam.FlatMap(_examples)
+            | "ForSplits" >> self._for_splits
         )
 
 

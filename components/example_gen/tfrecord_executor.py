@@ -10,6 +10,7 @@ from tfx.components.example_gen import base_example_gen_executor
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen.data_files import list_files
+from tfx_distribute.components.example_gen.feature_splits import ForSplits
 from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -18,7 +19,7 @@ class Executor(base_example_gen_executor.BaseExampleGenExecutor):
     """Executor of the ExampleGen for TFRecord files."""
 
     def GetInputSourceToExamplePTransform(self) -> Any:  # noqa: N802 (TFX's name)
-        """Returns the transform from a pipeline to serialized examples."""
+        """Returns the transform from a pipeline to examples."""
         return _ReadRecords
 
 
@@ -26,6 +27,7 @@ class _ReadRecords(beam.PTransform):
     def __init__(self, exec_properties: Mapping[str, Any], pattern: str):
         super().__init__()
         self._files = list_files(exec_properties[standard_component_specs.INPUT_BASE_KEY], pattern)
+        self._for_splits = ForSplits(exec_properties)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         return (
@@ -33,6 +35,7 @@ class _ReadRecords(beam.PTransform):
             | "Files" >> beam.Create(self._files)
             | "Spread" >> beam.Reshuffle()
             | "Examples" >> beam.FlatMap(_examples)
+            | "ForSplits" >> self._for_splits
         )
 
 

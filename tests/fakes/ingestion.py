@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils, standard_artifacts
 
@@ -13,7 +14,10 @@ from tfx_distribute.pipelines.spec.pipeline import Data
 
 def resolved(data: Data) -> dict[str, Any]:
     """Returns the execution properties after the driver, which are the cache key."""
-    component = tfx_pipeline.make_example_gen(data)
+    return _resolve(tfx_pipeline.make_example_gen(data))
+
+
+def _resolve(component: FileBasedExampleGen) -> dict[str, Any]:
     driver = component.driver_class(metadata_handle=None)
     return driver.resolve_exec_properties(dict(component.exec_properties), None, None)
 
@@ -23,13 +27,18 @@ def ingest(data: Data, folder: Path) -> dict[str, list[dict[str, list[Any] | Non
 
     A feature without a value is None.
     """
+    return ingest_by(tfx_pipeline.make_example_gen(data), folder)
+
+
+def ingest_by(component: FileBasedExampleGen, folder: Path) -> dict[str, list[dict[str, list[Any] | None]]]:
+    """Returns the examples that an ExampleGen makes, see `ingest`."""
     examples = standard_artifacts.Examples()
     examples.uri = str(folder)
     context = base_beam_executor.BaseBeamExecutor.Context(
         beam_pipeline_args=["--runner=DirectRunner"], tmp_dir=str(folder / ".temp"), unique_id="1"
     )
-    executor = tfx_pipeline.make_example_gen(data).executor_spec.executor_class(context)
-    executor.Do({}, {"examples": [examples]}, resolved(data))
+    executor = component.executor_spec.executor_class(context)
+    executor.Do({}, {"examples": [examples]}, _resolve(component))
     return {split: _examples(folder / f"Split-{split}") for split in artifact_utils.decode_split_names(examples.split_names)}
 
 

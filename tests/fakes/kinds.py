@@ -177,7 +177,7 @@ class _Centered(tf.keras.optimizers.SGD):
 def own_apply_gradients(context):
     """Uses an optimizer with its own `apply_gradients`, which centers gradients."""
     inputs, output = _network(head=2)
-    return _compiled(tf.keras.Model(inputs, output), _Centered(0.05, momentum=0.9))
+    return _compiled(tf.keras.Model(inputs, output), _Centered(0.05, momentum=0.9, name="centered"))
 
 
 class _Delegating(tf.keras.optimizers.SGD):

@@ -17,11 +17,12 @@ from tfx.types import artifact_utils, standard_component_specs
 
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
+from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.settings import Settings
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, saved_state, staging
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
 from tfx_distribute.trainer_module.lifecycle import atomic_files, failure_report, lease
 
@@ -66,7 +67,10 @@ def train(
             staged.inputs, staged.outputs, exec_properties, parameters, training.folder, staged.addresses
         )
         with saved_state.owned(job.outputs):
-            return job, launch(job, training, training.name, training.folder)
+            result = launch(job, training, training.name, training.folder)
+            # Within the block: the saved state stays if the model cannot be copied.
+            staged.copy_back()
+        return job, result
 
 
 @dataclass(frozen=True)
@@ -124,8 +128,8 @@ def training_folder(
         terminable(),
         _cleaning_up(folder),
         _renewing_lease(lease_file),
-        staging.staged(inputs, outputs, folder, is_shared=shared_root is not None) as staged,
     ):
+        staged = staging.stage(inputs, outputs, folder, is_shared=shared_root is not None)
         yield TrainingFolder(name, folder, lease_file, staged, settings)
 
 
@@ -206,21 +210,39 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _cleaning_up(folder: str) -> Iterator[None]:
-    """Removes files from the training's folder after the block.
-
-    After success, only the copies of inputs are removed, so that a retry finds the
-    result. After a failure, the whole folder is removed.
-    """
-    unneeded_folder = folder
+    """Removes what no retry of the step needs from the training's folder."""
+    error: BaseException | None = None
     try:
         yield
-        unneeded_folder = os.path.join(folder, staging.INPUTS)
+    except BaseException as raised:
+        error = raised
+        raise
     finally:
         # Pods that are being removed may hold files open, and an error here must not
         # hide that of the training.
         with contextlib.suppress(OSError, tf.errors.OpError):
-            if fileio.exists(unneeded_folder):
+            unneeded_folder = _find_unneeded(folder, error)
+            if unneeded_folder and fileio.exists(unneeded_folder):
                 fileio.rmtree(unneeded_folder)
+
+
+def _find_unneeded(folder: str, error: BaseException | None) -> str | None:
+    """Returns what to remove of a training's folder.
+
+    Args:
+      folder: The folder.
+      error: What has ended the step; None if nothing has.
+
+    Returns:
+      The whole folder after a training that failed by itself. Nothing if the training
+      was interrupted: its retry may continue it, and until then it may read its inputs.
+      Otherwise, the copies of inputs: a retry takes the result and the model.
+    """
+    is_interrupted = error is not None and not isinstance(error, Exception)  # by a signal
+    if is_interrupted or isinstance(error, NotFollowedError):
+        return None
+    has_failed = isinstance(error, TfxDistributeError) and not fileio.exists(os.path.join(folder, job_builder.RESULT_FILE))
+    return folder if has_failed else os.path.join(folder, staging.INPUTS)
 
 
 @contextlib.contextmanager

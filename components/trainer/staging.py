@@ -5,10 +5,9 @@ step's container, which other pods cannot see. Training in several pods therefor
 on a shared volume, and its outputs are copied back.
 """
 
-import contextlib
 import copy
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfx import types
@@ -37,20 +36,30 @@ class Staged:
     outputs: Artifacts
     addresses: Mapping[str, str]
 
+    def copy_back(self) -> None:
+        """Copies the files of staged outputs to the output artifacts."""
+        for artifact in (artifact for artifacts in self.outputs.values() for artifact in artifacts):
+            if artifact.uri in self.addresses:
+                io_utils.copy_dir(artifact.uri, self.addresses[artifact.uri])
 
-@contextlib.contextmanager
-def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -> Iterator[Staged]:
-    """Copies artifacts to a shared folder within the block, unless they are remote.
+
+def stage(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -> Staged:
+    """Copies artifacts to a shared folder, unless they are remote.
+
+    ```python
+    staged = stage(inputs, outputs, "/shared/digits-1", is_shared=True)
+    train(staged.inputs, staged.outputs)
+    staged.copy_back()
+    ```
 
     Args:
       inputs: Input artifacts; these objects stay as they are.
-      outputs: Output artifacts. Files that are written to the staged ones within the
-        block are copied to these at its end.
+      outputs: Output artifacts, which get folders for their files.
       folder: A folder or address for copies.
       is_shared: True if the training's pods can reach the folder.
 
-    Yields:
-      The artifacts to use within the block.
+    Returns:
+      The artifacts to use instead.
 
     Raises:
       ConfigurationError: An artifact is only in this container, and the folder is not
@@ -81,11 +90,7 @@ def staged(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) 
                     staged_uri = os.path.join(staged_uri, os.path.basename(artifact.uri))
                 addresses[staged_uri] = artifact.uri
                 artifact.uri = staged_uri
-    yield Staged(staged_inputs, staged_outputs, addresses)
-    for name, artifacts in outputs.items():
-        for artifact, staged_artifact in zip(artifacts, staged_outputs[name], strict=True):
-            if staged_artifact.uri != artifact.uri:
-                io_utils.copy_dir(staged_artifact.uri, artifact.uri)
+    return Staged(staged_inputs, staged_outputs, addresses)
 
 
 def _copy(uri: str, folder: str) -> None:

@@ -25,7 +25,8 @@ from tfx_distribute.components.launchers.custom_job.service_errors import (
     find_act_as_remedy,
 )
 from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 CANCEL_SECONDS = 10.0  # for the last requests of a launcher that has to end
 
@@ -89,14 +90,14 @@ class CustomJobClient:
         """Returns a job with its current status.
 
         Raises:
-          TrainingError: It does not exist.
+          NotFollowedError: It does not exist.
         """
         try:
             return call_vertex_ai(
                 lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS), TRANSIENT_WHILE_FOLLOWING
             )
         except exceptions.NotFound as error:
-            raise TrainingError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
+            raise NotFollowedError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
         except exceptions.GoogleAPICallError as error:
             raise self._explain(error) from error
 

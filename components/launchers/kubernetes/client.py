@@ -17,6 +17,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import connection, permissions, queues, remedies
 from tfx_distribute.components.launchers.kubernetes.dropped_fields import find_dropped
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
@@ -36,7 +37,7 @@ _PERMISSION_REMEDY = "apply what `tfx-distribute manifests` prints, or name anot
 T = TypeVar("T")
 
 
-class GoneError(TrainingError):
+class GoneError(NotFollowedError):
     """The job does not exist any more."""
 
 

@@ -1,13 +1,17 @@
 """Tests the files that remote training leaves, and what a retry makes of them."""
 
+import errno
 import json
 import os
 import time
 
 import pytest
 from tfx.types import standard_artifacts
+from tfx.utils import io_utils
 
+from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, remote_training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
@@ -40,7 +44,13 @@ def artifacts(tmp_path):
 
 
 @pytest.fixture
-def trained(monkeypatch, settings, artifacts):
+def state(tmp_path):
+    """The folder of the saved state."""
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def trained(monkeypatch, settings, artifacts, state):
     """Trains with the test's own launcher, and returns the launcher's arguments."""
 
     def job(inputs, outputs, properties, parameters, folder, addresses):
@@ -50,7 +60,12 @@ def trained(monkeypatch, settings, artifacts):
             None,
             Distribution(),
             TrainingOptions(32, train_steps=10),
-            Outputs(f"{model}/Format-Serving", outputs["model_run"][0].uri, os.path.join(folder, "result.json")),
+            Outputs(
+                f"{model}/Format-Serving",
+                outputs["model_run"][0].uri,
+                os.path.join(folder, job_builder.RESULT_FILE),
+                str(state),
+            ),
         )
 
     monkeypatch.setattr(job_builder, "build_job", job)
@@ -83,7 +98,9 @@ def test_result_is_kept_for_a_retry(trained, tmp_path):
     folder = tmp_path / "shared" / name
     assert (address, rerun) == (f"{folder}/job.json", True)
     assert environment[lease.LEASE_VARIABLE] == f"{folder}/followed.json"
-    assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", "result.json"], "no copies of inputs"
+    assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", job_builder.RESULT_FILE], (
+        "no copies of inputs"
+    )
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
     # The step failed after the training; its retry does not train again.
     name_again, _, _, rerun = trained(lambda job: None)
@@ -100,8 +117,68 @@ def test_failed_training_leaves_no_files(trained, tmp_path):
     assert os.listdir(tmp_path / "shared") == []
 
 
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Returns a function that fills the disk of the step, and one that frees it."""
+    copy = io_utils.copy_dir
+
+    def fail(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    return lambda: monkeypatch.setattr(io_utils, "copy_dir", fail), lambda: monkeypatch.setattr(io_utils, "copy_dir", copy)
+
+
+def test_a_model_that_cannot_be_copied_to_the_step_is_kept(trained, tmp_path, state, full_disk):
+    fill, free = full_disk
+
+    def succeed_on_a_full_disk(job):
+        (state / "1").mkdir(parents=True)
+        succeed(job)
+        fill()
+
+    with pytest.raises(OSError, match="No space left"):
+        trained(succeed_on_a_full_disk)
+    (folder,) = (tmp_path / "shared").iterdir()
+    assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", job_builder.RESULT_FILE]
+    assert (state / "1").exists()
+    free()
+    trained(lambda job: None)
+    assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
+    assert not state.exists()
+
+
+@pytest.mark.parametrize("error", [TerminatedError(), NotFollowedError("the API server does not answer")])
+def test_files_of_an_interrupted_training_are_kept_for_a_retry(trained, tmp_path, error):
+    """A run_fn saves its state in model_run_dir."""
+
+    def save(job):
+        atomic_files.write(os.path.join(job.outputs.model_run_dir, "backup"), "step 10")
+        raise error
+
+    def resume(job):
+        assert atomic_files.read(os.path.join(job.outputs.model_run_dir, "backup")) == "step 10"
+        succeed(job)
+
+    with pytest.raises(type(error)):
+        trained(save)
+    (folder,) = (tmp_path / "shared").iterdir()
+    assert (folder / "inputs" / "examples-0" / "data").exists(), "pods that are still running may read it"
+    trained(resume)
+
+
+def test_a_process_that_fails_after_the_result_was_written(trained, tmp_path):
+    def fail(job):
+        succeed(job)
+        raise TrainingError("the evaluator failed")
+
+    with pytest.raises(TrainingError, match="the evaluator failed"):
+        trained(fail)
+    (folder,) = (tmp_path / "shared").iterdir()
+    assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", job_builder.RESULT_FILE]
+
+
 def test_a_chief_without_a_result(trained):
-    with pytest.raises(TrainingError, match=r"succeeded, but its chief did not write .*result.json"):
+    with pytest.raises(TrainingError, match=r"succeeded, but its chief did not write .*training_result.json"):
         trained(lambda job: None)
 
 

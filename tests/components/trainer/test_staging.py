@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components.trainer.staging import staged
+from tfx_distribute.components.trainer.staging import stage
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -30,13 +30,14 @@ def test_local_artifacts_are_copied_to_shared_storage_and_back(tmp_path, shared)
     (tmp_path / "in" / "file").write_text("read")
     inputs = {"base_model": [model(tmp_path / "in"), model("gs://b/elsewhere")]}
     outputs = {"model": [model(tmp_path / "out")]}
-    with staged(inputs, outputs, str(shared), is_shared=True) as artifacts:
-        near, far = artifacts.inputs["base_model"]
-        assert (near.uri, far.uri) == (str(shared / "inputs/base_model-0"), "gs://b/elsewhere")
-        assert (shared / "inputs/base_model-0/file").read_text() == "read"
-        assert artifacts.addresses[near.uri] == str(tmp_path / "in")
-        (shared / "outputs/model-0/file").write_text("written")
-        assert artifacts.outputs["model"][0].uri == str(shared / "outputs/model-0")
+    artifacts = stage(inputs, outputs, str(shared), is_shared=True)
+    near, far = artifacts.inputs["base_model"]
+    assert (near.uri, far.uri) == (str(shared / "inputs/base_model-0"), "gs://b/elsewhere")
+    assert (shared / "inputs/base_model-0/file").read_text() == "read"
+    assert artifacts.addresses[near.uri] == str(tmp_path / "in")
+    (shared / "outputs/model-0/file").write_text("written")
+    assert artifacts.outputs["model"][0].uri == str(shared / "outputs/model-0")
+    artifacts.copy_back()
     assert inputs["base_model"][0].uri == str(tmp_path / "in"), "the original is unchanged"
     assert (tmp_path / "out" / "file").read_text() == "written"
 
@@ -46,16 +47,13 @@ def test_files_of_a_base_model_are_copied(tmp_path, shared):
     for name in ("model.keras", "step-1.index", "step-1.data-00000-of-00001", "step-12.index"):
         (tmp_path / name).write_text(name)
     inputs = {"base_model": [model(tmp_path / "model.keras"), model(tmp_path / "step-1")]}
-    with staged(inputs, {}, str(shared), is_shared=True) as artifacts:
-        file, checkpoint = (Path(artifact.uri) for artifact in artifacts.inputs["base_model"])
-        assert file.read_text() == "model.keras"
-        assert checkpoint.name == "step-1"
-        assert {path.name for path in checkpoint.parent.iterdir()} == {"step-1.index", "step-1.data-00000-of-00001"}
+    artifacts = stage(inputs, {}, str(shared), is_shared=True)
+    file, checkpoint = (Path(artifact.uri) for artifact in artifacts.inputs["base_model"])
+    assert file.read_text() == "model.keras"
+    assert checkpoint.name == "step-1"
+    assert {path.name for path in checkpoint.parent.iterdir()} == {"step-1.index", "step-1.data-00000-of-00001"}
 
 
 def test_missing_shared_folder_is_refused(tmp_path):
-    with (
-        pytest.raises(ConfigurationError, match="training_dir: is missing; the pods of the training cannot reach"),
-        staged({"examples": [model(tmp_path)]}, {}, str(tmp_path), is_shared=False),
-    ):
-        pass
+    with pytest.raises(ConfigurationError, match="training_dir: is missing; the pods of the training cannot reach"):
+        stage({"examples": [model(tmp_path)]}, {}, str(tmp_path), is_shared=False)

@@ -1,0 +1,11 @@
+"""Defines the error of a launcher that has lost sight of its training."""
+
+from tfx_distribute.trainer_module.errors import TrainingError
+
+
+class NotFollowedError(TrainingError):
+    """The launcher cannot follow the training any more.
+
+    The training itself has not failed, as far as is known: it may still be running, and
+    another attempt may follow or continue it.
+    """

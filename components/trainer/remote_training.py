@@ -32,6 +32,7 @@ ERROR_FILE = "error.json"
 # How long the folder of a training stays after its lease was last renewed, for a retry
 # of its step.
 KEPT_SECONDS = 24 * 3600.0
+_LAST_RENEWAL_SECONDS = 5.0  # to wait for a renewal that is under way at the end
 
 
 def train(
@@ -122,13 +123,10 @@ def training_folder(
             "build_model or run_fn with its dotted path"
         )
     make_folder(folder)
-    _remove_abandoned(root)
     lease_file = os.path.join(folder, LEASE_FILE)
-    with (
-        terminable(),
-        _cleaning_up(folder),
-        _renewing_lease(lease_file),
-    ):
+    own_lease = lease.Lease(lease_file)
+    with terminable(), _cleaning_up(folder, own_lease), _holding(own_lease):
+        _remove_abandoned(root)
         staged = staging.stage(inputs, outputs, folder, is_shared=shared_root is not None)
         yield TrainingFolder(name, folder, lease_file, staged, settings)
 
@@ -209,8 +207,11 @@ def make_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _cleaning_up(folder: str) -> Iterator[None]:
-    """Removes what no retry of the step needs from the training's folder."""
+def _cleaning_up(folder: str, own_lease: lease.Lease) -> Iterator[None]:
+    """Removes what no retry of the step needs from the training's folder.
+
+    Removes nothing if another attempt of the step uses the folder by then.
+    """
     error: BaseException | None = None
     try:
         yield
@@ -222,7 +223,7 @@ def _cleaning_up(folder: str) -> Iterator[None]:
         # hide that of the training.
         with contextlib.suppress(OSError, tf.errors.OpError):
             unneeded_folder = _find_unneeded(folder, error)
-            if unneeded_folder and fileio.exists(unneeded_folder):
+            if unneeded_folder and fileio.exists(unneeded_folder) and not own_lease.is_lost():
                 fileio.rmtree(unneeded_folder)
 
 
@@ -246,21 +247,28 @@ def _find_unneeded(folder: str, error: BaseException | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _renewing_lease(path: str) -> Iterator[None]:
-    """Renews the lease within the block; when it expires, the chief stops."""
+def _holding(own_lease: lease.Lease) -> Iterator[None]:
+    """Holds the lease within the block; when it expires, the chief stops."""
     has_ended = threading.Event()
 
     def renew() -> None:
         while not has_ended.wait(lease.RENEW_SECONDS):
-            with contextlib.suppress(OSError, tf.errors.OpError):  # the next attempt may succeed
-                lease.renew(path)
+            try:
+                own_lease.renew()
+                if own_lease.is_lost():
+                    logging.warning("another attempt of this step follows the training by now")
+                    return
+            except (OSError, tf.errors.OpError) as error:  # the next renewal may succeed
+                logging.warning("cannot renew the lease of the training: %s", error)
 
-    lease.renew(path)
-    threading.Thread(target=renew, daemon=True, name="lease-renewal").start()
+    own_lease.take()
+    renewal = threading.Thread(target=renew, daemon=True, name="lease-renewal")
+    renewal.start()
     try:
         yield
     finally:
         has_ended.set()
+        renewal.join(_LAST_RENEWAL_SECONDS)  # it might create a folder that is removed next
 
 
 def _remove_abandoned(root: str) -> None:

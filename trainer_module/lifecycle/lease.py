@@ -2,7 +2,8 @@
 
 The step renews a lease. When a run is cancelled, the step may have no time to remove
 what it started. A chief whose lease expires saves its state and exits, which ends the
-training.
+training. Another attempt of the step takes the lease, and so learns an earlier one that
+is still running that the training is not its own any more.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -28,13 +30,42 @@ RENEW_SECONDS = 60.0
 ABANDONED_SECONDS = 1800.0
 
 
-def renew(path: str) -> None:
-    """Renews the lease.
+class Lease:
+    """A lease that one process holds until another takes it.
+
+    ```python
+    held = Lease("/shared/digits-1/followed.json")
+    held.take()
+    while training and not held.is_lost():
+        held.renew()
+    ```
 
     Args:
       path: Path or address of the lease.
     """
-    atomic_files.write(path, json.dumps({"sign": uuid.uuid4().hex, "time": time.time()}))
+
+    def __init__(self, path: str):
+        self._path = path
+        self._holder = uuid.uuid4().hex
+
+    def take(self) -> None:
+        """Takes the lease, from whoever holds it."""
+        document = {"holder": self._holder, "sign": uuid.uuid4().hex, "time": time.time()}
+        atomic_files.write(self._path, json.dumps(document))
+
+    def renew(self) -> None:
+        """Renews the lease, unless it is lost. Makes its folder again if it is gone."""
+        if self.is_lost():
+            return
+        folder = os.path.dirname(self._path)
+        if not tf.io.gfile.exists(folder):
+            LOGGER.warning("somebody has removed %s, which the training uses; creating it again", folder)
+            tf.io.gfile.makedirs(folder)
+        self.take()
+
+    def is_lost(self) -> bool:
+        """Returns True if another process has taken the lease."""
+        return _read(self._path).get("holder", self._holder) != self._holder
 
 
 def last_renewal(path: str) -> float | None:
@@ -46,11 +77,19 @@ def last_renewal(path: str) -> float | None:
     Returns:
       Seconds since 1970, by the clock of the machine that renewed it.
     """
-    text = atomic_files.read(path)
     try:
-        return None if text is None else float(json.loads(text)["time"])
+        return float(_read(path)["time"])
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Returns the document of a lease; an empty one if there is none to read."""
+    try:
+        document = json.loads(atomic_files.read(path) or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def watch() -> None:

@@ -177,6 +177,27 @@ def test_a_process_that_fails_after_the_result_was_written(trained, tmp_path):
     assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", job_builder.RESULT_FILE]
 
 
+def test_an_attempt_that_hangs_does_not_remove_what_another_uses(trained, tmp_path):
+    """Its machine does not answer, so that Kubeflow starts the step on another."""
+
+    def be_replaced_and_fail(job):
+        path = os.path.join(os.path.dirname(job.outputs.result_file), "followed.json")
+        lease.Lease(path).take()
+        raise TrainingError("it failed")
+
+    with pytest.raises(TrainingError, match="it failed"):
+        trained(be_replaced_and_fail)
+    (folder,) = (tmp_path / "shared").iterdir()
+    assert sorted(os.listdir(folder)) == ["followed.json", "inputs", "job.json", "outputs"]
+
+
+def test_a_retry_after_a_day_finds_the_result(trained, tmp_path):
+    name, *_ = trained(succeed)
+    lease_file = tmp_path / "shared" / name / "followed.json"
+    lease_file.write_text(json.dumps({"time": time.time() - 2 * 24 * 3600}))
+    trained(lambda job: None)
+
+
 def test_a_chief_without_a_result(trained):
     with pytest.raises(TrainingError, match=r"succeeded, but its chief did not write .*training_result.json"):
         trained(lambda job: None)

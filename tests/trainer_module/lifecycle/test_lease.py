@@ -23,23 +23,45 @@ def quick(monkeypatch):
 def test_signs_of_life_say_when(tmp_path):
     path = str(tmp_path / "followed.json")
     assert lease.last_renewal(path) is None
-    lease.renew(path)
+    held = lease.Lease(path)
+    held.take()
     first = lease.last_renewal(path)
-    lease.renew(path)
+    held.renew()
     assert first is not None
     assert (lease.last_renewal(path) or 0) >= first
     (tmp_path / "followed.json").write_text("damaged")
     assert lease.last_renewal(path) is None
+    assert not held.is_lost()
+
+
+def test_another_process_takes_the_lease(tmp_path):
+    path = str(tmp_path / "followed.json")
+    first, second = lease.Lease(path), lease.Lease(path)
+    first.take()
+    second.take()
+    document = (tmp_path / "followed.json").read_text()
+    first.renew()
+    assert (tmp_path / "followed.json").read_text() == document, "it is not renewed for the second"
+    assert (first.is_lost(), second.is_lost()) == (True, False)
+
+
+def test_a_removed_folder_is_created_again(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(lease.LOGGER, "handlers", [caplog.handler])
+    held = lease.Lease(str(tmp_path / "folder" / "followed.json"))
+    held.renew()
+    assert (tmp_path / "folder" / "followed.json").exists()
+    assert f"somebody has removed {tmp_path / 'folder'}" in caplog.text
 
 
 def test_whoever_is_followed_stays(quick, tmp_path):
     path = str(tmp_path / "followed.json")
+    held = lease.Lease(path)
     left = threading.Event()
     ended = threading.Event()
 
     def renew() -> None:
         for _ in range(20):  # twice as long as it takes to leave
-            lease.renew(path)
+            held.renew()
             ended.wait(0.1)
 
     thread = threading.Thread(target=renew)

@@ -132,7 +132,10 @@ def training_folder(
 
 
 def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -> TrainingResult:
-    """Trains on other machines, unless an earlier attempt has left the result.
+    """Trains on other machines, unless an earlier attempt has left result and model.
+
+    If processes of that attempt are still running, waits for their end: they may still
+    write to the outputs.
 
     Args:
       job: The job.
@@ -152,9 +155,11 @@ def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -
     if "://" not in address:
         os.chmod(address, 0o600)
     result_file = job.outputs.result_file
-    is_done = storage.call(result_file, lambda: fileio.exists(result_file))
+    # The chief writes the result last, when the model is complete.
+    needed = [result_file, *filter(None, [job.outputs.serving_model_dir])]
+    has_result = storage.call(result_file, lambda: all(map(fileio.exists, needed)))
     environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: training.lease_file}
-    _launch(training.settings, name, address, environment, job, rerun=not is_done)
+    _launch(training.settings, name, address, environment, job, has_result)
     result = storage.call(result_file, lambda: atomic_files.read(result_file))
     if result is None:
         raise TrainingError(f"training {name} succeeded, but its chief did not write {result_file}")
@@ -162,7 +167,7 @@ def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -
 
 
 def _launch(
-    settings: Settings, name: str, address: str, environment: Mapping[str, str], job: TrainingJob, rerun: bool
+    settings: Settings, name: str, address: str, environment: Mapping[str, str], job: TrainingJob, has_result: bool
 ) -> None:
     """Runs the training processes to their end.
 
@@ -177,14 +182,14 @@ def _launch(
         training = Training(name, address, job.distribution, environment, restarts)
         manifest = kind.make_manifest(training, settings, kubernetes_launcher.owner())
         limits = kubernetes_launcher.Limits(restarts, settings.active_deadline_seconds, settings.quota_timeout_seconds)
-        kubernetes_launcher.launch(kind, manifest, limits, rerun=rerun)
+        kubernetes_launcher.launch(kind, manifest, limits, has_result=has_result)
         return
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 
     error_file = os.path.join(os.path.dirname(address), ERROR_FILE)
     environment = {**environment, failure_report.ERROR_FILE_VARIABLE: error_file}
     spec = custom_job_spec.make_spec(name, address, job.distribution, environment, settings)
-    custom_job_launcher.launch(spec, settings, restarts, error_file, rerun=rerun)
+    custom_job_launcher.launch(spec, settings, restarts, error_file, has_result=has_result)
 
 
 def make_folder(folder: str) -> None:

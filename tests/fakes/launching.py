@@ -15,7 +15,7 @@ class Launch:
       kind: Kind of the job.
       manifest: Its manifest.
       max_restarts: As in `Limits`.
-      rerun: As in `launch`.
+      has_result: As in `launch`.
       **limits: Other limits.
 
     Attributes:
@@ -26,21 +26,21 @@ class Launch:
     """
 
     def __init__(
-        self, kind: JobKind, manifest: dict[str, Any], max_restarts: int = 3, *, rerun: bool = False, **limits: Any
+        self, kind: JobKind, manifest: dict[str, Any], max_restarts: int = 3, *, has_result: bool = False, **limits: Any
     ):
         self.kind = kind
         self.name: str = manifest["metadata"]["name"]
         self.error: BaseException | None = None
         self.seconds = 0.0
         self._thread = threading.Thread(
-            target=self._run, args=(kind, manifest, launcher.Limits(max_restarts, **limits), rerun), daemon=True
+            target=self._run, args=(kind, manifest, launcher.Limits(max_restarts, **limits), has_result), daemon=True
         )
         self._thread.start()
 
-    def _run(self, kind: JobKind, manifest: dict[str, Any], limits: launcher.Limits, rerun: bool) -> None:
+    def _run(self, kind: JobKind, manifest: dict[str, Any], limits: launcher.Limits, has_result: bool) -> None:
         began = time.monotonic()
         try:
-            launcher.launch(kind, manifest, limits, rerun=rerun)
+            launcher.launch(kind, manifest, limits, has_result=has_result)
         except BaseException as error:
             self.error = error
         self.seconds = time.monotonic() - began

@@ -24,12 +24,12 @@ ERROR_SECONDS = 180.0
 
 
 def launch(
-    spec: dict[str, Any], settings: CustomJobSettings, max_restarts: int, error_file: str, *, rerun: bool = False
+    spec: dict[str, Any], settings: CustomJobSettings, max_restarts: int, error_file: str, *, has_result: bool = False
 ) -> None:
     """Trains in a CustomJob, and returns when it has succeeded.
 
     There may be a job of the same training from an earlier attempt of this step. If it
-    is still running, it is followed; if it has succeeded, nothing is left to do.
+    is still running, it is followed; if it has ended, another one is created.
 
     Args:
       spec: The CustomJob, as `spec.make_spec` returns it.
@@ -37,7 +37,8 @@ def launch(
       max_restarts: How many times to create another job after a failure that may not
         happen again. Each continues from the last save.
       error_file: Path or address where a process reports that it failed for good.
-      rerun: True to train again even if a job has succeeded.
+      has_result: True if an earlier attempt has left the result. Then no job is
+        created; only one that is still running is followed.
 
     Raises:
       ConfigurationError: The job cannot be created.
@@ -47,8 +48,8 @@ def launch(
     with terminable():
         watcher = _JobWatcher(jobs, spec, ErrorFile(error_file))
         try:
-            watcher.start(rerun)
-            while not watcher.follow():
+            has_ended = not watcher.start(has_result)
+            while not (has_ended or watcher.follow()):
                 if not max_restarts:
                     raise TrainingError(f"{watcher.why}\nAll restarts (max_restarts) are used up")
                 max_restarts -= 1
@@ -79,11 +80,14 @@ class _JobWatcher:
         self._job: CustomJob | None = None
         self.why = ""
 
-    def start(self, rerun: bool) -> None:
+    def start(self, has_result: bool) -> bool:
         """Creates a job, or takes over that of an earlier attempt.
 
         Args:
-          rerun: True to train again even if a job has succeeded.
+          has_result: True if an earlier attempt has left the result: no job is created.
+
+        Returns:
+          True if there is a job to follow.
         """
         job = next(iter(self._jobs.list_jobs(self._training)), None)
         if job and not custom_job_status.has_ended(job) and self._error_file.look():
@@ -93,11 +97,13 @@ class _JobWatcher:
         while job and job.state == JobState.JOB_STATE_CANCELLING:
             time.sleep(POLL_SECONDS)
             job = self._jobs.get(job.name)
-        if job and (not custom_job_status.has_ended(job) or (custom_job_status.has_succeeded(job) and not rerun)):
+        if job and not custom_job_status.has_ended(job):
             logging.info("CustomJob %s of an earlier attempt: following it: %s", job.name, self._jobs.console_url(job))
             self._job = job
-        else:
+            return True
+        if not has_result:
             self.create()
+        return not has_result
 
     def create(self) -> None:
         """Creates a job."""

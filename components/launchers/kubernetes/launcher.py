@@ -48,18 +48,19 @@ def find_kind(training: str) -> JobKind:
     raise ConfigurationError(f"the cluster has neither {names}; {remedies}, or write targets.kubeflow.training: step")
 
 
-def launch(kind: JobKind, manifest: dict[str, Any], limits: Limits, *, rerun: bool = False) -> None:
+def launch(kind: JobKind, manifest: dict[str, Any], limits: Limits, *, has_result: bool = False) -> None:
     """Trains in the pods of a job, and returns when it has succeeded.
 
     A job of the same name comes from an earlier attempt of this step. If it is still
-    running, it is followed; if it has succeeded, nothing is left to do.
+    running, it is followed; if it has ended, another one replaces it.
 
     Args:
       kind: Kind of the job.
       manifest: Its manifest. Pods whose templates name no service account or no user
         get those of this step.
       limits: How long, and how often, it is tried.
-      rerun: True to train again even if the job has succeeded.
+      has_result: True if an earlier attempt has left the result. Then no job is
+        created; only one that is still running is followed.
 
     Raises:
       ConfigurationError: The job cannot be created.
@@ -79,7 +80,7 @@ def launch(kind: JobKind, manifest: dict[str, Any], limits: Limits, *, rerun: bo
     with terminable():
         watcher = Watcher(jobs, manifest, limits)
         try:
-            if watcher.start(rerun):
+            if watcher.start(has_result):
                 watcher.follow()
         except FailedError:
             raise  # the job has ended, and stays for people to look at

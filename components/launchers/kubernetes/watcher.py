@@ -76,15 +76,19 @@ class Watcher:
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
         self._failed_for_good_since = 0.0  # 0 if no pod has
 
-    def start(self, rerun: bool) -> bool:
+    def start(self, has_result: bool) -> bool:
         """Creates the job, or takes over that of an earlier attempt.
 
         Args:
-          rerun: True to train again even if the job has succeeded.
+          has_result: True if an earlier attempt has left the result: no job is created.
 
         Returns:
-          True if there is a job to follow, False if it has succeeded already.
+          True if there is a job to follow.
         """
+        if has_result:
+            with contextlib.suppress(GoneError):
+                return self._take_over()
+            return False
         created = self._jobs.create(self._manifest)
         if created:
             logging.info("created %s in namespace %s", self._jobs, self._jobs.namespace)
@@ -97,15 +101,23 @@ class Watcher:
                     self._jobs,
                 )
             return True
-        job = self._jobs.get()
-        phase = self._kind.read_state(job).phase
-        if phase == "succeeded" and not rerun:
-            logging.info("%s of an earlier attempt has succeeded", self._jobs)
-            return False
-        if "deletionTimestamp" in job["metadata"] or phase in ("failed", "succeeded"):
+        if not self._take_over():
             logging.info("%s of an earlier attempt has ended; creating it again", self._jobs)
             self._replace()
-            return True
+        return True
+
+    def _take_over(self) -> bool:
+        """Becomes the owner of the job of an earlier attempt, if it is still running.
+
+        Returns:
+          True if there is a job to follow.
+
+        Raises:
+          GoneError: There is no job.
+        """
+        job = self._jobs.get()
+        if "deletionTimestamp" in job["metadata"] or self._kind.read_state(job).phase in ("failed", "succeeded"):
+            return False
         # The pod of the earlier attempt owns it, and would take it along when it is
         # deleted.
         self._jobs.set_owners(self._manifest["metadata"].get("ownerReferences", []))
@@ -168,7 +180,7 @@ class Watcher:
                 f"{self._jobs} of an earlier attempt was deleted, and is still there after {retry.TIMEOUT_SECONDS:g} s; see "
                 f"which of its pods are left, `kubectl get pods -l {self._kind.name_label}={self._jobs.name}`"
             )
-        self.start(rerun=False)
+        self.start(has_result=False)
 
     def _has_succeeded_despite_sidecars(self, pods: list[client.V1Pod]) -> bool:
         """Returns True if the chief has succeeded and the controller does not see it.

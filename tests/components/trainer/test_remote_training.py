@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -73,8 +74,8 @@ def trained(monkeypatch, settings, artifacts, state):
     def train(launch):
         launches = []
 
-        def launched(settings, name, address, environment, job, rerun):
-            launches.append((name, address, environment, rerun))
+        def launched(settings, name, address, environment, job, has_result):
+            launches.append((name, address, environment, has_result))
             launch(job)
 
         monkeypatch.setattr(remote_training, "_launch", launched)
@@ -94,18 +95,25 @@ def succeed(job):
 
 
 def test_result_is_kept_for_a_retry(trained, tmp_path):
-    name, address, environment, rerun = trained(succeed)
+    name, address, environment, has_result = trained(succeed)
     folder = tmp_path / "shared" / name
-    assert (address, rerun) == (f"{folder}/job.json", True)
+    assert (address, has_result) == (f"{folder}/job.json", False)
     assert environment[lease.LEASE_VARIABLE] == f"{folder}/followed.json"
     assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", job_builder.RESULT_FILE], (
         "no copies of inputs"
     )
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
     # The step failed after the training; its retry does not train again.
-    name_again, _, _, rerun = trained(lambda job: None)
-    assert (name_again, rerun) == (name, False)
+    name_again, _, _, has_result = trained(lambda job: None)
+    assert (name_again, has_result) == (name, True)
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
+
+
+def test_a_result_without_its_model_is_not_enough(trained, tmp_path):
+    name, *_ = trained(succeed)
+    shutil.rmtree(tmp_path / "shared" / name / "outputs")
+    *_, has_result = trained(succeed)
+    assert not has_result
 
 
 def test_failed_training_leaves_no_files(trained, tmp_path):

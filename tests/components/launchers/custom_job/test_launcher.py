@@ -68,8 +68,8 @@ def make_spec(script: str = "pass", workers: int = 1) -> dict:
     return spec
 
 
-def launch(error_file: str, script: str = "pass", workers: int = 1, max_restarts: int = 0, rerun: bool = False) -> None:
-    custom_job_launcher.launch(make_spec(script, workers), SETTINGS, max_restarts, error_file, rerun=rerun)
+def launch(error_file: str, script: str = "pass", workers: int = 1, max_restarts: int = 0, has_result: bool = False) -> None:
+    custom_job_launcher.launch(make_spec(script, workers), SETTINGS, max_restarts, error_file, has_result=has_result)
 
 
 class Launch:
@@ -305,11 +305,25 @@ def test_another_attempt_follows_a_running_job(api, error_file):
     assert len(jobs(api)) == 1
 
 
-@pytest.mark.parametrize("rerun", [False, True])
-def test_another_attempt_after_success(api, error_file, rerun):
+@pytest.mark.parametrize("has_result", [False, True])
+def test_another_attempt_after_success(api, error_file, has_result):
     launch(error_file)
-    launch(error_file, rerun=rerun)
-    assert len(jobs(api)) == (2 if rerun else 1)
+    launch(error_file, has_result=has_result)
+    assert len(jobs(api)) == (1 if has_result else 2)
+
+
+def test_nothing_is_trained_again_if_only_the_job_is_gone(api, error_file):
+    launch(error_file, has_result=True)
+    assert not jobs(api)
+
+
+def test_a_job_that_still_runs_after_the_result_is_waited_for(api, error_file):
+    first = Launch(error_file, "import time; time.sleep(3)")
+    name = wait_for_job(api)
+    launch(error_file, has_result=True)
+    assert api.state(name) == "JOB_STATE_SUCCEEDED"
+    assert first.wait() is None
+    assert len(jobs(api)) == 1
 
 
 def test_another_attempt_after_a_failure(api, error_file):
@@ -390,7 +404,7 @@ def test_a_lost_answer_does_not_lead_to_a_second_job(api, error_file):
 def test_a_service_that_does_not_answer_for_a_while_when_a_job_is_created(api, error_file):
     launch(error_file)  # so that a job exists before
     api.fail(503, times=2, verb="customJobs.create")
-    launch(error_file, rerun=True)
+    launch(error_file)
     assert len(jobs(api)) == 2
 
 

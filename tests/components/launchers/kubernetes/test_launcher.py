@@ -75,17 +75,30 @@ def succeed_before(api):
     return api.get(NAMESPACE, NAME)["metadata"]["uid"]
 
 
-def test_a_job_of_an_earlier_attempt_that_succeeded_is_done(api, caplog):
-    caplog.set_level("INFO", logger="absl")
+def test_a_job_of_an_earlier_attempt_that_has_left_the_result_stays(api):
     uid = succeed_before(api)
-    assert follow().wait() is None
+    assert follow(has_result=True).wait() is None
     assert api.get(NAMESPACE, NAME)["metadata"]["uid"] == uid
-    assert f"TFJob {NAME} of an earlier attempt has succeeded" in caplog.text
 
 
-def test_a_job_of_an_earlier_attempt_that_succeeded_is_rerun_on_request(api):
+def test_nothing_is_trained_again_if_only_the_job_is_gone(api):
+    """Kubernetes deletes it with the pod of the step, for which "Retry run" asks."""
+    assert follow(has_result=True).wait() is None
+    assert not exists(api)
+
+
+def test_processes_that_still_run_after_the_result_are_waited_for(api):
+    first = start(api)
+    second = follow(has_result=True)
+    time.sleep(0.5)
+    assert second.is_running, "an evaluator may still write"
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert (first.wait(), second.wait()) == (None, None)
+
+
+def test_a_job_of_an_earlier_attempt_that_has_left_no_result_is_created_again(api):
     uid = succeed_before(api)
-    second = follow(rerun=True)
+    second = follow()
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != uid)
     assert second.is_running
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))

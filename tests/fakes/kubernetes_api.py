@@ -339,6 +339,14 @@ class ApiServer:
             if verb == "get":
                 return self.get(namespace, name, resource)
             if verb == "delete" and name:
+                expected, uid = (
+                    body.get("preconditions", {}).get("uid"),
+                    self.get(namespace, name, resource)["metadata"]["uid"],
+                )
+                if expected not in (None, uid):
+                    about = f'Operation cannot be fulfilled on {_qualified(resource)} "{name}"'
+                    words = f"Precondition failed: UID in precondition: {expected}, UID in object meta: {uid}"
+                    raise ApiError(409, f"{about}: {words}", resource, name)
                 policy = query.get("propagationPolicy") or body.get("propagationPolicy")
                 return _deleted(self.delete(namespace, name, resource, policy == "Foreground"))
             if verb == "create" and resource == "tfjobs" and not name:

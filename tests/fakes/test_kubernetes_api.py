@@ -99,6 +99,8 @@ def test_objects_are_created_listed_and_deleted(api):
     assert jobs(api).list_namespaced_custom_object(*TFJOBS)["items"] == [made]
     assert create(api, tfjob("other"), dry_run="All")["metadata"]["name"] == "other"
     assert refusal(create, api, tfjob())["reason"] == "AlreadyExists"
+    other = client.V1DeleteOptions(preconditions=client.V1Preconditions(uid="another"))
+    assert refusal(jobs(api).delete_namespaced_custom_object, *TFJOBS, "job", body=other)["code"] == 409
     assert jobs(api).delete_namespaced_custom_object(*TFJOBS, "job")["status"] == "Success"
     gone = refusal(jobs(api).get_namespaced_custom_object, *TFJOBS, "job")
     assert (gone["reason"], gone["message"]) == ("NotFound", 'tfjobs.kubeflow.org "job" not found')

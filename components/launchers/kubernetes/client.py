@@ -4,7 +4,6 @@ Requests are repeated while the API does not answer, and a refusal becomes an er
 names the remedy.
 """
 
-import contextlib
 import json
 import re
 import time
@@ -27,7 +26,9 @@ from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 REQUEST_SECONDS = 30.0  # for one answer
-DELETE_SECONDS = 5.0  # for the last request of a launcher that has to end
+LAST_REQUEST_SECONDS = 5.0  # for one answer, for a launcher that has to end
+# For the API to answer when a job is deleted. After that, its chief ends by itself.
+DELETE_SECONDS = 120.0
 # For an admission webhook to answer: the controller's pod may be starting again.
 WEBHOOK_SECONDS = 45.0
 
@@ -134,7 +135,7 @@ class JobClient:
         self._was_answered = True
         dropped = find_dropped(manifest["spec"], created["spec"], "spec")
         if dropped:
-            self.delete()
+            self.delete_if(lambda job: bool(job["metadata"]["uid"] == created["metadata"]["uid"]), DELETE_SECONDS)
             raise ConfigurationError(
                 f"the {self.kind.title}s of this cluster have no {', '.join(dropped)}; {self.kind.install}"
             )
@@ -168,16 +169,40 @@ class JobClient:
             )
         )
 
-    def delete(self) -> None:
-        """Deletes the job and its pods, if the API answers."""
-        # One request only: a launcher that has to end has no time for more. Kubernetes
-        # deletes the job with the pod that owns it in any case. In the foreground: what
-        # belongs to the job goes first. JobSet would take an old Job for one of a new
-        # JobSet of the same name.
-        with contextlib.suppress(ApiException, urllib3.exceptions.HTTPError):
-            self._custom.delete_namespaced_custom_object(
-                name=self.name, propagation_policy="Foreground", _request_timeout=DELETE_SECONDS, **self._resource
+    def delete_if(self, condition: Callable[[dict[str, Any]], bool], timeout_seconds: float | None) -> None:
+        """Deletes the job and its pods if a condition holds; logs if it cannot.
+
+        Args:
+          condition: Returns True if this job, as the cluster has it, is to be deleted.
+          timeout_seconds: How long to repeat requests that the API does not answer; 0
+            to send each once, None for `retry.TIMEOUT_SECONDS`.
+        """
+
+        def delete() -> None:
+            job = self._custom.get_namespaced_custom_object(
+                name=self.name, _request_timeout=LAST_REQUEST_SECONDS, **self._resource
             )
+            if not condition(job):
+                return
+            logging.info("removing %s", self)
+            # In the foreground: what belongs to the job goes first. JobSet would take
+            # an old Job for one of a new JobSet of the same name.
+            options = client.V1DeleteOptions(
+                propagation_policy="Foreground", preconditions=client.V1Preconditions(uid=job["metadata"]["uid"])
+            )
+            self._custom.delete_namespaced_custom_object(
+                name=self.name, body=options, _request_timeout=LAST_REQUEST_SECONDS, **self._resource
+            )
+
+        try:
+            retry.call_with_retries(
+                delete, "the Kubernetes API server", _may_pass if self._was_answered else _is_transient, timeout_seconds
+            )
+        except (ApiException, urllib3.exceptions.HTTPError, NotFollowedError) as error:
+            if isinstance(error, ApiException) and error.status in (404, 409):  # gone, or replaced by another
+                return
+            reason = _message(error) if isinstance(error, ApiException) else error
+            logging.warning("cannot delete %s, whose pods may run for another half an hour: %s", self, reason)
 
     def list_pods(self) -> list[client.V1Pod]:
         """Returns the pods of the job."""

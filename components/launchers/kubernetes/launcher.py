@@ -84,9 +84,8 @@ def launch(kind: JobKind, manifest: dict[str, Any], limits: Limits, *, has_resul
                 watcher.follow()
         except FailedError:
             raise  # the job has ended, and stays for people to look at
-        except BaseException:
-            logging.info("removing %s", jobs)
-            jobs.delete()
+        except BaseException as error:
+            watcher.remove(has_time=isinstance(error, Exception))  # a signal gives little
             raise
 
 

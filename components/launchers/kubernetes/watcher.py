@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -11,8 +12,9 @@ from absl import logging
 from kubernetes import client
 
 from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import refusals, remedies
-from tfx_distribute.components.launchers.kubernetes.client import GoneError, JobClient
+from tfx_distribute.components.launchers.kubernetes.client import DELETE_SECONDS, GoneError, JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, Start
 from tfx_distribute.components.launchers.kubernetes.missing_pods import MissingPods
 from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
@@ -115,8 +117,7 @@ class Watcher:
         Raises:
           GoneError: There is no job.
         """
-        job = self._jobs.get()
-        if "deletionTimestamp" in job["metadata"] or self._kind.read_state(job).phase in ("failed", "succeeded"):
+        if self._has_ended(self._jobs.get()):
             return False
         # The pod of the earlier attempt owns it, and would take it along when it is
         # deleted.
@@ -134,6 +135,8 @@ class Watcher:
             while True:
                 job = self._jobs.get()
                 seen = time.monotonic()
+                if not self._is_own(job):
+                    raise NotFollowedError(f"another attempt of this step follows {self._jobs} by now")
                 state = self._kind.read_state(job)
                 self._log_state(state)
                 self._observe_start(state.start, seen)
@@ -149,7 +152,7 @@ class Watcher:
                     continue
                 if self._has_succeeded_despite_sidecars(pods):
                     log.finish()
-                    self._jobs.delete()
+                    self.remove(has_time=True)
                     return
                 if state.phase == "suspended":  # the pods are old ones, which are being removed
                     self._queue_wait.observe(job)
@@ -163,23 +166,43 @@ class Watcher:
                 self._check_limits(state, seen)
                 time.sleep(POLL_SECONDS)
 
+    def remove(self, has_time: bool) -> None:
+        """Deletes the job, unless another attempt of this step follows it by now.
+
+        Args:
+          has_time: True to repeat requests that the API does not answer. A launcher
+            that has to end sends each once; Kubernetes deletes the job with the pod
+            that owns it in any case.
+        """
+        self._jobs.delete_if(self._is_own, DELETE_SECONDS if has_time else 0.0)
+
+    def _is_own(self, job: Mapping[str, Any]) -> bool:
+        """Returns False if the pod of another attempt owns a job."""
+        own, current = (
+            {owner["uid"] for owner in document["metadata"].get("ownerReferences", [])} for document in (self._manifest, job)
+        )
+        return own <= current
+
+    def _has_ended(self, job: Mapping[str, Any]) -> bool:
+        return "deletionTimestamp" in job["metadata"] or self._kind.read_state(job).phase in ("failed", "succeeded")
+
     def _replace(self) -> None:
-        """Deletes the job, waits until it is gone, and creates it again.
+        """Deletes a job that has ended, waits until it is gone, and creates it again.
 
         Raises:
           TrainingError: It is not gone after a long time.
         """
-        self._jobs.delete()
+        self._jobs.delete_if(self._has_ended, retry.TIMEOUT_SECONDS)
         deadline = time.monotonic() + retry.TIMEOUT_SECONDS
         with contextlib.suppress(GoneError):
-            while time.monotonic() < deadline:
-                if "deletionTimestamp" not in self._jobs.get()["metadata"]:
-                    self._jobs.delete()  # the last request was not answered
+            while self._has_ended(self._jobs.get()):  # otherwise another attempt has created it
+                if time.monotonic() > deadline:
+                    raise TrainingError(
+                        f"{self._jobs} of an earlier attempt was deleted, and is still there after "
+                        f"{retry.TIMEOUT_SECONDS:g} s; see which of its pods are left, `kubectl get pods -l "
+                        f"{self._kind.name_label}={self._jobs.name}`"
+                    )
                 time.sleep(POLL_SECONDS)
-            raise TrainingError(
-                f"{self._jobs} of an earlier attempt was deleted, and is still there after {retry.TIMEOUT_SECONDS:g} s; see "
-                f"which of its pods are left, `kubectl get pods -l {self._kind.name_label}={self._jobs.name}`"
-            )
         self.start(has_result=False)
 
     def _has_succeeded_despite_sidecars(self, pods: list[client.V1Pod]) -> bool:

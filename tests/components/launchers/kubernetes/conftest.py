@@ -20,6 +20,7 @@ def api(tmp_path, monkeypatch):
         (missing_pods, "CONTROLLER_SECONDS", 3.0),
         (pod_starts, "EVENTS_SECONDS", 0.1),
         (kubernetes_client, "WEBHOOK_SECONDS", 0.5),
+        (watcher, "DELETE_SECONDS", 2.0),
         (refusals, "FINAL_SECONDS", 1.0),
         (pod_log, "RETRY_SECONDS", 0.1),
     ):

@@ -26,9 +26,13 @@ from tfjobs import (
     tfjob,
 )
 
+from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
+from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import Owner
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
+from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 
@@ -53,9 +57,67 @@ def test_a_retried_step_owns_the_job(api):
     job = api.get(NAMESPACE, NAME)
     assert (job["metadata"]["uid"], job["spec"]) == (before["metadata"]["uid"], before["spec"])
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert (first.wait(), second.wait()) == (None, None)
+    assert isinstance(first.wait(), NotFollowedError)
+    assert second.wait() is None
     api.delete_owner("another-uid")
     assert not exists(api)
+
+
+def test_an_attempt_that_hangs_does_not_delete_the_job_of_another(api):
+    """Its machine does not answer, so that Kubeflow starts the step on another."""
+    first = start(api, manifest=tfjob(owner=Owner("step", "a-uid")))
+    second = follow(manifest=tfjob(owner=Owner("step-again", "another-uid")))
+    error = first.wait()
+    assert isinstance(error, NotFollowedError)
+    assert str(error) == f"another attempt of this step follows TFJob {NAME} by now"
+    assert exists(api)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert second.wait() is None
+
+
+def test_a_job_that_was_created_again_meanwhile_is_not_deleted(api):
+    manifest = tfjob()
+    connection.load_config()
+    jobs = JobClient(TFJob(), NAME, NAMESPACE)
+    jobs.create(copy.deepcopy(manifest))
+
+    def is_own(_):
+        api.delete(NAMESPACE, NAME)
+        jobs.create(copy.deepcopy(manifest))
+        return True
+
+    jobs.delete_if(is_own, timeout_seconds=0)
+    assert exists(api)
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_a_job_is_removed_though_the_api_does_not_answer_at_first(api, code):
+    launch = start(api, deadline_seconds=1)
+    api.fail(code, times=2, verb="delete")
+    api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
+    assert str(launch.wait()).endswith("takes longer than active_deadline_seconds")
+    assert not exists(api)
+
+
+def test_a_job_that_cannot_be_deleted(api, caplog):
+    launch = start(api, deadline_seconds=1)
+    api.fail(503, times=1000, verb="delete")
+    api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
+    assert str(launch.wait()).endswith("takes longer than active_deadline_seconds")
+    assert f"cannot delete TFJob {NAME}, whose pods may run for another half an hour" in caplog.text
+
+
+def test_a_terminated_step_sends_one_request(api, monkeypatch):
+    """It has about a second."""
+    launch = start(api)
+    api.fail(503, times=1000, verb="delete")
+
+    def terminate(jobs):
+        raise TerminatedError
+
+    monkeypatch.setattr(JobClient, "list_pods", terminate)
+    assert isinstance(launch.wait(), TerminatedError)
+    assert [verb for verb, _ in api.requests].count("delete") == 1
 
 
 def test_a_job_that_is_gone_before_a_retried_step_owns_it(api):

@@ -28,7 +28,9 @@ from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL
 from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-CANCEL_SECONDS = 10.0  # for the last requests of a launcher that has to end
+LAST_REQUEST_SECONDS = 10.0  # for one answer, for a launcher that has to end
+# For the service to answer when jobs are cancelled. After that, a chief ends by itself.
+CANCEL_SECONDS = 120.0
 
 
 class CustomJobClient:
@@ -110,16 +112,29 @@ class CustomJobClient:
             raise self._explain(error) from error
         return sorted(jobs, key=lambda job: job.create_time, reverse=True)
 
-    def cancel(self, training: str) -> None:
-        """Cancels the unfinished jobs of a training, if the service answers."""
-        # One request only: a launcher that has to end has no time for more. The chief
-        # notices by itself that no launcher follows it.
+    def cancel(self, training: str, name: str | None = None, *, has_time: bool = True) -> None:
+        """Cancels unfinished jobs of a training; logs if it cannot.
+
+        Args:
+          training: Name of the training.
+          name: Name of the only job to cancel; None for all of the training.
+          has_time: True to repeat requests that the service does not answer. A launcher
+            that has to end sends each once; the chief notices by itself that no
+            launcher follows it.
+        """
         request = self._list_request(training)
-        with contextlib.suppress(exceptions.GoogleAPICallError, *UNAVAILABLE):
-            for job in self._client.list_custom_jobs(request=request, timeout=CANCEL_SECONDS):
-                if not custom_job_status.has_ended(job):
+
+        def cancel() -> None:
+            for job in self._client.list_custom_jobs(request=request, timeout=LAST_REQUEST_SECONDS):
+                if name in (None, job.name) and not custom_job_status.has_ended(job):
                     logging.info("cancelling CustomJob %s", job.name)
-                    self._client.cancel_custom_job(name=job.name, timeout=CANCEL_SECONDS)
+                    with contextlib.suppress(exceptions.BadRequest):  # it has ended since
+                        self._client.cancel_custom_job(name=job.name, timeout=LAST_REQUEST_SECONDS)
+
+        try:
+            call_vertex_ai(cancel, timeout_seconds=CANCEL_SECONDS if has_time else 0.0)
+        except (exceptions.GoogleAPICallError, NotFollowedError) as error:
+            logging.warning("cannot cancel training %s, which may run for another half an hour: %s", training, error)
 
     def console_url(self, job: CustomJob) -> str:
         """Returns the address of a job's page in the Google Cloud console."""

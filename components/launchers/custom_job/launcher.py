@@ -55,8 +55,8 @@ def launch(
                 max_restarts -= 1
                 logging.warning("%s; starting it again from its last save", watcher.why)
                 watcher.create()
-        except BaseException:
-            watcher.cancel()
+        except BaseException as error:
+            watcher.cancel(has_time=isinstance(error, Exception))  # a signal gives little
             raise
 
 
@@ -92,7 +92,7 @@ class _JobWatcher:
         job = next(iter(self._jobs.list_jobs(self._training)), None)
         if job and not custom_job_status.has_ended(job) and self._error_file.look():
             # The service would restart the failed process for a while, in vain.
-            self._jobs.cancel(self._training)
+            self._jobs.cancel(self._training, job.name)
             job = self._jobs.get(job.name)
         while job and job.state == JobState.JOB_STATE_CANCELLING:
             time.sleep(POLL_SECONDS)
@@ -143,14 +143,16 @@ class _JobWatcher:
                 raise TrainingError(f"{self.why}\nits logs: {self._jobs.log_url(job)}")
             return False
 
-    def cancel(self) -> None:
+    def cancel(self, has_time: bool) -> None:
         """Cancels the job, even if the service has not confirmed that it created it.
 
-        Does nothing once the job has ended: a job of the same training that is running
-        then belongs to another attempt.
+        Another job of the same training that is running belongs to another attempt.
+
+        Args:
+          has_time: True to repeat requests that the service does not answer.
         """
         if self._job is None or not custom_job_status.has_ended(self._job):
-            self._jobs.cancel(self._training)
+            self._jobs.cancel(self._training, self._job and self._job.name, has_time=has_time)
 
     def _raise_if_final(self, failure: Failure | None) -> None:
         """Raises what a process reported, if it reported that it failed for good."""

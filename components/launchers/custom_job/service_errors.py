@@ -54,18 +54,24 @@ def find_act_as_remedy(message: str, sender: str) -> str:
     )
 
 
-def call_vertex_ai(request: Callable[[], T], transient: tuple[type[Exception], ...] = TRANSIENT) -> T:
+def call_vertex_ai(
+    request: Callable[[], T],
+    transient: tuple[type[Exception], ...] = TRANSIENT,
+    timeout_seconds: float | None = None,
+) -> T:
     """Sends a request, repeatedly while Vertex AI does not answer.
 
     Args:
       request: Sends the request once.
       transient: Errors after which another request may succeed.
+      timeout_seconds: Seconds without an answer after which it is given up; None for
+        `retry.TIMEOUT_SECONDS`.
 
     Returns:
       The answer.
 
     Raises:
-      TrainingError: There was no answer for `retry.TIMEOUT_SECONDS`.
+      NotFollowedError: There was no answer for that long.
       Exception: The first error that is not transient, as `request` raised it.
     """
-    return retry.call_with_retries(request, "Vertex AI", lambda error: isinstance(error, transient))
+    return retry.call_with_retries(request, "Vertex AI", lambda error: isinstance(error, transient), timeout_seconds)

@@ -45,6 +45,7 @@ def api(tmp_path, monkeypatch):
         (custom_job_launcher, "ERROR_SECONDS", 3.0),
         (error_file_lib, "PAUSE_SECONDS", 0.2),
         (storage, "TIMEOUT_SECONDS", 1.0),
+        (custom_job_client, "CANCEL_SECONDS", 2.0),
         (retry, "RETRY_SECONDS", 0.1),
         (retry, "TIMEOUT_SECONDS", 5.0),
     ):
@@ -419,6 +420,48 @@ def test_a_step_that_is_terminated_while_it_creates_the_job(api, error_file, mon
     with pytest.raises(TerminatedError):
         launch(error_file, "import time; time.sleep(60)")
     wait_until(lambda: jobs(api)[0].state.name == "JOB_STATE_CANCELLED")
+
+
+@pytest.mark.parametrize("verb", ["list", "cancel"])
+def test_a_job_is_cancelled_though_the_service_does_not_answer_at_first(api, error_file, verb):
+    background = Launch(error_file, "import time; time.sleep(60)", max_restarts=3)
+    name = wait_for_job(api)
+    wait_until(lambda: api.state(name) == "JOB_STATE_RUNNING")
+    api.fail(503, times=2, verb=f"customJobs.{verb}")
+    Failure("hidden_units: is missing", expected=True, final=True).write(error_file)
+    assert "hidden_units: is missing" in str(background.wait())
+    wait_until(lambda: api.state(name) == "JOB_STATE_CANCELLED")
+
+
+def test_a_terminated_step_sends_one_request(api, error_file, monkeypatch, caplog):
+    """It has about a second."""
+
+    def terminate(self, name):
+        raise TerminatedError
+
+    monkeypatch.setattr(custom_job_client.CustomJobClient, "get", terminate)
+    api.fail(503, times=1000, verb="customJobs.cancel")
+    with pytest.raises(TerminatedError):
+        launch(error_file, "import time; time.sleep(60)")
+    assert [request.verb for request in api.requests].count("customJobs.cancel") == 1
+    assert "cannot cancel training digits-1, which may run for another half an hour" in caplog.text
+    api.set_state(jobs(api)[0].name, "JOB_STATE_CANCELLED")
+
+
+def test_a_job_of_another_attempt_is_not_cancelled(api, error_file):
+    """The other attempt has created it while this one hung."""
+    background = Launch(error_file, "import time; time.sleep(60)", max_restarts=3)
+    name = wait_for_job(api)
+    other = custom_job_client.CustomJobClient(SETTINGS.project, SETTINGS.location).create(
+        make_spec("import time; time.sleep(60)")
+    )
+    for each in (name, other.name):
+        wait_until(lambda each=each: api.state(each) == "JOB_STATE_RUNNING")
+    Failure("hidden_units: is missing", expected=True, final=True).write(error_file)
+    assert "hidden_units: is missing" in str(background.wait())
+    wait_until(lambda: api.state(name) == "JOB_STATE_CANCELLED")
+    assert api.state(other.name) == "JOB_STATE_RUNNING"
+    api.set_state(other.name, "JOB_STATE_CANCELLED")
 
 
 def test_another_attempt_waits_for_a_job_that_is_being_cancelled(api, error_file):

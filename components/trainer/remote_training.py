@@ -158,6 +158,8 @@ def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -
     # The chief writes the result last, when the model is complete.
     needed = [result_file, *filter(None, [job.outputs.serving_model_dir])]
     has_result = storage.call(result_file, lambda: all(map(fileio.exists, needed)))
+    if has_result:
+        logging.info("an earlier attempt of this step has left the result of %s: nothing is trained again", name)
     environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: training.lease_file}
     _launch(training.settings, name, address, environment, job, has_result)
     result = storage.call(result_file, lambda: atomic_files.read(result_file))

@@ -97,7 +97,7 @@ class _JobWatcher:
         while job and job.state == JobState.JOB_STATE_CANCELLING:
             time.sleep(POLL_SECONDS)
             job = self._jobs.get(job.name)
-        if job and not custom_job_status.has_ended(job):
+        if job and (not custom_job_status.has_ended(job) or (custom_job_status.has_succeeded(job) and has_result)):
             logging.info("CustomJob %s of an earlier attempt: following it: %s", job.name, self._jobs.console_url(job))
             self._job = job
             return True

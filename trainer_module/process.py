@@ -121,9 +121,7 @@ def run(job: TrainingJob) -> None:
         preemption.watch()
     autograph.exempt_tf_keras()
     task = task_from_environment(os.environ)
-    is_chief = task == CHIEF_TASK
-    if is_chief:
-        lease.watch()
+    lease.watch(is_chief=task == CHIEF_TASK)
     tf_config = tf_config_for(job.distribution, os.environ)
     if tf_config is None:
         os.environ.pop(TF_CONFIG, None)

@@ -2,11 +2,13 @@
 
 The step renews a lease. When a run is cancelled, the step may have no time to remove
 what it started. A chief whose lease expires saves its state and exits, which ends the
-training. Another attempt of the step takes the lease, and so learns an earlier one that
-is still running that the training is not its own any more.
+training. The others watch the lease too, as the chief may still wait for a machine.
+Another attempt of the step takes the lease, and so learns an earlier one that is still
+running that the training is not its own any more.
 """
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -28,6 +30,8 @@ RENEW_SECONDS = 60.0
 # Longer than a step waits for a cluster that does not answer, and longer than it takes
 # for the step to be started again.
 ABANDONED_SECONDS = 1800.0
+# How much longer processes other than the chief stay: it may need them to save.
+AFTER_CHIEF_SECONDS = 300.0
 
 
 class Lease:
@@ -92,18 +96,29 @@ def _read(path: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def watch() -> None:
-    """Starts a thread that ends this process when its lease expires, if it has one."""
+def is_held() -> bool:
+    """Returns True if this process has a lease, which limits how long it waits."""
+    return bool(os.environ.get(LEASE_VARIABLE))
+
+
+def watch(is_chief: bool) -> None:
+    """Starts a thread that ends this process when its lease expires, if it has one.
+
+    Args:
+      is_chief: True in the chief, which ends first.
+    """
     path = os.environ.get(LEASE_VARIABLE)
+    seconds = ABANDONED_SECONDS + (0.0 if is_chief else AFTER_CHIEF_SECONDS)
     if path:
-        threading.Thread(target=_watch, args=(path, _leave), daemon=True, name="lease-monitor").start()
+        leave = functools.partial(_leave, seconds)
+        threading.Thread(target=_watch, args=(path, seconds, leave), daemon=True, name="lease-monitor").start()
 
 
-def _watch(path: str, leave: Callable[[], None]) -> None:
-    poll = min(RENEW_SECONDS, ABANDONED_SECONDS / 10)
+def _watch(path: str, seconds: float, leave: Callable[[], None]) -> None:
+    poll = min(RENEW_SECONDS, seconds / 10)
     clock = RunningClock(longest_gap=2 * poll)  # a suspended process misses renewals
     lease, renewed_at = None, 0.0
-    while clock.seconds() - renewed_at < ABANDONED_SECONDS:
+    while clock.seconds() - renewed_at < seconds:
         try:
             current = atomic_files.read(path)
         except (OSError, tf.errors.OpError):  # the storage is temporarily unavailable
@@ -116,8 +131,8 @@ def _watch(path: str, leave: Callable[[], None]) -> None:
     leave()
 
 
-def _leave() -> None:
-    reason = f"nobody has followed this training for {ABANDONED_SECONDS:g} s, so it ends"
+def _leave(seconds: float) -> None:
+    reason = f"nobody has followed this training for {seconds:g} s, so it ends"
     LOGGER.info(reason)
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:  # otherwise Vertex AI would start this process again

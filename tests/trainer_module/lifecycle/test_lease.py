@@ -66,7 +66,7 @@ def test_whoever_is_followed_stays(quick, tmp_path):
 
     thread = threading.Thread(target=renew)
     thread.start()
-    threading.Thread(target=lease._watch, args=(path, left.set), daemon=True).start()
+    threading.Thread(target=lease._watch, args=(path, lease.ABANDONED_SECONDS, left.set), daemon=True).start()
     thread.join()
     assert not left.is_set()
     wait_until(left.is_set)  # nobody renews it now
@@ -74,7 +74,7 @@ def test_whoever_is_followed_stays(quick, tmp_path):
 
 def test_a_file_that_never_comes_is_no_sign_of_life(quick, tmp_path):
     left = threading.Event()
-    lease._watch(str(tmp_path / "followed.json"), left.set)
+    lease._watch(str(tmp_path / "followed.json"), lease.ABANDONED_SECONDS, left.set)
     assert left.is_set()
 
 

@@ -37,6 +37,7 @@ from tfx_distribute.trainer_module.lifecycle import (
     peer_loss,
     preemption,
     process_log,
+    rendezvous,
     watchdog,
 )
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
@@ -164,6 +165,10 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
         assert job.data is not None, "a run_fn has no evaluator"
         sidecar_evaluator.run(job, job.data, task, reporter)
         return
+    if lease.is_held():  # then other machines train, which may have to be waited for
+        reporter.enter("waiting for the other processes to start", limited=False)
+        rendezvous.meet(task, lambda message: reporter.report(Progress("start", message=message)))
+        reporter.enter("start-up")
     strategy = factory.create(job.distribution, peer_loss.heartbeat_timeout(job.fault_tolerance, os.environ))
     with _output_folders(job, is_chief) as job:
         if job.run_fn is not None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -35,6 +36,11 @@ def training_processes(server_pid: int) -> dict[str, int]:
         with contextlib.suppress(FileNotFoundError):  # it has ended in the meantime
             logs[Path(os.readlink(f"/proc/{pid}/fd/1")).stem] = pid
     return logs
+
+
+def free_port() -> int:
+    with socket.create_server(("localhost", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def wait_until(condition, seconds=20.0):

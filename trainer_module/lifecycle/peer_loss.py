@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
+from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
-from tfx_distribute.trainer_module.lifecycle import listening
+from tfx_distribute.trainer_module.lifecycle import lease, listening
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
-COME_SECONDS = 3600.0  # how long a process waits for the chief to start
+# How long a process waits for the chief to start. One with a lease waits for as long as
+# somebody follows the training: machines may be short.
+COME_SECONDS = 3600.0
 GONE_SECONDS = 30.0  # how long the chief may be away before it counts as gone
 _STORAGE_MODULE = "tensorflow/python/lib/io/file_io.py"  # of tf.io.gfile
 
@@ -106,14 +108,15 @@ class ChiefMonitor:
         """Returns True if the chief was there, but not for the last `GONE_SECONDS`.
 
         Raises:
-          TrainingError: The chief has not started within `COME_SECONDS`.
+          PeerLostError: The chief has not started within `COME_SECONDS`, and this
+            process has no lease.
         """
         now = time.monotonic()
         if listening.listens(self._address):
             self._has_come, self._last_seen = True, now
         silent_secs = now - self._last_seen
-        if not self._has_come and silent_secs > COME_SECONDS:
-            raise TrainingError(
+        if not self._has_come and silent_secs > COME_SECONDS and not lease.is_held():
+            raise PeerLostError(
                 f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._address}, which did not start"
             )
         return self._has_come and silent_secs > GONE_SECONDS

@@ -108,7 +108,7 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
       distribution: The distribution that the pipeline's parameters ask for.
 
     Raises:
-      TrainingError: No coordinator connected.
+      PeerLostError: No coordinator started.
     """
     cluster = cluster_spec()
     # As many threads as may wait for each other. By default, there are only as many as

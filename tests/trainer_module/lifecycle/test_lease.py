@@ -8,9 +8,10 @@ import threading
 from dataclasses import replace
 
 import pytest
-from running import wait_until
+from running import free_port, wait_until
 
-from tfx_distribute.trainer_module.job.training_job import TrainingOptions
+from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
 from tfx_distribute.trainer_module.lifecycle import exit_codes, lease
 from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 
@@ -103,6 +104,40 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
     assert exit_codes.is_final(done.returncode), "nobody is to start it again"
     assert "nobody has followed this training for 8 s, so it ends" in done.stdout
     assert list((tmp_path / "state").iterdir()), "it has saved what it had"
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("role", "distribution"),
+    [
+        ("worker", Distribution("multi_worker_mirrored", num_workers=2)),
+        ("ps", Distribution("parameter_server", num_workers=1)),
+        ("chief", Distribution("parameter_server", num_workers=1)),
+        ("evaluator", Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1)),
+    ],
+    ids=["worker", "ps", "coordinator", "evaluator"],
+)
+def test_a_process_whose_peers_have_no_machine_leaves_when_nobody_follows(cluster, tmp_path, role, distribution):
+    """Until then it waits: a limit of its own would fail the training."""
+    (tmp_path / "job.json").write_text(replace(cluster.job, distribution=distribution).to_json())
+    code = (
+        "import sys; from tfx_distribute.trainer_module import process; "
+        "from tfx_distribute.trainer_module.lifecycle import lease, peer_loss; peer_loss.COME_SECONDS = 1.0; "
+        "lease.ABANDONED_SECONDS, lease.AFTER_CHIEF_SECONDS = 5.0, 2.0; "
+        f"sys.exit(process.main({str(tmp_path / 'job.json')!r}))"
+    )
+    addresses = {each: [f"localhost:{free_port()}"] for each in replicas_of_roles(distribution)}
+    tf_config = {"cluster": addresses, "task": {"type": role, "index": 0}}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TF_CONFIG": json.dumps(tf_config), lease.LEASE_VARIABLE: str(tmp_path / "followed.json")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == exit_codes.ABANDONED, done.stderr
+    assert f"for {5 if role == 'chief' else 7} s, so it ends" in done.stdout, "the chief is the first to leave"
 
 
 @pytest.mark.e2e

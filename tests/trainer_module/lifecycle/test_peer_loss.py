@@ -7,8 +7,10 @@ from functools import partial
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.errors import PeerLostError
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.training_job import UserModule
-from tfx_distribute.trainer_module.lifecycle import peer_loss
+from tfx_distribute.trainer_module.lifecycle import lease, peer_loss
 from tfx_distribute.trainer_module.user_code import module_loader
 
 MODULE = """
@@ -52,6 +54,17 @@ def test_errors_of_the_users_code_are_its_own(module):
     with pytest.raises(tf.errors.NotFoundError) as missing:  # TensorFlow's own code is below the module's
         module_loader.load_optional(module, "reads")(None)
     assert peer_loss._is_of_user(missing.value, partial(module_loader.contains, module))
+
+
+def test_wait_for_a_chief_that_never_starts(module, monkeypatch):
+    """One with a lease waits on; one without ends, and is worth another try."""
+    monkeypatch.setattr(peer_loss, "COME_SECONDS", -1.0)
+    monitor = peer_loss.ChiefMonitor(ClusterTask("worker", 0))
+    monkeypatch.setenv(lease.LEASE_VARIABLE, "followed.json")
+    assert not monitor.has_gone()
+    monkeypatch.delenv(lease.LEASE_VARIABLE)
+    with pytest.raises(PeerLostError, match="for the chief at localhost:1, which did not start"):
+        monitor.has_gone()
 
 
 def test_packages_below_the_users_folder_are_not_its_code(module, tmp_path):

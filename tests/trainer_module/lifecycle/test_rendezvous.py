@@ -1,0 +1,108 @@
+"""Tests that the processes of a cluster wait for each other's machines."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from running import free_port, wait_until
+
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
+from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.lifecycle import lease, listening, rendezvous
+
+
+@pytest.fixture
+def meet(monkeypatch):
+    """Starts a process's wait in a thread; returns the thread and its reports."""
+    monkeypatch.setattr(rendezvous, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(rendezvous, "REPORT_SECONDS", 0.2)
+
+    def start(cluster, role, index, task):
+        addresses = {name: [f"localhost:{port}" for port in ports] for name, ports in cluster.items()}
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": addresses, "task": {"type": role, "index": index}}))
+        reports = []
+        thread = threading.Thread(target=rendezvous.meet, args=(task, reports.append), daemon=True)
+        thread.start()
+        return thread, reports
+
+    return start
+
+
+@pytest.mark.parametrize("chief", ["chief", "worker"], ids=["chief", "worker 0 is the chief"])
+def test_worker_listens_until_the_chief_does(meet, chief):
+    ports = [free_port(), free_port()]
+    cluster = {"chief": ports[:1], "worker": ports[1:]} if chief == "chief" else {"worker": ports}
+    index = 0 if chief == "chief" else 1
+    thread, reports = meet(cluster, "worker", index, ClusterTask("worker", index))
+    wait_until(lambda: listening.listens(f"localhost:{ports[1]}"))
+    wait_until(lambda: reports)
+    assert reports[0] == f"waiting for {ClusterTask(chief, 0)} to start, at localhost:{ports[0]}"
+    with socket.create_server(("localhost", ports[0])):
+        thread.join(20)
+    assert not thread.is_alive()
+    assert not listening.listens(f"localhost:{ports[1]}"), "TensorFlow is to listen there"
+
+
+@pytest.mark.parametrize("chief", ["chief", "worker"], ids=["chief", "worker 0 is the chief"])
+def test_chief_waits_for_all_others(meet, chief):
+    ports = [free_port() for _ in range(3)]
+    cluster = {"chief": ports[:1], "worker": ports[1:2], "ps": ports[2:]} if chief == "chief" else {"worker": ports}
+    thread, _ = meet(cluster, chief, 0, ClusterTask("chief", 0))
+    with socket.create_server(("localhost", ports[1])):
+        thread.join(1)
+        assert thread.is_alive(), "the third is missing"
+        with socket.create_server(("localhost", ports[2])):
+            thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("addresses", [None, {"chief": [1]}], ids=["no cluster", "with an evaluator"])
+def test_process_that_trains_alone_waits_for_nobody(meet, monkeypatch, addresses):
+    if addresses:
+        thread, _ = meet(addresses, "chief", 0, ClusterTask("chief", 0))
+        thread.join(20)
+        assert not thread.is_alive()
+    else:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+        rendezvous.meet(ClusterTask("chief", 0), print)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("distribution", "late"),
+    [
+        (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), "chief"),
+        (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), "worker"),
+        (Distribution("parameter_server", num_workers=1, accelerator_type="cpu"), "worker"),
+    ],
+    ids=["chief", "worker", "worker of parameter servers"],
+)
+def test_training_begins_when_the_last_process_has_a_machine(cluster, tmp_path, distribution, late):
+    (tmp_path / "job.json").write_text(replace(cluster.job, distribution=distribution).to_json())
+    lease.renew(str(tmp_path / "followed.json"))
+    addresses = {role: [f"localhost:{free_port()}"] for role in replicas_of_roles(distribution)}
+
+    def start(role: str) -> subprocess.Popen:
+        variables = {
+            "TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": role, "index": 0}}),
+            lease.LEASE_VARIABLE: str(tmp_path / "followed.json"),
+        }
+        command = [sys.executable, "-m", "tfx_distribute.trainer_module", "--job", str(tmp_path / "job.json")]
+        return subprocess.Popen(command, env={**os.environ, **variables})
+
+    processes = {role: start(role) for role in addresses if role != late}
+    try:
+        time.sleep(10)  # the others have started, and wait
+        processes[late] = start(late)
+        assert {role: process.wait(280) for role, process in processes.items()} == dict.fromkeys(addresses, 0)
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+    assert (tmp_path / "result.json").exists()

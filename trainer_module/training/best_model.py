@@ -87,6 +87,10 @@ class BestModel:
         else:
             save_and_discard(lambda folder: self._checkpoint.write(f"{folder}/best"))
 
+    def read_again(self) -> None:
+        """Finds the best evaluation so far of an evaluator, before an offer here."""
+        self._best = self._read()
+
     def restore(self) -> BestEvaluation | None:
         """Restores the weights of the best evaluation, and returns its value.
 

@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingData, Trainin
 from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
-from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder, optimizers
+from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder, optimizers, sidecar_evaluator
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
@@ -184,12 +184,24 @@ def train(
         if job.fault_tolerance.keep_checkpoints:
             reporter.enter("saving the training states to keep")
             checkpoints.keep(f"{run_dir}/checkpoints", counter.step)
-        gradients.finalize(model_adapter.optimizer, model_adapter.model.trainable_variables)
         profiler.stop()
         seconds = time.monotonic() - start
         if sidecar_writer:
             reporter.enter("waiting for the evaluator", limited=False)  # `finish` has a time limit itself
-            metrics |= _add_val_prefix(sidecar_writer.finish())
+            evaluated = sidecar_writer.finish()
+            if step_runner.agree(evaluated is None)[0] > 0:  # the others wait here for the chief
+                if is_chief:
+                    counter.report(metrics, _describe_missing_evaluator(options.export_best))
+                reporter.enter("the evaluation of the last epoch")
+                model_adapter.reset_metrics()
+                evaluated = epoch_runner.evaluate()
+                if best_model:
+                    reporter.enter("saving the best weights")
+                    best_model.read_again()
+                    best_model.offer(_add_val_prefix(evaluated), epoch, counter.step, step_runner.agree)
+            metrics |= _add_val_prefix(evaluated or {})
+        # After an evaluation: the evaluator's weights are those before it too.
+        gradients.finalize(model_adapter.optimizer, model_adapter.model.trainable_variables)
         counter.report(metrics)
         reporter.enter("on_train_end")
         callbacks.on_train_end(metrics)
@@ -290,6 +302,16 @@ def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.ker
     # https://cloud.google.com/vertex-ai/docs/training/code-requirements#environment-variables
     folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
     return [TensorBoardLogs(folder) for folder in filter(None, folders)]
+
+
+def _describe_missing_evaluator(export_best: str) -> str:
+    message = (
+        f"the evaluator has shown no sign of life for {sidecar_evaluator.SILENT_SECONDS:g} s: the training processes "
+        "evaluate the last epoch instead"
+    )
+    if export_best:
+        message += "; export_best chooses from this evaluation and those that the evaluator did before"
+    return message
 
 
 def _add_val_prefix(metrics: dict[str, float]) -> dict[str, float]:

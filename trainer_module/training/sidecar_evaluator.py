@@ -2,11 +2,14 @@
 
 After each epoch, the training processes save their weights for the evaluator and go on.
 Both sides exchange files in a folder of the ModelRun: checkpoints, the metrics of each,
-and finally a file that says which checkpoint was the last.
+and finally a file that says which checkpoint was the last. The evaluator renews another
+file for as long as it runs.
 """
 
+import contextlib
 import json
 import os
+import threading
 import time
 
 import tensorflow as tf
@@ -14,11 +17,12 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
-from tfx_distribute.trainer_module.errors import PeerLostError, TrainingError
+from tfx_distribute.trainer_module.errors import PeerLostError
 from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
 from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
-from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.lifecycle import atomic_files, lease
+from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training import keras_models, model_builder
@@ -31,14 +35,22 @@ from tfx_distribute.trainer_module.training.tensorboard_logs import skipping_if_
 POLL_SECONDS = 0.5
 # An evaluator that is slower than training skips to the latest checkpoint.
 MAX_CHECKPOINTS = 3
-# How long the chief waits for the evaluation of its last epoch.
-FINAL_EVALUATION_SECONDS = 1800.0
+SIGN_SECONDS = 15.0  # between two signs of life of the evaluator
+# How long the evaluator may show no sign of life before the chief stops waiting for its
+# last metrics: enough for a new pod on a new machine.
+SILENT_SECONDS = 600.0
 _NUM_REPLICAS = "num_replicas"
+_NONE = -1  # number of the last checkpoint for an evaluator that is not waited for
 
 
 def _exchange_folder(model_run_dir: str) -> str:
     # Each try has its own folder, so files of failed tries are ignored.
     return f"{model_run_dir}/evaluator/{os.environ.get(TRY, 'try')}"
+
+
+def _life_file(model_run_dir: str) -> str:
+    # Outside that folder: the chief of another try removes it.
+    return f"{model_run_dir}/evaluator.alive"
 
 
 class SidecarCheckpointWriter:
@@ -58,7 +70,7 @@ class SidecarCheckpointWriter:
     def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool, num_replicas: int):
         self._is_chief = is_chief
         self._checkpoint = tf.train.Checkpoint(**keras_models.state(model))
-        self._folder = _exchange_folder(model_run_dir)
+        self._folder, self._life_file = _exchange_folder(model_run_dir), _life_file(model_run_dir)
         if is_chief:
             for earlier_folder in tf.io.gfile.glob(f"{model_run_dir}/evaluator/*"):
                 tf.io.gfile.rmtree(earlier_folder)
@@ -82,27 +94,32 @@ class SidecarCheckpointWriter:
     def _make_manager(self, folder: str) -> tf.train.CheckpointManager:
         return tf.train.CheckpointManager(self._checkpoint, folder, MAX_CHECKPOINTS, checkpoint_name="epoch")
 
-    def finish(self) -> dict[str, float]:
+    def finish(self) -> dict[str, float] | None:
         """Tells the evaluator which checkpoint is the last, and waits for its metrics.
 
-        Returns:
-          In the chief, the metrics of the last checkpoint. In other processes, an empty
-          dict at once.
+        Waits for as long as the evaluator shows that it is alive.
 
-        Raises:
-          TrainingError: There are no metrics after `FINAL_EVALUATION_SECONDS`.
+        Returns:
+          In the chief, the metrics of the last checkpoint; None if the evaluator has
+          shown no life for `SILENT_SECONDS`. In other processes, an empty dict at once.
         """
         if not self._is_chief:
             return {}
         atomic_files.write(f"{self._folder}/finished", json.dumps(self._last_epoch))
-        deadline = time.monotonic() + FINAL_EVALUATION_SECONDS
+        clock = RunningClock(longest_gap=10.0)
+        sign, seen_at = None, 0.0
         while (metrics := atomic_files.read(f"{self._folder}/metrics-{self._last_epoch}")) is None:
-            if time.monotonic() > deadline:
-                raise TrainingError(f"the evaluator has not evaluated the last epoch within {FINAL_EVALUATION_SECONDS:g} s")
+            latest_sign = atomic_files.read(self._life_file)
+            if latest_sign != sign:
+                sign, seen_at = latest_sign, clock.seconds()
+            elif clock.seconds() - seen_at >= SILENT_SECONDS:
+                atomic_files.write(f"{self._folder}/finished", json.dumps(_NONE))
+                break
             time.sleep(POLL_SECONDS)
+        atomic_files.remove(self._life_file)
         for file in tf.io.gfile.glob([f"{self._folder}/epoch-*", f"{self._folder}/checkpoint"]):
             tf.io.gfile.remove(file)
-        return dict(json.loads(metrics))
+        return None if metrics is None else dict(json.loads(metrics))
 
 
 def wait_for_replicas(folder: str, chief_monitor: ChiefMonitor, task: ClusterTask) -> int:
@@ -121,6 +138,22 @@ def wait_for_replicas(folder: str, chief_monitor: ChiefMonitor, task: ClusterTas
             raise PeerLostError(f"{task} has lost the chief, which has not begun to train")
         time.sleep(POLL_SECONDS)
     return int(json.loads(text))
+
+
+def _show_life(path: str) -> None:
+    """Starts a thread that shows the chief that this evaluator is alive.
+
+    Args:
+      path: Path or address of the file that it renews.
+    """
+
+    def renew() -> None:
+        while True:
+            with contextlib.suppress(OSError, tf.errors.OpError):  # the next one may succeed
+                lease.renew(path)
+            time.sleep(SIGN_SECONDS)
+
+    threading.Thread(target=renew, daemon=True, name="signs-of-life").start()
 
 
 def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Reporter) -> None:
@@ -142,6 +175,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     strategy_info = job.distribution.info
     reporter.enter("waiting for the chief", limited=False)  # `ChiefMonitor` has a time limit itself
     num_replicas = wait_for_replicas(folder, chief_monitor, task)
+    _show_life(_life_file(job.outputs.model_run_dir))
     plan = make_plan(options, data.train.num_examples, num_replicas, bool(strategy_info.fixed_batches))
     reporter.enter("build_model")
     model_adapter = model_builder.build(job, model_builder.make_context(job, features, plan, is_chief=False))

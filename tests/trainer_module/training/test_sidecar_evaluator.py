@@ -1,9 +1,21 @@
+"""Tests what a training and its evaluator exchange, and a training without it."""
+
 import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
 
+import pytest
 import tensorflow as tf
+from running import free_port
 
-from tfx_distribute.trainer_module.job.cluster import ClusterTask
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult
+from tfx_distribute.trainer_module.lifecycle import lease
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
+from tfx_distribute.trainer_module.training import sidecar_evaluator
 from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter, wait_for_replicas
 
 
@@ -15,3 +27,86 @@ def test_evaluator_counts_the_replicas_that_the_chief_has(tmp_path, monkeypatch)
     SidecarCheckpointWriter(tf.keras.Sequential([tf.keras.layers.Dense(1)]), str(tmp_path), is_chief=True, num_replicas=4)
     (folder,) = (tmp_path / "evaluator").iterdir()
     assert wait_for_replicas(str(folder), ChiefMonitor(task), task) == 4
+
+
+@pytest.fixture
+def writer(tmp_path):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.build((None, 1))
+    made = SidecarCheckpointWriter(model, str(tmp_path), is_chief=True, num_replicas=1)
+    made.save(4)
+    return made
+
+
+def test_chief_waits_while_the_evaluator_shows_life(writer, tmp_path, monkeypatch):
+    """The last evaluation may take hours."""
+    monkeypatch.setattr(sidecar_evaluator, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(sidecar_evaluator, "POLL_SECONDS", 0.05)
+    finished = []
+    thread = threading.Thread(target=lambda: finished.append(writer.finish()))
+    thread.start()
+    for _ in range(20):
+        lease.renew(str(tmp_path / "evaluator.alive"))
+        thread.join(0.1)
+    assert thread.is_alive()
+    (folder,) = (tmp_path / "evaluator").iterdir()
+    (folder / "metrics-4").write_text('{"loss": 0.5}')
+    thread.join(20)
+    assert finished == [{"loss": 0.5}]
+
+
+def test_chief_does_not_wait_for_an_evaluator_without_life(writer, tmp_path, monkeypatch):
+    monkeypatch.setattr(sidecar_evaluator, "SILENT_SECONDS", 0.2)
+    assert writer.finish() is None
+    (folder,) = (tmp_path / "evaluator").iterdir()
+    assert json.loads((folder / "finished").read_text()) < 0, "an evaluator that comes now has nothing left to do"
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu"),
+        Distribution("parameter_server", num_workers=1, num_evaluators=1, accelerator_type="cpu"),
+    ],
+    ids=lambda distribution: distribution.strategy,
+)
+def test_model_is_not_lost_without_an_evaluator(cluster, tmp_path, distribution):
+    """The cluster refuses its pod, for instance."""
+    job = replace(
+        cluster.job,
+        distribution=distribution,
+        training_options=TrainingOptions(32, epochs=2, export_best="val_loss"),
+        outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
+    )
+    (tmp_path / "job.json").write_text(job.to_json())
+    code = (
+        "import sys; from tfx_distribute.trainer_module import process; "
+        "from tfx_distribute.trainer_module.training import sidecar_evaluator; sidecar_evaluator.SILENT_SECONDS = 1.0; "
+        f"sys.exit(process.main({str(tmp_path / 'job.json')!r}))"
+    )
+    roles = [role for role in replicas_of_roles(distribution) if role != "evaluator"]
+    addresses = {role: [f"localhost:{free_port()}"] for role in roles}
+    processes = {}
+    for role in roles:
+        tf_config = {"cluster": addresses, "task": {"type": role, "index": 0}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(tf_config)}
+        command = [sys.executable, "-c", code]
+        processes[role] = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        output, _ = processes["chief"].communicate(timeout=280)
+        assert {role: process.wait(60) for role, process in processes.items()} == dict.fromkeys(roles, 0), output
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.communicate()
+    assert "the evaluator has shown no sign of life for 1 s: the training processes evaluate the last epoch" in output
+    result = TrainingResult.from_json((tmp_path / "result.json").read_text())
+    assert result.best.epoch == 2
+    assert result.best.value == result.metrics["val_loss"]
+    examples = tf.data.TFRecordDataset(job.data.eval.files, "GZIP").batch(397).get_single_element()
+    labels = tf.io.parse_example(examples, {"digit": tf.io.FixedLenFeature([1], tf.int64)})["digit"]
+    model = tf.saved_model.load(job.outputs.serving_model_dir)
+    probabilities = model.signatures["serving_default"](examples)["outputs"]
+    accuracy = tf.reduce_mean(tf.keras.metrics.sparse_categorical_accuracy(labels, probabilities))
+    assert result.metrics["val_accuracy"] == pytest.approx(float(accuracy), abs=1e-6)

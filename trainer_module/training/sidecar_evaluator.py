@@ -147,10 +147,12 @@ def _show_life(path: str) -> None:
       path: Path or address of the file that it renews.
     """
 
+    sign = lease.Lease(path)
+
     def renew() -> None:
         while True:
             with contextlib.suppress(OSError, tf.errors.OpError):  # the next one may succeed
-                lease.renew(path)
+                sign.take()
             time.sleep(SIGN_SECONDS)
 
     threading.Thread(target=renew, daemon=True, name="signs-of-life").start()

@@ -85,7 +85,7 @@ def test_process_that_trains_alone_waits_for_nobody(meet, monkeypatch, addresses
 )
 def test_training_begins_when_the_last_process_has_a_machine(cluster, tmp_path, distribution, late):
     (tmp_path / "job.json").write_text(replace(cluster.job, distribution=distribution).to_json())
-    lease.renew(str(tmp_path / "followed.json"))
+    lease.Lease(str(tmp_path / "followed.json")).take()
     addresses = {role: [f"localhost:{free_port()}"] for role in replicas_of_roles(distribution)}
 
     def start(role: str) -> subprocess.Popen:

@@ -46,7 +46,7 @@ def test_chief_waits_while_the_evaluator_shows_life(writer, tmp_path, monkeypatc
     thread = threading.Thread(target=lambda: finished.append(writer.finish()))
     thread.start()
     for _ in range(20):
-        lease.renew(str(tmp_path / "evaluator.alive"))
+        lease.Lease(str(tmp_path / "evaluator.alive")).take()
         thread.join(0.1)
     assert thread.is_alive()
     (folder,) = (tmp_path / "evaluator").iterdir()

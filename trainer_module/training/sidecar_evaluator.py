@@ -146,7 +146,6 @@ def _show_life(path: str) -> None:
     Args:
       path: Path or address of the file that it renews.
     """
-
     sign = lease.Lease(path)
 
     def renew() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tfx_distribute.components.trainer.component import Trainer as Trainer
     from tfx_distribute.components.tuner.component import Tuner as Tuner
     from tfx_distribute.components.tuner.search import Search as Search
-    from tfx_distribute.components.tuner.search import ValueRange as ValueRange
+    from tfx_distribute.components.tuner.value_range import ValueRange as ValueRange
 
 __all__ = [
     "CsvExampleGen",
@@ -52,6 +52,7 @@ __getattr__, __dir__ = lazy_names.export(
         ".sharder.component": ("Sharder",),
         ".trainer.component": ("Trainer",),
         ".tuner.component": ("Tuner",),
-        ".tuner.search": ("Search", "ValueRange"),
+        ".tuner.search": ("Search",),
+        ".tuner.value_range": ("ValueRange",),
     },
 )

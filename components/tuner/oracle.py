@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 import keras_tuner
 from keras_tuner.engine import trial as trial_lib
 
-from tfx_distribute.components.tuner.search import Search, Value, ValueRange
+from tfx_distribute.components.tuner import value_range
+from tfx_distribute.components.tuner.search import Search
+from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 Oracle: TypeAlias = keras_tuner.Oracle
@@ -22,6 +24,8 @@ TrialStatus = trial_lib.TrialStatus
 # Hyperparameters of Hyperband itself begin with this.
 RESERVED = "tuner/"
 _PROJECT = "oracle"
+# KerasTuner writes the space into the file of each trial.
+_MAX_LISTED = 10_000
 
 
 def make_space(search: Search, hparams: Mapping[str, Value]) -> keras_tuner.HyperParameters:
@@ -44,6 +48,10 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind
         space.Choice(name, [kind(value) for value in values.values])
     elif kind is int:
         space.Int(name, values.min, values.max, step=values.step, sampling=values.sampling)
+    elif values.step is not None and value_range.count(values) <= _MAX_LISTED:
+        # KerasTuner's own steps miss `max` where (max - min) / step is a little less
+        # than a whole number. Oracles use the order of a Choice's numbers too.
+        space.Choice(name, value_range.list_steps(values))
     else:
         step = None if values.step is None else float(values.step)
         space.Float(name, float(values.min or 0.0), float(values.max or 0.0), step=step, sampling=values.sampling)

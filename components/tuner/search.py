@@ -10,37 +10,14 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from tfx_distribute.components.tuner import value_range
+from tfx_distribute.components.tuner.value_range import ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-
-Value = bool | int | float | str
 
 # Settings that do not affect which trials are made, so that a changed one does not
 # discard a search that was interrupted.
 RESULT_NEUTRAL = ("max_trials", "num_parallel_trials", "max_consecutive_failed_trials")
-
-
-@dataclass(frozen=True)
-class ValueRange:
-    """The values that a search may give one hyperparameter.
-
-    Has either `values`, or `min` and `max`.
-
-    Attributes:
-      values: The values.
-      min: Smallest value.
-      max: Largest value.
-      step: Distance between values; with `log`, the factor between them. None for any
-        value, or for whole numbers 1.
-      sampling: `linear`; `log` to try each order of magnitude as often as any other;
-        `reverse_log` for more values close to `max`.
-    """
-
-    values: tuple[Value, ...] = ()
-    min: int | float | None = None
-    max: int | float | None = None
-    step: int | float | None = None
-    sampling: Literal["linear", "log", "reverse_log"] = "linear"
 
 
 @dataclass(frozen=True)
@@ -162,7 +139,7 @@ def _check_combinations(search: Search, epochs: int) -> None:
     """
     rounds = _count_rounds(search, epochs)
     trials = math.ceil(math.ceil(1 + math.log(epochs, search.factor)) / rounds * search.factor ** (rounds - 1))
-    combinations = math.prod(map(_count_values, search.space.values()))
+    combinations = math.prod(map(value_range.count, search.space.values()))
     if rounds > 1 and combinations < trials:
         raise ConfigurationError(
             f"tune.space: it has {combinations} combinations, and hyperband begins with {trials} trials, to continue the "
@@ -176,17 +153,6 @@ def _count_rounds(search: Search, epochs: int) -> int:
     while length >= 1:
         rounds, length = rounds + 1, length / search.factor
     return rounds
-
-
-def _count_values(values: ValueRange) -> float:
-    """Returns how many values there are; infinite for a range without steps."""
-    if values.values or values.min is None or values.max is None:
-        return len(values.values)
-    if values.step is not None and values.sampling == "linear":
-        return math.floor((values.max - values.min) / values.step) + 1
-    if values.step is not None:
-        return math.floor(math.log(values.max / values.min, values.step)) + 1
-    return math.inf
 
 
 def check(search: Search, hparams: Mapping[str, Any]) -> None:
@@ -224,46 +190,6 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
                 f"tune.space.{name}: trainer.hparams has no such hyperparameter; it has {known}; add {name} there, with its "
                 "default"
             )
-        problem = _find_problem(values, hparams[name])
+        problem = value_range.find_problem(values, hparams[name])
         if problem:
             raise ConfigurationError(f"tune.space.{name}: {problem}")
-
-
-def _find_problem(values: ValueRange, default: Value) -> str:
-    """Returns what is wrong with a hyperparameter's values; empty if nothing is."""
-    bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
-    kind = type(default)
-    if values.values and (bounds or values.sampling != "linear"):
-        return "has values and a range; write either values, or min and max"
-    if values.values:
-        wrong = [value for value in values.values if not _fits(value, kind)]
-        if wrong:
-            return f"{wrong[0]!r} is not {_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
-        if len(set(values.values)) < len(values.values):
-            return "has a value twice; write each once"
-        return ""
-    if kind not in (int, float):
-        return f"its default in trainer.hparams, {default!r}, is not a number; write values: [...]"
-    if values.min is None or values.max is None:
-        return "write values, or min and max"
-    wrong = [f"{name}: {value!r}" for name, value in bounds.items() if not _fits(value, kind)]
-    if wrong:
-        return f"{wrong[0]} is not {_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
-    if values.min >= values.max:
-        return f"min is {values.min}, and max is {values.max}; write a larger max"
-    if values.sampling != "linear" and values.min <= 0:
-        return f"min is {values.min}, and sampling {values.sampling} needs more than 0; write a larger min"
-    smallest = 1 if values.sampling != "linear" else 0
-    if values.step is not None and values.step <= smallest:
-        return f"step is {values.step}; write more than {smallest} with sampling {values.sampling}"
-    if values.step is not None and _count_values(values) < 2:
-        return f"step is {values.step}, which leaves only {values.min}; write a smaller step"
-    return ""
-
-
-_NAMES: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-
-
-def _fits(value: Value, kind: type) -> bool:
-    """Returns True if a value has a type; a whole number is a number too."""
-    return type(value) is kind or (kind is float and type(value) is int)

@@ -4,7 +4,8 @@ import keras_tuner
 import pytest
 
 from tfx_distribute.components.tuner import search as search_lib
-from tfx_distribute.components.tuner.search import Search, ValueRange
+from tfx_distribute.components.tuner.search import Search
+from tfx_distribute.components.tuner.value_range import ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 

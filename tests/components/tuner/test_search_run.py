@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tfx_distribute.components.tuner import trial_jobs
-from tfx_distribute.components.tuner.search import Search, ValueRange
+from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
+from tfx_distribute.components.tuner.value_range import ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
@@ -225,3 +226,20 @@ def test_a_base_model_that_does_not_fit_ends_the_search_at_once(run):
     with pytest.raises(ConfigurationError, match="out of tune.space"):
         run(trainings).run()
     assert len(trainings.jobs) == 1
+
+
+@pytest.mark.parametrize("oracle", ["random", "bayesian"])
+def test_steps_are_tried_up_to_max(run, oracle):
+    trainings = Trainings(lambda job: abs(job.hparams["rate"] - 0.3))
+    search = run(trainings, space={"rate": ValueRange(min=0, max=0.3, step=0.1)}, oracle=oracle, max_trials=4, seed=1)
+    search.run()
+    assert search.result().trials[0].hparams == {"rate": 0.3}
+    assert {type(job.hparams["rate"]) for job in trainings.jobs} == {float}
+
+
+def test_many_steps_are_not_written_into_each_trial(run):
+    trainings = Trainings(lambda job: job.hparams["rate"])
+    search = run(trainings, space={"rate": ValueRange(min=0, max=1, step=1e-6)})
+    search.run()
+    assert len(search.best_hyperparameters()) < 1000
+    assert all(abs(job.hparams["rate"] * 1e6 - round(job.hparams["rate"] * 1e6)) < 1e-6 for job in trainings.jobs)

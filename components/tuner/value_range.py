@@ -1,0 +1,112 @@
+"""Describes the values that a search may give one hyperparameter.
+
+Imports neither TFX nor TensorFlow.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """The values that a search may give one hyperparameter.
+
+    Has either `values`, or `min` and `max`.
+
+    Attributes:
+      values: The values.
+      min: Smallest value.
+      max: Largest value.
+      step: Distance between values; with `log`, the factor between them. None for any
+        value, or for whole numbers 1.
+      sampling: `linear`; `log` to try each order of magnitude as often as any other;
+        `reverse_log` for more values close to `max`.
+    """
+
+    values: tuple[Value, ...] = ()
+    min: int | float | None = None
+    max: int | float | None = None
+    step: int | float | None = None
+    sampling: Literal["linear", "log", "reverse_log"] = "linear"
+
+
+def count(values: ValueRange) -> float:
+    """Returns how many values there are; infinite for a range without steps."""
+    if values.values or values.min is None or values.max is None:
+        return len(values.values)
+    if values.step is None:
+        return math.inf
+    if values.sampling == "linear":
+        steps = (values.max - values.min) / values.step
+    else:
+        steps = math.log(values.max / values.min, values.step)
+    return math.floor(steps + 1e-8) + 1  # 0.2 / 0.1 may be less than 2
+
+
+def list_steps(values: ValueRange) -> list[float]:
+    """Returns the numbers of a range with steps, from `min` to at most `max`.
+
+    They are those that the decimals in a pipeline file add up to: 0.3, and not
+    0.30000000000000004, comes after 0.2 with step 0.1.
+
+    Args:
+      values: A range with `min`, `max` and `step`.
+    """
+    smallest, largest, step = (Decimal(str(number)) for number in (values.min, values.max, values.step))
+    if values.sampling == "linear":
+        numbers = [smallest + index * step for index in range(int(count(values)))]
+    else:
+        numbers = [smallest * step**index for index in range(int(count(values)))]
+    if values.sampling == "reverse_log":
+        numbers = [largest + smallest - number for number in numbers]
+    return [float(min(number, largest)) for number in numbers]
+
+
+def find_problem(values: ValueRange, default: Value) -> str:
+    """Returns what is wrong with a hyperparameter's values; empty if nothing is.
+
+    Args:
+      values: The values.
+      default: The hyperparameter's default, which decides on their type.
+    """
+    bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
+    kind = type(default)
+    if values.values and (bounds or values.sampling != "linear"):
+        return "has values and a range; write either values, or min and max"
+    if values.values:
+        wrong = [value for value in values.values if not _fits(value, kind)]
+        if wrong:
+            return f"{wrong[0]!r} is not {_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
+        if len(set(values.values)) < len(values.values):
+            return "has a value twice; write each once"
+        return ""
+    if kind not in (int, float):
+        return f"its default in trainer.hparams, {default!r}, is not a number; write values: [...]"
+    if values.min is None or values.max is None:
+        return "write values, or min and max"
+    wrong = [f"{name}: {value!r}" for name, value in bounds.items() if not _fits(value, kind)]
+    if wrong:
+        return f"{wrong[0]} is not {_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
+    if values.min >= values.max:
+        return f"min is {values.min}, and max is {values.max}; write a larger max"
+    if values.sampling != "linear" and values.min <= 0:
+        return f"min is {values.min}, and sampling {values.sampling} needs more than 0; write a larger min"
+    smallest = 1 if values.sampling != "linear" else 0
+    if values.step is not None and values.step <= smallest:
+        return f"step is {values.step}; write more than {smallest} with sampling {values.sampling}"
+    if values.step is not None and count(values) < 2:
+        return f"step is {values.step}, which leaves only {values.min}; write a smaller step"
+    return ""
+
+
+_NAMES: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def _fits(value: Value, kind: type) -> bool:
+    """Returns True if a value has a type; a whole number is a number too."""
+    return type(value) is kind or (kind is float and type(value) is int)

@@ -13,6 +13,7 @@ import keras_tuner
 from keras_tuner.engine import trial as trial_lib
 
 from tfx_distribute.components.tuner import value_range
+from tfx_distribute.components.tuner.hyperband import HyperbandOracle
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -81,7 +82,7 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
     try:
         if search.oracle == "hyperband":
             iterations = search.hyperband_iterations
-            oracle = oracles.HyperbandOracle(
+            oracle = HyperbandOracle(
                 max_epochs=max_epochs, factor=search.factor, hyperband_iterations=iterations, **arguments
             )
         elif search.oracle == "bayesian":

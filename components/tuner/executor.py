@@ -54,9 +54,11 @@ class Executor(base_executor.BaseExecutor):
 
         self._log_startup(input_dict, output_dict, exec_properties)
         search = search_lib.from_json(exec_properties["tune"])
-        search_lib.check(search, json.loads(exec_properties.get("hparams") or "{}"))
+        hparams = json.loads(exec_properties.get("hparams") or "{}")
+        search_lib.check(search, hparams)
         parameters = job_builder.training_parameters(exec_properties)
-        parameters = parameters._replace(training_options=search_lib.trial_options(search, parameters.training_options))
+        options = search_lib.trial_options(search, parameters.training_options, hparams)
+        parameters = parameters._replace(training_options=options)
         best = artifact_utils.get_single_instance(output_dict[standard_component_specs.BEST_HYPERPARAMETERS_KEY])
         table = artifact_utils.get_single_instance(output_dict[standard_component_specs.TUNER_RESULTS_KEY])
         with trial_launcher(

@@ -46,6 +46,11 @@ class HyperbandOracle(keras_tuner.oracles.HyperbandOracle):
             return self.populate_space(trial_id)
         return {"status": TrialStatus.IDLE if self.ongoing_trials else TrialStatus.STOPPED}
 
+    def count_new_trials(self) -> int:
+        """Returns how many trials are planned that do not continue others."""
+        sizes = [self._get_size(number, 0) for number in range(self._get_num_brackets())]
+        return int(self.hyperband_iterations * sum(sizes))
+
     def _continue_best(self, trial_id: str, bracket: dict[str, Any]) -> dict[str, Any] | None:
         """Returns the values of a trial that continues another; None if none can."""
         number, rounds = bracket["bracket_num"], bracket["rounds"]

@@ -27,6 +27,9 @@ RESERVED = "tuner/"
 _PROJECT = "oracle"
 # KerasTuner writes the space into the file of each trial.
 _MAX_LISTED = 10_000
+# KerasTuner takes a space to have no more values after so many draws of values that it
+# has tried: with its own 20, it misses some of 100. All take it a second or two.
+_MAX_COLLISIONS = 10_000
 
 
 def make_space(search: Search, hparams: Mapping[str, Value]) -> keras_tuner.HyperParameters:
@@ -49,7 +52,7 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind
         space.Choice(name, [kind(value) for value in values.values])
     elif kind is int:
         space.Int(name, values.min, values.max, step=values.step, sampling=values.sampling)
-    elif values.step is not None and value_range.count(values) <= _MAX_LISTED:
+    elif values.step is not None and value_range.count(values, float) <= _MAX_LISTED:
         # KerasTuner's own steps miss `max` where (max - min) / step is a little less
         # than a whole number. Oracles use the order of a Choice's numbers too.
         space.Choice(name, value_range.list_steps(values))
@@ -94,8 +97,25 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
             f"tune.oracle: {search.oracle} needs SciPy and scikit-learn ({error}); install them, or write random"
         ) from error
     oracle.verbose = 0
+    oracle._max_collisions = _MAX_COLLISIONS
     oracle._set_project_dir(folder, _PROJECT)  # only a Tuner of KerasTuner does it otherwise
     return oracle
+
+
+def describe_shortfall(oracle: Oracle) -> str:
+    """Describes a search that ended early, as its space has no more values.
+
+    Args:
+      oracle: The oracle, when it makes no more trials.
+
+    Returns:
+      A message for people; empty if all trials were made.
+    """
+    planned = oracle.count_new_trials() if isinstance(oracle, HyperbandOracle) else oracle.max_trials
+    made = sum(f"{RESERVED}trial_id" not in trial.hyperparameters.values for trial in oracle.trials.values())
+    if made >= planned:
+        return ""
+    return f"the search tried {made} combinations of values, not {planned}: it found no others in tune.space"
 
 
 def snapshot(folder: str) -> dict[str, str]:

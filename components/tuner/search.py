@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from tfx_distribute.components.tuner import value_range
-from tfx_distribute.components.tuner.value_range import ValueRange
+from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 
@@ -104,8 +104,13 @@ def find_direction(objective: str) -> Literal["", "min", "max"]:
     return "min" if name.endswith("loss") else "max" if name.endswith(("accuracy", "auc")) else ""
 
 
-def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
+def trial_options(search: Search, options: TrainingOptions, hparams: Mapping[str, Value]) -> TrainingOptions:
     """Returns the training options of a trial: the Trainer's, and a length of its own.
+
+    Args:
+      search: The search, checked by `check`.
+      options: The Trainer's options.
+      hparams: Name of a hyperparameter -> its default, which decides on its type.
 
     Raises:
       ConfigurationError: The oracle needs another kind of length.
@@ -128,18 +133,15 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
             "tune.epochs: is missing; hyperband gives poor trials fewer epochs than others; write the epochs of the longest"
         )
     if search.oracle == "hyperband":
-        _check_combinations(search, options.epochs)
+        _check_combinations(search, options.epochs, hparams)
     return options
 
 
-def _check_combinations(search: Search, epochs: int) -> None:
-    """Checks that Hyperband's largest bracket finds enough values for its first round.
-
-    KerasTuner would end the search there, and continue no trial.
-    """
+def _check_combinations(search: Search, epochs: int, hparams: Mapping[str, Value]) -> None:
+    """Checks that there are enough values for the first round of Hyperband."""
     rounds = _count_rounds(search, epochs)
     trials = math.ceil(math.ceil(1 + math.log(epochs, search.factor)) / rounds * search.factor ** (rounds - 1))
-    combinations = math.prod(map(value_range.count, search.space.values()))
+    combinations = math.prod(value_range.count(values, type(hparams[name])) for name, values in search.space.items())
     if rounds > 1 and combinations < trials:
         raise ConfigurationError(
             f"tune.space: it has {combinations} combinations, and hyperband begins with {trials} trials, to continue the "

@@ -82,6 +82,8 @@ class SearchRun:
                     raise error
                 self._end(plan, result, error)
                 self._save()
+        if shortfall := oracle_lib.describe_shortfall(self._oracle):
+            announce(shortfall)
         if all(trial.status != trials.COMPLETED for trial in self._trials.values()):
             last = next(reversed(self._trials.values()), None)
             reason = f"; the last one, {last.trial}: {last.message}" if last else ""

@@ -35,12 +35,17 @@ class ValueRange:
     sampling: Literal["linear", "log", "reverse_log"] = "linear"
 
 
-def count(values: ValueRange) -> float:
-    """Returns how many values there are; infinite for a range without steps."""
+def count(values: ValueRange, kind: type) -> float:
+    """Returns how many values there are; infinite for numbers without steps.
+
+    Args:
+      values: The values.
+      kind: Type of the hyperparameter.
+    """
     if values.values or values.min is None or values.max is None:
         return len(values.values)
     if values.step is None:
-        return math.inf
+        return values.max - values.min + 1 if kind is int else math.inf
     if values.sampling == "linear":
         steps = (values.max - values.min) / values.step
     else:
@@ -59,9 +64,9 @@ def list_steps(values: ValueRange) -> list[float]:
     """
     smallest, largest, step = (Decimal(str(number)) for number in (values.min, values.max, values.step))
     if values.sampling == "linear":
-        numbers = [smallest + index * step for index in range(int(count(values)))]
+        numbers = [smallest + index * step for index in range(int(count(values, float)))]
     else:
-        numbers = [smallest * step**index for index in range(int(count(values)))]
+        numbers = [smallest * step**index for index in range(int(count(values, float)))]
     if values.sampling == "reverse_log":
         numbers = [largest + smallest - number for number in numbers]
     return [float(min(number, largest)) for number in numbers]
@@ -99,7 +104,7 @@ def find_problem(values: ValueRange, default: Value) -> str:
     smallest = 1 if values.sampling != "linear" else 0
     if values.step is not None and values.step <= smallest:
         return f"step is {values.step}; write more than {smallest} with sampling {values.sampling}"
-    if values.step is not None and count(values) < 2:
+    if values.step is not None and count(values, kind) < 2:
         return f"step is {values.step}, which leaves only {values.min}; write a smaller step"
     return ""
 

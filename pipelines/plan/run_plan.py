@@ -6,11 +6,13 @@ that depend on the machine that will train are None; they are not guessed.
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tfx_distribute.components.tuner.search import Search, trial_options
+from tfx_distribute.components.tuner.value_range import Value
 from tfx_distribute.pipelines.runners.target import Target
 from tfx_distribute.pipelines.spec import data_checks
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -183,7 +185,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        search=_search(spec.tune.search, parameters.training_options) if spec.tune else None,
+        search=_search(spec.tune.search, parameters.training_options, spec.trainer.hparams) if spec.tune else None,
         launches=target.launches() if target else None,
         warnings=(
             *_warnings(spec, distribution, row, data, devices, replicas, batch),
@@ -192,8 +194,8 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     )
 
 
-def _search(search: Search, options: TrainingOptions) -> Search:
-    options = trial_options(search, options)
+def _search(search: Search, options: TrainingOptions, hparams: Mapping[str, Value]) -> Search:
+    options = trial_options(search, options, hparams)
     return replace(search, direction=search.goal, epochs=options.epochs, train_steps=options.train_steps)
 
 

@@ -110,7 +110,7 @@ def find(spec: PipelineSpec) -> Module:
     if train == "build_model" and not (parameters.train_steps or parameters.epochs):
         raise ConfigurationError("trainer.parameters: the length of the training is missing; write train_steps or epochs")
     if spec.tune:
-        search_lib.trial_options(spec.tune.search, parameters.training_options)
+        search_lib.trial_options(spec.tune.search, parameters.training_options, spec.trainer.hparams)
     if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
     return Module(name, file, folder, train, _list_data_paths(spec))

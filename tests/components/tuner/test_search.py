@@ -86,18 +86,18 @@ def test_mistakes(changes, message):
 
 def test_length_of_a_trial_replaces_that_of_the_trainer():
     options = TrainingOptions(train_steps=100, steps_per_epoch=10)
-    assert search_lib.trial_options(search(), options) == options
-    by_epochs = search_lib.trial_options(search(epochs=2), options)
+    assert search_lib.trial_options(search(), options, HPARAMS) == options
+    by_epochs = search_lib.trial_options(search(epochs=2), options, HPARAMS)
     assert (by_epochs.epochs, by_epochs.train_steps, by_epochs.steps_per_epoch) == (2, 0, 0)
-    by_steps = search_lib.trial_options(search(train_steps=7), TrainingOptions(epochs=3))
+    by_steps = search_lib.trial_options(search(train_steps=7), TrainingOptions(epochs=3), HPARAMS)
     assert (by_steps.epochs, by_steps.train_steps) == (0, 7)
     with pytest.raises(ConfigurationError, match="tune.epochs: is missing; hyperband gives poor trials fewer epochs"):
-        search_lib.trial_options(search(oracle="hyperband", max_trials=0), options)
+        search_lib.trial_options(search(oracle="hyperband", max_trials=0), options, HPARAMS)
 
 
 def test_trials_are_not_profiled():
     options = TrainingOptions(train_steps=100, profile_steps="50,60")
-    assert search_lib.trial_options(search(train_steps=7), options).profile_steps == ""
+    assert search_lib.trial_options(search(train_steps=7), options, HPARAMS).profile_steps == ""
 
 
 @pytest.mark.parametrize(("epochs", "trials"), [(2, 1), (3, 3), (9, 9), (27, 27), (4, 5), (10, 12)])
@@ -111,11 +111,30 @@ def test_hyperband_needs_as_many_combinations_as_it_begins_with(epochs, trials):
         return {"units": ValueRange(values=tuple(range(1, values + 1))), "wide": ValueRange(values=(True,))}
 
     options = {"oracle": "hyperband", "max_trials": 0, "epochs": epochs}
-    search_lib.trial_options(search(space=space(trials), **options), TrainingOptions(epochs=1))
-    search_lib.trial_options(search(space={"rate": ValueRange(min=0, max=1)}, **options), TrainingOptions(epochs=1))
+    search_lib.trial_options(search(space=space(trials), **options), TrainingOptions(epochs=1), HPARAMS)
+    search_lib.trial_options(search(space={"rate": ValueRange(min=0, max=1)}, **options), TrainingOptions(epochs=1), HPARAMS)
     if trials > 1:
         with pytest.raises(ConfigurationError, match=f"^tune.space: it has {trials - 1} combinations, and hyperband begins"):
-            search_lib.trial_options(search(space=space(trials - 1), **options), TrainingOptions(epochs=1))
+            search_lib.trial_options(search(space=space(trials - 1), **options), TrainingOptions(epochs=1), HPARAMS)
+
+
+@pytest.mark.parametrize(
+    ("values", "combinations"),
+    [
+        ({"units": ValueRange(min=1, max=3)}, 3),
+        ({"rate": ValueRange(min=0.001, max=0.01, step=10, sampling="log")}, 2),
+        ({"units": ValueRange(min=1, max=2, sampling="log"), "wide": ValueRange(values=(True, False))}, 4),
+    ],
+)
+def test_combinations_are_counted_with_the_steps_of_the_type(values, combinations):
+    with pytest.raises(ConfigurationError, match=f"^tune.space: it has {combinations} combinations, and"):
+        search_lib.trial_options(search(values, oracle="hyperband", max_trials=0), TrainingOptions(epochs=9), HPARAMS)
+
+
+def test_as_many_combinations_as_hyperband_begins_with_are_enough():
+    rates = {"rate": ValueRange(min=0.001, max=1.0, step=10, sampling="log")}
+    four = search(rates, oracle="hyperband", max_trials=0, factor=2)
+    search_lib.trial_options(four, TrainingOptions(epochs=4), HPARAMS)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +147,8 @@ def test_hyperband_needs_as_many_combinations_as_it_begins_with(epochs, trials):
 )
 def test_the_shortest_trial_is_evaluated(changes, options, shortest):
     with pytest.raises(ConfigurationError, match=f"a trial of {shortest} epochs has none; write validation_freq={shortest}"):
-        search_lib.trial_options(search(objective="val_loss", **changes), options)
-    assert search_lib.trial_options(search(objective="loss", **changes), options) == options
+        search_lib.trial_options(search(objective="val_loss", **changes), options, HPARAMS)
+    assert search_lib.trial_options(search(objective="loss", **changes), options, HPARAMS) == options
 
 
 def test_only_what_affects_the_trials_is_part_of_their_fingerprint():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfx_distribute.components.tuner import trial_jobs
+from tfx_distribute.components.tuner import search_run, trial_jobs
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
 from tfx_distribute.components.tuner.value_range import ValueRange
@@ -103,10 +103,35 @@ def test_values_keep_the_types_of_the_defaults(run):
     assert types == {(float, bool, str)}
 
 
-def test_search_ends_when_all_values_have_been_tried(run):
+@pytest.fixture
+def announced(monkeypatch) -> list[str]:
+    messages: list[str] = []
+    monkeypatch.setattr(search_run, "announce", messages.append)
+    return messages
+
+
+def test_search_ends_when_all_values_have_been_tried(run, announced):
     trainings = Trainings(lambda job: 1.0)
     run(trainings, space={"wide": ValueRange(values=(False, True))}, max_trials=9).run()
     assert len(trainings.jobs) == 2
+    assert announced[-1] == "the search tried 2 combinations of values, not 9: it found no others in tune.space"
+
+
+def test_search_tries_all_combinations_if_asked_to(run, announced):
+    space = {"units": ValueRange(min=1, max=10), "rate": ValueRange(min=0.1, max=1.0, step=0.1)}
+    trainings = Trainings(lambda job: 1.0)
+    run(trainings, space=space, max_trials=100).run()
+    assert len(set(tried(trainings))) == 100
+    assert not any("no others" in message for message in announced)
+
+
+@pytest.mark.parametrize("seed", [6, 7])
+def test_hyperband_says_that_brackets_are_short(run, announced, seed):
+    trainings = Trainings(lambda job: job.hparams["units"])
+    run(trainings, space={"units": ValueRange(min=1, max=9)}, oracle="hyperband", max_trials=0, seed=seed).run()
+    assert [job.training_options.epochs for job in trainings.jobs] == [1] * 9 + [3] * 3 + [9]
+    assert trainings.jobs[-1].hparams["units"] == 1
+    assert announced[-1] == "the search tried 9 combinations of values, not 17: it found no others in tune.space"
 
 
 def test_bayesian_search_is_better_than_random(run, tmp_path):

@@ -1,5 +1,7 @@
 """Tests the values of one hyperparameter: how many there are, and which."""
 
+import math
+
 import pytest
 
 from tfx_distribute.components.tuner import value_range
@@ -21,5 +23,19 @@ from tfx_distribute.components.tuner.value_range import ValueRange
 )
 def test_steps_end_with_max_if_they_reach_it(values, numbers):
     assert value_range.list_steps(values) == numbers
-    assert value_range.count(values) == len(numbers)
+    assert value_range.count(values, float) == len(numbers)
     assert value_range.find_problem(values, 0.1) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "count"),
+    [
+        (ValueRange(min=1, max=3), int, 3),
+        (ValueRange(min=1, max=3, sampling="log"), int, 3),
+        (ValueRange(min=1, max=64, step=4, sampling="log"), int, 4),
+        (ValueRange(min=1, max=3), float, math.inf),
+        (ValueRange(values=(False, True)), bool, 2),
+    ],
+)
+def test_whole_numbers_are_counted_without_a_step_too(values, kind, count):
+    assert value_range.count(values, kind) == count

@@ -13,6 +13,7 @@ import keras_tuner
 from keras_tuner.engine import trial as trial_lib
 
 from tfx_distribute.components.tuner import value_range
+from tfx_distribute.components.tuner.bayesian import BayesianOracle
 from tfx_distribute.components.tuner.hyperband import HyperbandOracle
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.value_range import Value, ValueRange
@@ -81,7 +82,6 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
         "seed": search.seed + 1,  # KerasTuner takes 0 for no seed
         "max_consecutive_failed_trials": search.max_consecutive_failed_trials,
     }
-    oracles = keras_tuner.oracles
     try:
         if search.oracle == "hyperband":
             iterations = search.hyperband_iterations
@@ -89,9 +89,9 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
                 max_epochs=max_epochs, factor=search.factor, hyperband_iterations=iterations, **arguments
             )
         elif search.oracle == "bayesian":
-            oracle = oracles.BayesianOptimizationOracle(max_trials=search.max_trials, **arguments)
+            oracle = BayesianOracle(max_trials=search.max_trials, **arguments)
         else:
-            oracle = oracles.RandomSearchOracle(max_trials=search.max_trials, **arguments)
+            oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=search.max_trials, **arguments)
     except ImportError as error:
         raise ConfigurationError(
             f"tune.oracle: {search.oracle} needs SciPy and scikit-learn ({error}); install them, or write random"

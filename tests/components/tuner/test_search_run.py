@@ -143,6 +143,21 @@ def test_bayesian_search_is_better_than_random(run, tmp_path):
     assert min(map(loss, bayesian.jobs[6:])) < min(map(loss, random.jobs[6:]))
 
 
+def test_bayesian_search_repeats_no_trial_and_keeps_to_the_range(run, announced):
+    trainings = Trainings(lambda job: -job.hparams["units"])
+    space = {"units": ValueRange(min=1, max=6, sampling="log")}
+    run(trainings, space=space, max_trials=8, oracle="bayesian").run()
+    assert sorted(job.hparams["units"] for job in trainings.jobs) == [1, 2, 3, 4, 5, 6]
+    assert announced[-1] == "the search tried 6 combinations of values, not 8: it found no others in tune.space"
+
+
+def test_bayesian_search_does_not_repeat_failed_trials(run):
+    trainings = Trainings(fails_above_8_units)
+    space = {"units": ValueRange(min=2, max=10)}
+    run(trainings, space=space, max_trials=9, oracle="bayesian", direction="max").run()
+    assert sorted(job.hparams["units"] for job in trainings.jobs) == list(range(2, 11))
+
+
 @pytest.mark.parametrize("oracle", ["random", "bayesian"])
 def test_next_attempt_repeats_no_trial(run, oracle):
     whole, first, second = Trainings(), Trainings(end_after=7), Trainings()

@@ -82,35 +82,40 @@ def fingerprint_inputs(
     }
 
 
-def ensure_checkpoint_dir(root: str, identity: Mapping[str, str]) -> str:
-    """Returns the folder of a run's training state, and creates it if it is missing.
+def ensure_checkpoint_dir(
+    root: str, identity: Mapping[str, str], state_file: str = STATE_FILE, noun: str = "training"
+) -> str:
+    """Returns the folder of a run's state, and creates it if it is missing.
 
     Logs a warning if there are only states of runs with other inputs.
 
     Args:
       root: Folder of the states of all runs.
       identity: The run's fingerprints, see `fingerprint_inputs`.
+      state_file: File in a run's folder that shows that it has saved a state.
+      noun: Kind of run, for the warning.
     """
     folder = os.path.join(root, _fingerprint(dict(identity)))
     if not tf.io.gfile.exists(folder):
-        _warn_of_other_states(root, identity)
+        _warn_of_other_states(root, identity, state_file, noun)
         tf.io.gfile.makedirs(folder)
         document = {**identity, VERSIONS: fingerprint.environment()}
         atomic_files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(document, indent=1))
     return folder
 
 
-def _warn_of_other_states(root: str, identity: Mapping[str, str]) -> None:
+def _warn_of_other_states(root: str, identity: Mapping[str, str], state_file: str, noun: str) -> None:
     for name in tf.io.gfile.listdir(root) if tf.io.gfile.exists(root) else ():
         folder = os.path.join(root, name)
         text = atomic_files.read(os.path.join(folder, IDENTITY_FILE))
-        if text is not None and tf.io.gfile.exists(os.path.join(folder, STATE_FILE)):
+        if text is not None and tf.io.gfile.exists(os.path.join(folder, state_file)):
             other_identity = json.loads(text)
             changed = [part for part in identity if other_identity.get(part) != identity[part]]
             versions = _describe_versions(other_identity.get(VERSIONS, "")) if "environment" in changed else ""
             _logger.warning(
-                "Starting from scratch: the state saved in %s is of a training that differs in %s%s; it is kept",
+                "Starting from scratch: the state saved in %s is of a %s that differs in %s%s; it is kept",
                 folder,
+                noun,
                 " and ".join(changed),
                 versions,
             )

@@ -50,7 +50,7 @@ class Executor(base_executor.BaseExecutor):
           TrainingError: Too many trials failed.
         """
         # Takes a second, which other components need not wait for.
-        from tfx_distribute.components.tuner.search_run import SearchRun
+        from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
 
         self._log_startup(input_dict, output_dict, exec_properties)
         search = search_lib.from_json(exec_properties["tune"])
@@ -73,10 +73,10 @@ class Executor(base_executor.BaseExecutor):
                 )
             identity = {
                 **job_builder.identify(job, job.data, launcher.inputs, exec_properties, launcher.addresses),
-                "search": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
+                "tune": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
             }
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)
-            folder = run_identity.ensure_checkpoint_dir(root, identity)
+            folder = run_identity.ensure_checkpoint_dir(root, identity, SEARCH_FILE, noun="search")
             advice = "it searches on the same module and data; wait until it ends, stop it, or write another checkpoint_dir"
             with (
                 locks.exclusive(folder, "the state of the search", advice),

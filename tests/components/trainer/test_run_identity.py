@@ -108,6 +108,16 @@ def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
     assert saved == {**parts, "versions": fingerprint.environment()}
 
 
+def test_state_of_another_search_is_reported(tmp_path, caplog):
+    root = str(tmp_path)
+    folder = run_identity.ensure_checkpoint_dir(root, {"module": "one", "tune": "a"}, "search.json", noun="search")
+    (tmp_path / folder / "search.json").write_text("{}")
+    with caplog.at_level(logging.WARNING):
+        run_identity.ensure_checkpoint_dir(root, {"module": "two", "tune": "b"}, "search.json", noun="search")
+    message = f"the state saved in {folder} is of a search that differs in module and tune; it is kept"
+    assert f"Starting from scratch: {message}" in caplog.text
+
+
 def test_state_of_other_versions_is_reported_with_both(job, tmp_path, caplog, monkeypatch):
     root, here = tmp_path / "checkpoints", fingerprint.environment()
     parts = run_identity.fingerprint_inputs(job, job.data, [])

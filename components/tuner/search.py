@@ -6,7 +6,7 @@ It is an execution property of the Tuner. Imports neither TFX nor TensorFlow.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
@@ -15,6 +15,20 @@ from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 
+Direction = Literal["", "min", "max"]
+OracleName = Literal["random", "bayesian", "hyperband"]
+
+# Whole-numbered settings, and the smallest value of each.
+_SMALLEST = {
+    "max_trials": 0,
+    "num_parallel_trials": 1,
+    "max_consecutive_failed_trials": 1,
+    "epochs": 0,
+    "train_steps": 0,
+    "factor": 2,
+    "hyperband_iterations": 1,
+    "seed": 0,
+}
 # Settings that do not affect which trials are made, so that a changed one does not
 # discard a search that was interrupted.
 RESULT_NEUTRAL = ("max_trials", "num_parallel_trials", "max_consecutive_failed_trials")
@@ -51,8 +65,8 @@ class Search:
 
     objective: str
     space: Mapping[str, ValueRange]
-    direction: Literal["", "min", "max"] = ""
-    oracle: Literal["random", "bayesian", "hyperband"] = "random"
+    direction: Direction = ""
+    oracle: OracleName = "random"
     max_trials: int = 0
     num_parallel_trials: int = 1
     max_consecutive_failed_trials: int = 3
@@ -63,7 +77,7 @@ class Search:
     seed: int = 0
 
     @property
-    def goal(self) -> Literal["", "min", "max"]:
+    def goal(self) -> Direction:
         """Returns `min` or `max`; empty if neither is known."""
         return self.direction or find_direction(self.objective)
 
@@ -98,7 +112,7 @@ def from_mapping(document: Mapping[str, Any]) -> Search:
     return _SEARCH.validate_python(document)
 
 
-def find_direction(objective: str) -> Literal["", "min", "max"]:
+def find_direction(objective: str) -> Direction:
     """Returns the direction that a metric's name implies; empty if it implies none."""
     name = objective.lower()
     return "min" if name.endswith("loss") else "max" if name.endswith(("accuracy", "auc")) else ""
@@ -167,6 +181,7 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
     Raises:
       ConfigurationError: They do not go together. The message begins with the setting.
     """
+    _check_settings(search)
     if not search.goal:
         raise ConfigurationError(
             f"tune.direction: is missing; {search.objective!r} does not say whether more is better; write min or max"
@@ -192,6 +207,20 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
                 f"tune.space.{name}: trainer.hparams has no such hyperparameter; it has {known}; add {name} there, with its "
                 "default"
             )
+        if not isinstance(values, ValueRange):
+            raise ConfigurationError(f"tune.space.{name}: {values!r} is not a ValueRange; write ValueRange(...)")
         problem = value_range.find_problem(values, hparams[name])
         if problem:
             raise ConfigurationError(f"tune.space.{name}: {problem}")
+
+
+def _check_settings(search: Search) -> None:
+    """Checks each setting by itself, as the pipeline file's schema does."""
+    for name, choices in {"direction": get_args(Direction), "oracle": get_args(OracleName)}.items():
+        value = getattr(search, name)
+        if value not in choices:
+            raise ConfigurationError(f"tune.{name}: is {value!r}; write {' or '.join(filter(None, choices))}")
+    for name, smallest in _SMALLEST.items():
+        value = getattr(search, name)
+        if type(value) is not int or value < smallest:
+            raise ConfigurationError(f"tune.{name}: is {value!r}; write a whole number from {smallest}")

@@ -81,6 +81,13 @@ def find_problem(values: ValueRange, default: Value) -> str:
     """
     bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
     kind = type(default)
+    if kind not in _NAMES:
+        return f"its default in trainer.hparams, {default!r}, is not text, a number, or true or false; write such a default"
+    infinite = [
+        value for value in (*values.values, *bounds.values()) if isinstance(value, float) and not math.isfinite(value)
+    ]
+    if infinite:
+        return f"{infinite[0]} is not allowed; write finite numbers"
     if values.values and (bounds or values.sampling != "linear"):
         return "has values and a range; write either values, or min and max"
     if values.values:

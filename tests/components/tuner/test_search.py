@@ -1,5 +1,7 @@
 """Tests the description of a search: its JSON, its checks, the length of a trial."""
 
+import math
+
 import keras_tuner
 import pytest
 
@@ -9,7 +11,7 @@ from tfx_distribute.components.tuner.value_range import ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 
-HPARAMS = {"rate": 0.1, "units": 16, "wide": False, "kind": "relu"}
+HPARAMS = {"rate": 0.1, "units": 16, "wide": False, "kind": "relu", "layers": [1, 2], "act": None}
 RATE = {"rate": ValueRange(min=0.001, max=1, sampling="log")}
 
 
@@ -60,7 +62,7 @@ def test_good_spaces(space):
         ({"epochs": 1, "train_steps": 9}, "tune.train_steps: the length is given twice"),
         (
             {"space": {"rat": ValueRange(values=(1,))}},
-            "tune.space.rat: trainer.hparams has no such hyperparameter; it has kind, rate, units, wide",
+            "tune.space.rat: trainer.hparams has no such hyperparameter; it has act, kind, layers, rate, units, wide",
         ),
         ({"space": {"units": ValueRange(values=(1, 2.5))}}, "tune.space.units: 2.5 is not a whole number, as its default"),
         ({"space": {"units": ValueRange(values=(1, True))}}, "tune.space.units: True is not a whole number"),
@@ -76,6 +78,22 @@ def test_good_spaces(space):
         ({"space": {"units": ValueRange(min=1, max=2, step=1, sampling="log")}}, "write more than 1 with sampling log"),
         ({"space": {"rate": ValueRange(min=1, max=2, step=1.5)}}, "step is 1.5, which leaves only 1; write a smaller step"),
         ({"space": {"units": ValueRange(min=2, max=5, step=3, sampling="log")}}, "step is 3, which leaves only 2"),
+        ({"direction": "minimize"}, "tune.direction: is 'minimize'; write min or max"),
+        ({"oracle": "grid"}, "tune.oracle: is 'grid'; write random or bayesian or hyperband"),
+        ({"max_trials": -3}, "tune.max_trials: is -3; write a whole number from 0"),
+        ({"num_parallel_trials": 0}, "tune.num_parallel_trials: is 0; write a whole number from 1"),
+        ({"epochs": 2.5}, "tune.epochs: is 2.5; write a whole number from 0"),
+        ({"space": {"rate": {"min": 1, "max": 2}}}, "tune.space.rate: {'min': 1, 'max': 2} is not a ValueRange"),
+        (
+            {"space": {"act": ValueRange(values=("relu",))}},
+            "tune.space.act: its default in trainer.hparams, None, is not text",
+        ),
+        ({"space": {"layers": ValueRange(values=(1, 2))}}, "tune.space.layers: its default in trainer.hparams, [1, 2], is"),
+        (
+            {"space": {"rate": ValueRange(min=0.1, max=math.inf)}},
+            "tune.space.rate: inf is not allowed; write finite numbers",
+        ),
+        ({"space": {"rate": ValueRange(values=(math.nan,))}}, "tune.space.rate: nan is not allowed; write finite numbers"),
     ],
 )
 def test_mistakes(changes, message):

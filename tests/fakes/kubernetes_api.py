@@ -60,7 +60,7 @@ class ApiError(Exception):
             "status": "Failure",
             "message": message,
             "reason": _REASONS.get(code, HTTPStatus(code).phrase.replace(" ", "")),
-            "details": {"name": name or "", "group": _KINDS[resource][0], "kind": resource} if resource else {},
+            "details": _details(resource, name) if resource else {},
             "code": code,
         }
 
@@ -147,7 +147,11 @@ class ApiServer:
     # Faults of the server.
 
     def fail(self, code: int, times: int = 1, verb: str | None = None) -> None:
-        """Answers the next requests, or the next ones of a verb, with an error."""
+        """Answers the next requests, or the next ones of a verb, with an error.
+
+        A 404 is that of a path that is not served, as while a custom resource's
+        definition is being replaced.
+        """
         with self._changed:
             self._faults += [(code, verb)] * times
 
@@ -325,6 +329,8 @@ class ApiServer:
             fault = next((fault for fault in self._faults if fault[1] in (None, verb)), None)
             if fault:
                 self._faults.remove(fault)
+                if fault[0] == HTTPStatus.NOT_FOUND:
+                    return None
                 raise ApiError(fault[0], HTTPStatus(fault[0]).phrase, resource, name)
             self._authorize(verb, resource, subresource, namespace, name)
             if verb == "watch":
@@ -376,7 +382,7 @@ class ApiServer:
         if meta.setdefault("namespace", namespace) != namespace:
             raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
         if self.namespaces is not None and namespace not in self.namespaces:
-            raise ApiError(404, f'namespaces "{namespace}" not found')
+            raise ApiError(404, f'namespaces "{namespace}" not found', "namespaces", namespace)
         name = meta.get("name", "")
         self._check(job, [])
         if ("tfjobs", namespace, name) in self._objects:
@@ -537,7 +543,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _send(self, code: int, answer: Document | str) -> None:
         content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
         self.send_response(code)
-        self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
+        self.send_header("Content-Type", "text/plain; charset=utf-8" if isinstance(answer, str) else "application/json")
         self.send_header("Content-Length", str(len(content)))
         if code == HTTPStatus.TOO_MANY_REQUESTS:
             self.send_header("Retry-After", "1")
@@ -575,8 +581,14 @@ def _deleted(document: Document) -> Document:
     meta, resource = document["metadata"], _resource(document)
     if resource == "pods" or "deletionTimestamp" in meta:
         return document
-    details = {"name": meta["name"], "group": _KINDS[resource][0], "kind": resource, "uid": meta["uid"]}
+    details = {**_details(resource, meta["name"]), "uid": meta["uid"]}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def _details(resource: str, name: str | None) -> Document:
+    """Returns the part of a `Status` that names an object, without empty values."""
+    group = _KINDS[resource][0] if resource in _KINDS else ""
+    return {key: value for key, value in (("name", name), ("group", group), ("kind", resource)) if value}
 
 
 def _resource(document: Document) -> str:

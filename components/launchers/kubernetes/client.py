@@ -118,6 +118,8 @@ class JobClient:
         deadline = time.monotonic() + WEBHOOK_SECONDS
 
         def is_transient(error: Exception) -> bool:
+            if self._was_answered and _is_not_served(error):  # it was, so it may be again
+                return True
             return _is_transient(error) and not (_is_webhook_failure(error) and time.monotonic() > deadline)
 
         try:
@@ -338,21 +340,33 @@ class JobClient:
     def _call_for_existing(self, request: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Sends a request about a job that has been created."""
         try:
-            return self._call(request)
+            return self._call(request, _is_not_served)
         except ApiException as error:
-            if error.status == 404:
+            if self._is_gone(error):
                 raise GoneError(f"{self} is gone: somebody has deleted it while it was training") from error
             raise self._explain(error) from error
 
-    def _call(self, request: Callable[[], T]) -> T:
+    def _is_gone(self, error: ApiException) -> bool:
+        """Returns True if the API server says that the job does not exist."""
+        status = _read_status(error)
+        details = status.get("details") or {}
+        is_job = (details.get("kind"), details.get("name")) == (self.kind.plural, self.name)
+        return error.status == 404 and status.get("reason") == "NotFound" and is_job
+
+    def _call(self, request: Callable[[], T], may_pass_too: Callable[[Exception], bool] = lambda error: False) -> T:
         """Sends a request about the job or its pods.
 
         Once one was answered, a refusal may pass: an API server that starts again
         refuses everybody until it has read all accounts and roles. Source:
         https://github.com/kubernetes/kubernetes/issues/65785
+
+        Args:
+          request: Sends the request once.
+          may_pass_too: Returns True for other errors that may pass.
         """
+        may_pass = _may_pass if self._was_answered else _is_transient
         try:
-            answer = _call_kubernetes(request, _may_pass if self._was_answered else _is_transient)
+            answer = _call_kubernetes(request, lambda error: may_pass(error) or may_pass_too(error))
         except TrainingError as error:
             if isinstance(error.__cause__, ApiException) and error.__cause__.status in (401, 403):
                 raise error.__cause__ from error  # it has not passed
@@ -411,6 +425,17 @@ def _is_transient(error: Exception) -> bool:
     return isinstance(error, urllib3.exceptions.HTTPError) and not connection.is_untrusted(error)
 
 
+def _is_not_served(error: Exception) -> bool:
+    """Returns True for a 404 that names no object.
+
+    The API server answers so, in plain text, while it does not serve a resource: it
+    starts again, or the resource's definition is being replaced.
+    """
+    if not isinstance(error, ApiException) or error.status != 404:
+        return False
+    return not (_read_status(error).get("details") or {}).get("name")
+
+
 def _is_webhook_failure(error: Exception) -> bool:
     """Returns True if an admission webhook for the job does not answer."""
     return isinstance(error, ApiException) and error.status == 500 and "failed calling webhook" in _message(error)
@@ -418,7 +443,13 @@ def _is_webhook_failure(error: Exception) -> bool:
 
 def _message(error: ApiException) -> str:
     """Returns the API server's own words, where its answer has any."""
+    return str(_read_status(error).get("message") or f"{error.status} {error.reason}")
+
+
+def _read_status(error: ApiException) -> dict[str, Any]:
+    """Returns the `Status` that an error was answered with; empty if with none."""
     try:
-        return str(json.loads(error.body)["message"])
-    except (TypeError, ValueError, KeyError):
-        return f"{error.status} {error.reason}"
+        status = json.loads(error.body)
+    except (TypeError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}

@@ -126,6 +126,29 @@ def test_deleted_by_somebody(api):
     assert str(error) == f"TFJob {NAME} is gone: somebody has deleted it while it was training"
 
 
+def test_api_server_that_does_not_serve_the_resource_for_a_while(api):
+    """It answers "404 page not found", as while the CRD is being replaced."""
+    launch = start(api)
+    api.installed = False
+    time.sleep(0.5)
+    assert launch.is_running
+    api.installed = True
+    assert exists(api), "nobody has deleted it"
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
+def test_a_resource_that_is_not_served_when_a_job_is_created_again(api):
+    launch = start(api)
+    first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
+    api.fail(404, times=3, verb="create")
+    api.set_pod(NAMESPACE, pod(exit_code=143))
+    api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
+    wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
 def test_api_server_gone_for_a_while(api):
     launch = start(api)
     api.unreachable(2.0)

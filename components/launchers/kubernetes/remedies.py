@@ -25,7 +25,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         r"security context constraint",
         "write the namespace's own user and groups, or fs_group: null, in targets.kubeflow.security_context",
     ),
-    (r"no PriorityClass", "create the class, or name another in the pods of the launcher"),
+    (r"no PriorityClass", "create the class, or write another targets.kubeflow.gang_scheduling.priority_class"),
     (
         r"serviceaccount .*not found",
         "create it in the namespace, or name another targets.kubeflow.service_account",

@@ -55,8 +55,14 @@ class TFJob(JobKind):
         if settings.active_deadline_seconds:
             policy["activeDeadlineSeconds"] = settings.active_deadline_seconds
         roles = replicas_of_roles(training.distribution)
+        templates = {role: make_pod_template(role, training, settings) for role in roles}
         if settings.scheduling_policy is not None:
             policy["schedulingPolicy"] = {"minAvailable": sum(roles.values()), **settings.scheduling_policy}
+            # The operator passes it on to Volcano's PodGroup alone: without Volcano,
+            # and for preemption between pods, their own class counts.
+            if priority_class := settings.scheduling_policy.get("priorityClass"):
+                for template in templates.values():
+                    template["spec"].setdefault("priorityClassName", priority_class)
         # The operator restarts a pod after exit codes from 128 on, and gives up after
         # others. Training processes exit with such a code if another attempt may
         # succeed.
@@ -64,7 +70,7 @@ class TFJob(JobKind):
             REPLICA_TYPES[role]: {
                 "replicas": count,
                 "restartPolicy": "ExitCode",
-                "template": make_pod_template(role, training, settings),
+                "template": templates[role],
             }
             for role, count in roles.items()
         }

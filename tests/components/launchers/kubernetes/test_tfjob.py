@@ -51,6 +51,21 @@ def test_queues_and_gangs():
     assert policy["activeDeadlineSeconds"] == 60
 
 
+def test_the_priority_class_of_a_gang_is_that_of_its_pods():
+    """The operator sets it on the PodGroup of Volcano only."""
+    server = {**SETTINGS.parameter_server, "spec": {**SETTINGS.parameter_server["spec"], "priorityClassName": "own"}}
+    settings = replace(SETTINGS, parameter_server=server, scheduling_policy={"priorityClass": "high"})
+    manifest = make(DISTRIBUTIONS["parameter_server"], settings)
+    assert manifest["spec"]["runPolicy"]["schedulingPolicy"]["priorityClass"] == "high"
+    classes = {
+        role: replica["template"]["spec"]["priorityClassName"]
+        for role, replica in manifest["spec"]["tfReplicaSpecs"].items()
+    }
+    assert classes == {"Chief": "own", "PS": "own", "Worker": "high", "Evaluator": "high"}
+    without = make(DISTRIBUTIONS["parameter_server"], replace(SETTINGS, scheduling_policy={}))
+    assert not any("priorityClassName" in template["spec"] for template in TFJob().pod_templates(without))
+
+
 def test_reduction_servers_need_vertex_ai():
     with pytest.raises(
         ConfigurationError, match="reduction_server is Vertex AI's, and Kubeflow has none; write all_reduce=nccl"

@@ -1,4 +1,4 @@
-"""Defines the error of a launcher that has lost sight of its training."""
+"""Defines the errors of a launcher that has lost sight of its training."""
 
 from tfx_distribute.trainer_module.errors import TrainingError
 
@@ -9,3 +9,7 @@ class NotFollowedError(TrainingError):
     The training itself has not failed, as far as is known: it may still be running, and
     another attempt may follow or continue it.
     """
+
+
+class NoAnswerError(NotFollowedError):
+    """The service that runs the training, or its storage, did not answer for long."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from absl import logging
 
-from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.components.launchers.errors import NoAnswerError
 
 TIMEOUT_SECONDS = 600.0  # without an answer, after which a request is given up
 RETRY_SECONDS = 3.0  # between the first two requests; each pause is twice the one before
@@ -38,7 +38,7 @@ def call_with_retries(
       The answer.
 
     Raises:
-      NotFollowedError: There was no answer for that long.
+      NoAnswerError: There was no answer for that long.
       Exception: The first error that is not transient, as `request` raised it.
     """
     seconds = TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
@@ -51,7 +51,7 @@ def call_with_retries(
             if not is_transient(error):
                 raise
             if time.monotonic() > deadline:
-                raise NotFollowedError(f"{service} did not answer for {seconds:g} s; the last error: {error}") from error
+                raise NoAnswerError(f"{service} did not answer for {seconds:g} s; the last error: {error}") from error
             if not has_warned:
                 logging.warning("%s does not answer, trying again: %s", service, error)
                 has_warned = True

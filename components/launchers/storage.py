@@ -26,7 +26,7 @@ def call_with_retries(request: Callable[[], T]) -> T:
       What `request` returned.
 
     Raises:
-      TrainingError: The storage has failed for `TIMEOUT_SECONDS`.
+      NoAnswerError: The storage has failed for `TIMEOUT_SECONDS`.
     """
     return retry.call_with_retries(request, "the storage", lambda error: isinstance(error, ERRORS), TIMEOUT_SECONDS)
 
@@ -42,6 +42,6 @@ def call(path: str, request: Callable[[], T]) -> T:
       What `request` returned.
 
     Raises:
-      TrainingError: The storage has failed for `TIMEOUT_SECONDS`.
+      NoAnswerError: The storage has failed for `TIMEOUT_SECONDS`.
     """
     return call_with_retries(request) if "://" in path else request()

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.components.trainer import saved_state
 from tfx_distribute.components.tuner import oracle as oracle_lib
 from tfx_distribute.components.tuner import trial_jobs, trials
@@ -60,6 +61,8 @@ class SearchRun:
 
         Raises:
           ConfigurationError: Training reports no metric with the objective's name.
+          NotFollowedError: Trials cannot be followed, e.g. because no service answers.
+            The next attempt continues them.
           TrainingError: Too many trials have failed, or all of them.
         """
         if self._trials:
@@ -78,7 +81,7 @@ class SearchRun:
                 if not workers.busy:
                     break
                 plan, result, error = workers.next()
-                if error is not None and not isinstance(error, TrainingError | ConfigurationError):
+                if error is not None and not _is_of_trial(error):
                     raise error
                 self._end(plan, result, error)
                 self._save()
@@ -191,6 +194,13 @@ class SearchRun:
             "trials": trials.to_lines(self._trials.values()),
         }
         atomic_files.write(os.path.join(self._folder, SEARCH_FILE), json.dumps(document))
+
+
+def _is_of_trial(error: BaseException) -> bool:
+    """Returns True if an error says that a trial has failed."""
+    # An outage says nothing about the values that were tried, and ends all trials that
+    # run.
+    return isinstance(error, TrainingError | ConfigurationError) and not isinstance(error, NotFollowedError)
 
 
 def _number(oracle_id: str) -> str:

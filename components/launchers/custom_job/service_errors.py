@@ -71,7 +71,7 @@ def call_vertex_ai(
       The answer.
 
     Raises:
-      NotFollowedError: There was no answer for that long.
+      NoAnswerError: There was no answer for that long.
       Exception: The first error that is not transient, as `request` raised it.
     """
     return retry.call_with_retries(request, "Vertex AI", lambda error: isinstance(error, transient), timeout_seconds)

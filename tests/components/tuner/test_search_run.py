@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tfx_distribute.components.launchers.errors import NoAnswerError
 from tfx_distribute.components.tuner import search_run, trial_jobs
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
@@ -239,6 +240,24 @@ def test_too_many_failed_trials_end_the_search(run):
     # When what made them fail has been remedied, the last one is tried again.
     run(again, space=space, max_consecutive_failed_trials=2).run()
     assert again.names == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_an_outage_is_not_a_failed_trial(run, parallel):
+    """The trials that it interrupts have not ended: the next attempt continues them."""
+
+    def lose_the_service(job: TrainingJob) -> float:
+        if len(trainings.jobs) > 2:
+            raise NoAnswerError("the Kubernetes API server did not answer for 600 s; the last error: none")
+        return loss(job)
+
+    trainings, again = Trainings(lose_the_service), Trainings()
+    with pytest.raises(NoAnswerError, match="did not answer for 600 s"):
+        run(trainings, num_parallel_trials=parallel, max_consecutive_failed_trials=1).run()
+    search = run(again, num_parallel_trials=parallel, max_consecutive_failed_trials=1)
+    search.run()
+    assert again.names[0] in trainings.names, "it had not ended"
+    assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 5
 
 
 def test_search_without_success_fails(run):

@@ -178,7 +178,7 @@ def test_api_server_gone_for_good(api, monkeypatch):
     launch = start(api)
     api.unreachable(60)
     error = launch.wait()
-    assert isinstance(error, TrainingError)
+    assert isinstance(error, NoAnswerError)
     assert str(error).startswith("the Kubernetes API server did not answer for 1 s; the last error: ")
 
 

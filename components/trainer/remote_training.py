@@ -81,7 +81,8 @@ class TrainingFolder:
     Attributes:
       name: Name of the training; see `job_name`.
       folder: The folder.
-      lease_file: The lease of the step that follows the trainings.
+      lease_file: The lease of the step that follows the training; each of several
+        trainings has its own, in its folder.
       staged: The artifacts to use.
       settings: Where to train.
     """
@@ -125,7 +126,7 @@ def training_folder(
     make_folder(folder)
     lease_file = os.path.join(folder, LEASE_FILE)
     own_lease = lease.Lease(lease_file)
-    with terminable(), _cleaning_up(folder, own_lease), _holding(own_lease):
+    with terminable(), _cleaning_up(folder, own_lease), holding(own_lease):
         _remove_abandoned(root)
         staged = staging.stage(inputs, outputs, folder, is_shared=shared_root is not None)
         yield TrainingFolder(name, folder, lease_file, staged, settings)
@@ -254,8 +255,12 @@ def _find_unneeded(folder: str, error: BaseException | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _holding(own_lease: lease.Lease) -> Iterator[None]:
-    """Holds the lease within the block; when it expires, the chief stops."""
+def holding(own_lease: lease.Lease) -> Iterator[None]:
+    """Holds a lease within the block; when it expires, the chief stops.
+
+    Args:
+      own_lease: The lease, which is taken from whoever has it.
+    """
     has_ended = threading.Event()
 
     def renew() -> None:
@@ -268,7 +273,7 @@ def _holding(own_lease: lease.Lease) -> Iterator[None]:
             except (OSError, tf.errors.OpError) as error:  # the next renewal may succeed
                 logging.warning("cannot renew the lease of the training: %s", error)
 
-    own_lease.take()
+    storage.call(own_lease.path, own_lease.take)
     renewal = threading.Thread(target=renew, daemon=True, name="lease-renewal")
     renewal.start()
     try:

@@ -19,6 +19,7 @@ from tfx_distribute.components.trainer.staging import Artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError, explaining_shortage
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.lifecycle import lease
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 # Trains the job of the trial with a number.
@@ -101,7 +102,11 @@ def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launc
         result_file = os.path.join(folder, job_builder.RESULT_FILE)
         name = remote_training.job_name(training.settings.name, folder)
         remote_training.make_folder(folder)
-        return remote_training.launch(_with_result_file(job, result_file), training, name, folder)
+        # A lease of its own: a trial that was given up, and whose job could not be
+        # deleted, ends although the search goes on.
+        followed = replace(training, lease_file=os.path.join(folder, remote_training.LEASE_FILE))
+        with remote_training.holding(lease.Lease(followed.lease_file)):
+            return remote_training.launch(_with_result_file(job, result_file), followed, name, folder)
 
     return launch
 

@@ -46,22 +46,25 @@ class Lease:
 
     Args:
       path: Path or address of the lease.
+
+    Attributes:
+      path: The same.
     """
 
     def __init__(self, path: str):
-        self._path = path
+        self.path = path
         self._holder = uuid.uuid4().hex
 
     def take(self) -> None:
         """Takes the lease, from whoever holds it."""
         document = {"holder": self._holder, "sign": uuid.uuid4().hex, "time": time.time()}
-        atomic_files.write(self._path, json.dumps(document))
+        atomic_files.write(self.path, json.dumps(document))
 
     def renew(self) -> None:
         """Renews the lease, unless it is lost. Makes its folder again if it is gone."""
         if self.is_lost():
             return
-        folder = os.path.dirname(self._path)
+        folder = os.path.dirname(self.path)
         if not tf.io.gfile.exists(folder):
             LOGGER.warning("somebody has removed %s, which the training uses; creating it again", folder)
             tf.io.gfile.makedirs(folder)
@@ -69,7 +72,7 @@ class Lease:
 
     def is_lost(self) -> bool:
         """Returns True if another process has taken the lease."""
-        return _read(self._path).get("holder", self._holder) != self._holder
+        return _read(self.path).get("holder", self._holder) != self._holder
 
 
 def last_renewal(path: str) -> float | None:

@@ -8,6 +8,7 @@ from running import wait_until
 from tfjobs import NAME, NAMESPACE, NEEDED, condition, exists, pod, start, status, tfjob, wait_until_seen
 
 from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.errors import NoAnswerError
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, Owner
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError

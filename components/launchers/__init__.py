@@ -8,6 +8,6 @@ them until they end, and ends what must not continue:
 * `custom_job/`: worker pools of a CustomJob of Vertex AI.
 
 They share `settings.py` (where a training runs, as one document), `retry.py` (requests
-to a service that may not answer), `sigterm.py` (signals to a launcher) and `locks.py`
-(one live run per folder).
+to a service that may not answer), `restart_budget.py` (how often a training is started
+again), `sigterm.py` (signals to a launcher) and `locks.py` (one live run per folder).
 """

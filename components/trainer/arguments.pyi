@@ -181,8 +181,9 @@ class TrainerArguments(TypedDict, total=False):
     """Seconds without a heartbeat after which a training process counts as lost.
     Default: 10."""
     max_restarts: int | RuntimeParameter | None
-    """Largest number of times that a cluster which lost a process is restarted, each
-    time from the last save; 0 never restarts. Default: 3."""
+    """Largest number of times in a row that a cluster which lost a process is
+    restarted from the last save. The count begins again once training has
+    advanced since the last restart. 0 never restarts. Default: 3."""
     progress_timeout_secs: int | RuntimeParameter | None
     """Seconds without progress after which a training process counts as stuck; 0 for
     no limit. Default: 3600."""

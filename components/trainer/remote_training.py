@@ -1,6 +1,7 @@
 """Trains on other machines: in pods of Kubernetes, or a CustomJob's worker pools."""
 
 import contextlib
+import functools
 import hashlib
 import os
 import threading
@@ -19,12 +20,13 @@ from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
 from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.components.launchers.settings import Settings
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, saved_state, staging
 from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
-from tfx_distribute.trainer_module.lifecycle import atomic_files, failure_report, lease
+from tfx_distribute.trainer_module.lifecycle import atomic_files, failure_report, lease, saved_step
 
 JOB_FILE = "job.json"
 LEASE_FILE = "followed.json"
@@ -177,6 +179,7 @@ def _launch(
     Imports only the launcher that is needed, since the clients take time to import.
     """
     restarts = job.fault_tolerance.max_restarts
+    read_step = functools.partial(saved_step.read, job.outputs.checkpoint_dir)
     if isinstance(settings, KubernetesSettings):
         from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
         from tfx_distribute.components.launchers.kubernetes.job_kind import Training
@@ -192,7 +195,8 @@ def _launch(
     error_file = os.path.join(os.path.dirname(address), ERROR_FILE)
     environment = {**environment, failure_report.ERROR_FILE_VARIABLE: error_file}
     spec = custom_job_spec.make_spec(name, address, job.distribution, environment, settings)
-    custom_job_launcher.launch(spec, settings, restarts, error_file, has_result=has_result)
+    budget = RestartBudget(restarts, read_step)
+    custom_job_launcher.launch(spec, settings, budget, error_file, has_result=has_result)
 
 
 def make_folder(folder: str) -> None:

@@ -16,8 +16,8 @@ from tfx import types
 from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training.base_model import location
-from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE
 from tfx_distribute.trainer_module.user_code import fingerprint
 
 IDENTITY_FILE = "identity.json"

@@ -171,8 +171,9 @@ class Parameters(ParameterModel):
     heartbeat_timeout_secs: int = 10
     """Seconds without a heartbeat after which a training process counts as lost."""
     max_restarts: int = 3
-    """Largest number of times that a cluster which lost a process is restarted, each
-    time from the last save; 0 never restarts."""
+    """Largest number of times in a row that a cluster which lost a process is
+    restarted from the last save. The count begins again once training has
+    advanced since the last restart. 0 never restarts."""
     progress_timeout_secs: int = 3600
     """Seconds without progress after which a training process counts as stuck; 0 for
     no limit."""

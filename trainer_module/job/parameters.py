@@ -335,8 +335,8 @@ class FaultTolerance:
     )
     max_restarts: int = parameter(
         3,
-        "Largest number of times that a cluster which lost a process is restarted, each time from the last save; 0 never "
-        "restarts.",
+        "Largest number of times in a row that a cluster which lost a process is restarted from the last save. The count "
+        "begins again once training has advanced since the last restart. 0 never restarts.",
         minimum=0,
     )
     progress_timeout_secs: int = parameter(

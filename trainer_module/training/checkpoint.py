@@ -26,10 +26,10 @@ from tfx_distribute.trainer_module.errors import TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training import callback_state
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
-STATE_FILE = "state.json"
 PREFIX = "step-"
 # If saves depend on time only, the first one comes this soon. Each interval after it is
 # twice as long, up to `save_checkpoints_secs`. This way even a training that fails in

@@ -13,6 +13,7 @@ from tfx_distribute.components.launchers.custom_job import status as custom_job_
 from tfx_distribute.components.launchers.custom_job.client import CustomJobClient
 from tfx_distribute.components.launchers.custom_job.error_file import ErrorFile
 from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL, CustomJobSettings
+from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
@@ -24,7 +25,7 @@ ERROR_SECONDS = 180.0
 
 
 def launch(
-    spec: dict[str, Any], settings: CustomJobSettings, max_restarts: int, error_file: str, *, has_result: bool = False
+    spec: dict[str, Any], settings: CustomJobSettings, restarts: RestartBudget, error_file: str, *, has_result: bool = False
 ) -> None:
     """Trains in a CustomJob, and returns when it has succeeded.
 
@@ -34,7 +35,7 @@ def launch(
     Args:
       spec: The CustomJob, as `spec.make_spec` returns it.
       settings: Project and region of the job.
-      max_restarts: How many times to create another job after a failure that may not
+      restarts: How many times to create another job after a failure that may not
         happen again. Each continues from the last save.
       error_file: Path or address where a process reports that it failed for good.
       has_result: True if an earlier attempt has left the result. Then no job is
@@ -50,9 +51,8 @@ def launch(
         try:
             has_ended = not watcher.start(has_result)
             while not (has_ended or watcher.follow()):
-                if not max_restarts:
-                    raise TrainingError(f"{watcher.why}\nAll restarts (max_restarts) are used up")
-                max_restarts -= 1
+                if not restarts.spend():
+                    raise TrainingError(f"{watcher.why}\nAll {restarts.max_restarts} restarts (max_restarts) are used up")
                 logging.warning("%s; starting it again from its last save", watcher.why)
                 watcher.create()
         except BaseException as error:

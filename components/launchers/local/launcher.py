@@ -6,6 +6,7 @@ continue. They connect over loopback only.
 
 import contextlib
 import contextvars
+import functools
 import os
 import socket
 import tempfile
@@ -22,6 +23,7 @@ from tfx_distribute.components.launchers.local.processes import LostError, Proce
 from tfx_distribute.components.launchers.local.progress_log import ProgressLog
 from tfx_distribute.components.launchers.local.restart_policy import RestartPolicy
 from tfx_distribute.components.launchers.local.silence import SilenceMonitor
+from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
@@ -36,6 +38,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     uses_accelerators,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.lifecycle import saved_step
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, Progress
 
 # How many heartbeats a process may miss before it is ended, while others give theirs.
@@ -128,7 +131,9 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
             _warn_if(loopback.describe(exposure, server.log))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
-        restarts = RestartPolicy(job.fault_tolerance.max_restarts, current_settings().on_progress)
+        read_step = functools.partial(saved_step.read, job.outputs.checkpoint_dir)
+        budget = RestartBudget(job.fault_tolerance.max_restarts, read_step)
+        restarts = RestartPolicy(budget, current_settings().on_progress)
         while True:
             try:
                 _run_attempt(job, job_file, log_dir, temporary, server, restarts)

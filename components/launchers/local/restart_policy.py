@@ -5,6 +5,7 @@ import time
 from absl import logging
 
 from tfx_distribute.components.launchers.local.processes import ClusterFailure, ProgressListener
+from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
@@ -15,15 +16,13 @@ class RestartPolicy:
     """Decides on the restarts of one training.
 
     Args:
-      max_restarts: How many restarts are allowed in all.
+      budget: Counts the restarts.
       on_progress: Called for each restart, and for each report of a training process.
     """
 
-    def __init__(self, max_restarts: int, on_progress: ProgressListener):
-        self._max_restarts = max_restarts
+    def __init__(self, budget: RestartBudget, on_progress: ProgressListener):
+        self._budget = budget
         self._on_progress = on_progress
-        self._restarts = 0
-        self._vain_restarts = 0  # restarts since the last progress
         self._step = self._step_at_restart = 0
         self._last_failure: ClusterFailure | None = None
 
@@ -35,20 +34,20 @@ class RestartPolicy:
     def allow(self, failure: ClusterFailure) -> bool:
         """Returns True if there is another attempt, after waiting until it may start.
 
-        The first attempt starts at once, and so does each after some progress. Attempts
-        without progress in between wait 1, 2, 4 ... seconds, `MAX_SECONDS` at most.
+        The first attempt starts at once, and so does each after a save of a later
+        state. Others wait 1, 2, 4 ... seconds, `MAX_SECONDS` at most.
         """
         has_progressed = self._step > self._step_at_restart
-        if self._restarts >= self._max_restarts or (_is_repeated(failure, self._last_failure) and not has_progressed):
+        is_in_vain = _is_repeated(failure, self._last_failure) and not has_progressed
+        if is_in_vain or not self._budget.spend():
             return False
-        self._vain_restarts = 0 if has_progressed else self._vain_restarts + 1
         self._step_at_restart, self._last_failure = self._step, failure
-        self._restarts += 1
-        message = f"{failure.message.splitlines()[0]}; restart {self._restarts} of {self._max_restarts}"
+        restart = f"restart {self._budget.used} of {self._budget.max_restarts}"
+        message = f"{failure.message.splitlines()[0]}; {restart}"
         logging.warning("%s", message)
         self._on_progress(CHIEF_TASK, Progress("start", message=message))
-        if self._vain_restarts > 1:
-            time.sleep(min(MAX_SECONDS, 2.0 ** (self._vain_restarts - 2)))
+        if self._budget.used > 1:
+            time.sleep(min(MAX_SECONDS, 2.0 ** (self._budget.used - 2)))
         return True
 
     def describe(self, failure: ClusterFailure) -> str:
@@ -57,9 +56,9 @@ class RestartPolicy:
             if failure.out_of_memory:
                 return f"{failure.message}\nIt ran out of memory at the same training step again; write a smaller batch"
             return f"{failure.message}\nIt made no progress at the same training step again"
-        if not self._max_restarts:
+        if not self._budget.max_restarts:
             return failure.message
-        return f"{failure.message}\nAll {self._max_restarts} restarts (max_restarts) are used up"
+        return f"{failure.message}\nAll {self._budget.max_restarts} restarts (max_restarts) are used up"
 
 
 def _is_repeated(failure: ClusterFailure, last: ClusterFailure | None) -> bool:

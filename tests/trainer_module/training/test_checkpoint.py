@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
+from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training import keras_metrics
-from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE, Checkpoints, Position
+from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
 from tfx_distribute.trainer_module.training.model_adapters import factory
 
 MADE_WITH = {"global_batch_size": 4, "steps_per_epoch": 10}

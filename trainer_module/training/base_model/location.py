@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.lifecycle import atomic_files
-from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE
+from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 
 SAVED_MODEL, CHECKPOINT, KERAS_FILE = "SavedModel", "checkpoint", "Keras file"
 KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tfx_distribute.components.launchers.custom_job import error_file as error_f
 from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
+from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -69,8 +71,16 @@ def make_spec(script: str = "pass", workers: int = 1) -> dict:
     return spec
 
 
-def launch(error_file: str, script: str = "pass", workers: int = 1, max_restarts: int = 0, has_result: bool = False) -> None:
-    custom_job_launcher.launch(make_spec(script, workers), SETTINGS, max_restarts, error_file, has_result=has_result)
+def launch(
+    error_file: str,
+    script: str = "pass",
+    workers: int = 1,
+    max_restarts: int = 0,
+    has_result: bool = False,
+    read_step: Callable[[], int] = lambda: 0,
+) -> None:
+    restarts = RestartBudget(max_restarts, read_step)
+    custom_job_launcher.launch(make_spec(script, workers), SETTINGS, restarts, error_file, has_result=has_result)
 
 
 class Launch:
@@ -167,8 +177,17 @@ def test_a_job_that_may_succeed_the_next_time_is_created_again(api, error_file, 
     ]
 
 
+def test_restarts_after_progress_do_not_add_up(api, error_file, tmp_path):
+    tries = tmp_path / "tries"
+    script = (
+        f"import sys; open({str(tries)!r}, 'a').write('x'); sys.exit(0 if len(open({str(tries)!r}).read()) > 3 else 138)"
+    )
+    launch(error_file, script, max_restarts=1, read_step=lambda: len(tries.read_text()))
+    assert len(jobs(api)) == 4
+
+
 def test_restarts_are_counted(api, error_file):
-    with pytest.raises(TrainingError, match=r"(?s)non-zero status of 138.*All restarts \(max_restarts\) are used up"):
+    with pytest.raises(TrainingError, match=r"(?s)non-zero status of 138.*All 1 restarts \(max_restarts\) are used up"):
         launch(error_file, "import sys; sys.exit(138)", max_restarts=1)
     assert len(jobs(api)) == 2
 

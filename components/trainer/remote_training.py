@@ -187,7 +187,9 @@ def _launch(
         kind = kubernetes_launcher.find_kind(settings.training)
         training = Training(name, address, job.distribution, environment, restarts)
         manifest = kind.make_manifest(training, settings, kubernetes_launcher.owner())
-        limits = kubernetes_launcher.Limits(restarts, settings.active_deadline_seconds, settings.quota_timeout_seconds)
+        limits = kubernetes_launcher.Limits(
+            restarts, settings.active_deadline_seconds, settings.quota_timeout_seconds, read_step
+        )
         kubernetes_launcher.launch(kind, manifest, limits, has_result=has_result)
         return
     from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher

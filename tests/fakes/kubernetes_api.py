@@ -217,7 +217,7 @@ class ApiServer:
             pod["metadata"] = {**pod["metadata"], "namespace": namespace, **fixed}
             return self._put("pods", pod)
 
-    def add_event(self, about: Document, reason: str, message: str, kind: str = "Warning") -> None:
+    def add_event(self, about: Document, reason: str, message: str, kind: str = "Warning", component: str = "") -> None:
         """Writes an event about an object, or counts one more of the same words.
 
         Args:
@@ -225,6 +225,7 @@ class ApiServer:
           reason: Short name of what happened.
           message: What happened.
           kind: `Warning` or `Normal`.
+          component: Name of the program that reports it.
         """
         meta = about["metadata"]
         name = f"{meta['name']}.{uuid.uuid5(uuid.UUID(meta['uid']), reason + message).hex[:16]}"
@@ -243,6 +244,7 @@ class ApiServer:
                 "reason": reason,
                 "message": message,
                 "type": kind,
+                "source": {"component": component} if component else {},
                 "firstTimestamp": old.get("firstTimestamp", now()),
                 "lastTimestamp": now(),
                 "count": old.get("count", 0) + 1,

@@ -48,14 +48,15 @@ def start(api, **arguments):
     return launch
 
 
-def wait_until_seen(api):
-    """Waits until the running launcher has seen the current TFJob and its pods."""
+def wait_until_seen(api, launch=None):
+    """Waits until a launcher has seen the current TFJob and its pods, or has ended."""
 
     def count_requests():
         return sum(verb == "get" and path.endswith(f"/tfjobs/{NAME}") for verb, path in api.requests)
 
     before = count_requests()
-    wait_until(lambda: count_requests() >= before + 2)  # it asks for the pods between two of them
+    # It asks for the pods between two of them.
+    wait_until(lambda: count_requests() >= before + 2 or (launch and not launch.is_running))
 
 
 def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="chief"):
@@ -86,4 +87,12 @@ def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="
             "state": {"terminated": terminated},
         }
         document["status"] = {"phase": "Failed", "containerStatuses": [container]}
+    return document
+
+
+def rejected_pod(uid):
+    """Returns a pod that its machine has rejected, as while a device plugin starts."""
+    document = pod(uid=uid)
+    message = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
+    document["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}
     return document

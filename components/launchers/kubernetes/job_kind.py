@@ -53,7 +53,7 @@ class Training:
       job_address: Path or address of the `TrainingJob` document.
       distribution: Strategy and number of processes.
       environment: Environment variables of each process.
-      max_restarts: How many times the cluster may restart.
+      max_restarts: How many times the cluster may restart by itself.
     """
 
     name: str
@@ -91,7 +91,7 @@ class JobState:
       is_suspended: True if it shall have no pods. While the cluster refuses those of a
         resumed job, the phase may still be `suspended`.
       is_final: True if the controller itself has given up a failed job for good.
-      restarts_used_up: True if it has done so as the job has failed too often.
+      restarts_used_up: True if it has given it up as the job has failed too often.
     """
 
     phase: Literal["active", "suspended", "succeeded", "failed"]

@@ -134,7 +134,7 @@ class JobSet(JobKind):
             changed_at=read_time(changed) if changed else LONG_AGO,
             was_seen=bool(jobs or conditions),
             is_suspended=is_suspended,
-            is_final=not was_preempted,
+            is_final=end.get("reason") != _RESTARTS_USED_UP,
             restarts_used_up=end.get("reason") == _RESTARTS_USED_UP and not was_preempted,
         )
 

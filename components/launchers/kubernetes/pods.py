@@ -82,6 +82,23 @@ class HeldPod:
         )
 
 
+def has_started(pod: client.V1Pod) -> bool:
+    """Returns True if the training in a pod has started; it may have ended since."""
+    if pod.status.phase in ("Running", "Succeeded"):
+        return True
+    for status in pod.status.container_statuses or ():
+        states = [state for state in (status.state, status.last_state) if state]
+        if status.name == CONTAINER and any(state.running or state.terminated for state in states):
+            return True
+    return False
+
+
+def was_admitted(pod: client.V1Pod) -> bool:
+    """Returns True if a machine has begun to prepare the containers of a pod."""
+    statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
+    return has_started(pod) or bool(statuses)
+
+
 def has_trained(pod: client.V1Pod) -> bool:
     """Returns True if the training in a pod has succeeded.
 

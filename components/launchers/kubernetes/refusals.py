@@ -87,6 +87,15 @@ def will_not_pass(mount_failure: str) -> bool:
     return bool(_MISSING_OBJECT.search(mount_failure))
 
 
+def was_started(events: Iterable[client.CoreV1Event]) -> bool:
+    """Returns True if a machine has started a container, or has tried to.
+
+    Args:
+      events: Events about the container's pod.
+    """
+    return any(event.reason in ("Started", "Failed") for event in events)
+
+
 def find_failed_start(events: Iterable[client.CoreV1Event]) -> str:
     """Returns why a container could not be started; empty if it could.
 
@@ -95,6 +104,22 @@ def find_failed_start(events: Iterable[client.CoreV1Event]) -> str:
     """
     failures = [event for event in events if event.reason == "Failed"]
     return str(max(failures, key=_time).message) if failures else ""
+
+
+def find_rejection(events: Iterable[client.CoreV1Event]) -> str:
+    """Returns why a machine rejected a pod; empty if it did not.
+
+    Args:
+      events: Events about the pod.
+    """
+    events = list(events)
+    if was_started(events):
+        return ""
+    warnings = [
+        event for event in events if event.type == "Warning" and event.source and event.source.component == "kubelet"
+    ]
+    latest = max(warnings, key=_time, default=None)
+    return f"{latest.reason}: {latest.message}" if latest else ""
 
 
 def _time(event: client.CoreV1Event) -> datetime:

@@ -2,8 +2,7 @@
 
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -18,12 +17,15 @@ from tfx_distribute.components.launchers.kubernetes.client import DELETE_SECONDS
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, Start
 from tfx_distribute.components.launchers.kubernetes.missing_pods import MissingPods
 from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
+from tfx_distribute.components.launchers.kubernetes.pod_rejections import PodRejections
+from tfx_distribute.components.launchers.kubernetes.pod_restarts import PodRestarts
 from tfx_distribute.components.launchers.kubernetes.pod_starts import PodStarts
 from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, find_held, has_trained
 from tfx_distribute.components.launchers.kubernetes.queue_wait import QueueWait
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 
 POLL_SECONDS = 2.0
 # For the controller to see that a pod has failed for good. Where several fail at once,
@@ -36,15 +38,17 @@ class Limits:
     """How long, and how often, a training is tried.
 
     Attributes:
-      max_restarts: How many times the cluster may restart.
+      max_restarts: How many times in a row the cluster may restart without progress.
       deadline_seconds: Seconds that the job may take after its start, or after it was
         last resumed; None for no limit.
       quota_timeout_seconds: Seconds to wait while a quota refuses pods.
+      read_step: Returns the training step of the saved state; 0 if that is unknown.
     """
 
     max_restarts: int
     deadline_seconds: int | None = None
     quota_timeout_seconds: float = 3600.0
+    read_step: Callable[[], int] = lambda: 0
 
 
 class FailedError(TrainingError):
@@ -68,12 +72,14 @@ class Watcher:
         self._said: set[str] = set()
         self._logged_state = ""
         self._starts = PodStarts(jobs, self._say_once)
+        self._rejections = PodRejections(jobs, self._say_once)
         self._missing = MissingPods(jobs, limits.quota_timeout_seconds, self._say_once)
         self._queue_wait = QueueWait(jobs, self._say_once)
         self._start = Start()
         self._start_seen = 0.0  # by our own clock, from which the cluster's may differ
-        self._pods: dict[ClusterTask, set[str]] = {}  # task -> uids: a pod created again has a new one
-        self._earlier_restarts: Counter[ClusterTask] = Counter()  # before the last suspension
+        self._budget = RestartBudget(limits.max_restarts, limits.read_step)
+        self._restarts = PodRestarts(jobs, self._budget)
+        self._pods: list[str] = []  # uids, since the last suspension: a pod created again has a new one
         self._ignored: set[str] = set()  # uids of pods from before the last suspension
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
         self._failed_for_good_since = 0.0  # 0 if no pod has
@@ -236,16 +242,20 @@ class Watcher:
         return [pod for pod in pods if self._kind.task_of(pod) == CHIEF_TASK]
 
     def _restart_or_fail(self, state: JobState, pods: list[client.V1Pod]) -> None:
-        """Creates a failed job again if all its pods were only taken away.
+        """Creates a failed job again if another try may succeed.
 
-        The Training Operator gives up the whole TFJob in that case.
+        The Training Operator gives up the whole TFJob if its pods were only taken away.
+        JobSet does not know that training has advanced, and counts restarts after
+        rejected pods too.
         """
         for pod in pods:
             self._observe(pod)
         why = self._why(state)
-        used_up = state.restarts_used_up or (
-            not self._kind.restarts_itself and self._restarts() >= self._limits.max_restarts
-        )
+        if state.restarts_used_up:
+            self._budget.spend_all()
+        is_counted = state.restarts_used_up or not self._kind.restarts_itself
+        was_rejected = any(pod.metadata.uid in self._rejections.rejected for pod in pods)
+        used_up = is_counted and not was_rejected and self._budget.is_used_up()
         has_failed_for_good = state.is_final or any(end.is_final for end in self._failed_pods.values())
         if has_failed_for_good or used_up:
             self._log.finish()
@@ -272,7 +282,7 @@ class Watcher:
             self._failed_for_good_since = time.monotonic()
         elif time.monotonic() - self._failed_for_good_since > FINAL_EXIT_SECONDS:
             raise TrainingError(self._why(state))
-        if not self._kind.restarts_itself and self._restarts() > self._limits.max_restarts:
+        if self._restarts.exceeded:
             raise TrainingError(f"{self._why(state)}\n{self._restarts_used_up()}")
         limit = self._limits.deadline_seconds
         # Waiting in a queue does not count.
@@ -285,9 +295,9 @@ class Watcher:
             return
         if start.uid == self._start.uid and self._start.time:
             # Pods that are created after a suspension do not count as restarts.
-            for task, uids in self._pods.items():
-                self._earlier_restarts[task] += len(uids) - 1
-                self._ignored |= uids
+            self._restarts.forget_pods()
+            self._rejections.forget_pods()
+            self._ignored.update(self._pods)
             self._pods.clear()
             self._failed_pods.clear()
         self._start, self._start_seen = start, seen
@@ -297,20 +307,18 @@ class Watcher:
         uid = pod.metadata.uid
         if uid in self._ignored:
             return
-        self._pods.setdefault(self._kind.task_of(pod), set()).add(uid)
+        if uid not in self._pods:
+            self._pods.append(uid)
+        if not self._kind.restarts_itself:
+            self._restarts.observe(pod)
         self._starts.observe(pod)
+        self._rejections.observe(pod)
         end = PodEnd.of(pod)
-        if end.how and uid not in self._failed_pods:
+        if uid in self._rejections.rejected:  # it has printed nothing
+            self._failed_pods[uid] = end
+        elif end.how and uid not in self._failed_pods:
             self._failed_pods[uid] = replace(end, last_lines=tuple(self._jobs.last_lines(end.name)))
             logging.warning("pod %s %s", end.name, end.how)
-
-    def _restarts(self) -> int:
-        """Returns how many times the cluster has restarted.
-
-        Each of its processes that lost a peer has restarted then, so the counts of pods
-        do not add up.
-        """
-        return max([self._earlier_restarts[task] + len(uids) - 1 for task, uids in self._pods.items()], default=0)
 
     def _why(self, state: JobState) -> str:
         """Describes why the job failed.
@@ -334,8 +342,7 @@ class Watcher:
 
     def _failed_starts(self) -> list[str]:
         """Describes why pods that are gone could not start: their events stay."""
-        uids = [uid for uids in self._pods.values() for uid in uids]
-        failures = (refusals.find_failed_start(self._jobs.list_events_of_pod(uid)) for uid in uids)
+        failures = (refusals.find_failed_start(self._jobs.list_events_of_pod(uid)) for uid in self._pods)
         return [remedies.with_remedy(failure) for failure in failures if failure][-1:]
 
     def _restarts_used_up(self) -> str:

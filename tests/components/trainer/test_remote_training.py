@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 from tfx.types import standard_artifacts
 from tfx.utils import io_utils
 
 from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, remote_training
@@ -249,3 +251,15 @@ def test_lease_is_renewed_while_training_runs(trained, tmp_path, monkeypatch):
 
     trained(watch)
     assert len(seen) == 3
+
+
+def test_the_launcher_can_read_the_saved_step(settings, tmp_path, monkeypatch):
+    """Restarts after which training has advanced do not add up."""
+    limits = []
+    monkeypatch.setattr(kubernetes_launcher, "launch", lambda kind, manifest, each, rerun: limits.append(each))
+    outputs = Outputs("", "", "", checkpoint_dir=str(tmp_path))
+    job = TrainingJob(UserModule("model.build_model"), None, Distribution(), TrainingOptions(32, train_steps=10), outputs)
+    remote_training._launch(replace(settings, training="tfjob"), "digits-1", "/job.json", {}, job, rerun=True)
+    for text, step in (("{", 0), ('{"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}}', 90)):
+        (tmp_path / "state.json").write_text(text)
+        assert limits[0].read_step() == step

@@ -169,4 +169,4 @@ def test_a_preemption_that_looks_like_a_failure():
     preempted = read({"conditions": conditions}, suspend=True)
     assert (preempted.phase, preempted.is_final, preempted.restarts_used_up) == ("failed", False, False)
     failed = read({"conditions": conditions}, suspend=False)
-    assert (failed.is_final, failed.restarts_used_up) == (True, True)
+    assert (failed.is_final, failed.restarts_used_up) == (False, True), "unless training has advanced"

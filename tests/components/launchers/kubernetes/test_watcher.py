@@ -265,6 +265,34 @@ def test_restarts_before_a_suspension_count(api):
     assert str(launch.wait()).endswith("All 1 restarts (max_restarts) are used up")
 
 
+@pytest.mark.parametrize("is_job_lost", [False, True])
+def test_restarts_after_progress_do_not_add_up(api, is_job_lost):
+    """A week on spot machines has more preemptions than `max_restarts`."""
+    steps = [0]
+    launch = start(api, max_restarts=1, read_step=lambda: steps[-1])
+
+    def preempt():
+        if is_job_lost:  # the operator gives up a job whose pod is deleted
+            first = api.get(NAMESPACE, NAME)["metadata"]["uid"]
+            api.set_pod(NAMESPACE, pod(exit_code=143))
+            api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
+            wait_until(
+                lambda: not launch.is_running or (exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != first)
+            )
+        api.delete(NAMESPACE, f"{NAME}-chief-0", "pods")
+        api.set_pod(NAMESPACE, pod())
+        wait_until_seen(api, launch)
+
+    api.set_pod(NAMESPACE, pod())
+    wait_until_seen(api)
+    for _ in range(4):
+        steps.append(steps[-1] + 100)
+        preempt()
+    assert launch.is_running
+    preempt()
+    assert str(launch.wait()).endswith("All 1 restarts (max_restarts) are used up")
+
+
 def test_a_lasting_refusal_while_it_follows_removes_the_job(api, monkeypatch):
     monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 1.0)
     launch = start(api)

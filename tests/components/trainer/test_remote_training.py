@@ -256,10 +256,10 @@ def test_lease_is_renewed_while_training_runs(trained, tmp_path, monkeypatch):
 def test_the_launcher_can_read_the_saved_step(settings, tmp_path, monkeypatch):
     """Restarts after which training has advanced do not add up."""
     limits = []
-    monkeypatch.setattr(kubernetes_launcher, "launch", lambda kind, manifest, each, rerun: limits.append(each))
+    monkeypatch.setattr(kubernetes_launcher, "launch", lambda kind, manifest, each, has_result: limits.append(each))
     outputs = Outputs("", "", "", checkpoint_dir=str(tmp_path))
     job = TrainingJob(UserModule("model.build_model"), None, Distribution(), TrainingOptions(32, train_steps=10), outputs)
-    remote_training._launch(replace(settings, training="tfjob"), "digits-1", "/job.json", {}, job, rerun=True)
+    remote_training._launch(replace(settings, training="tfjob"), "digits-1", "/job.json", {}, job, has_result=False)
     for text, step in (("{", 0), ('{"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}}', 90)):
         (tmp_path / "state.json").write_text(text)
         assert limits[0].read_step() == step

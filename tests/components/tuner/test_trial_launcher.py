@@ -48,7 +48,7 @@ def test_each_trial_has_a_lease_that_is_renewed_while_it_is_followed(launch, mon
             time.sleep(0.01)
         return len(seen)
 
-    def train(settings, name, address, environment, job, rerun):
+    def train(settings, name, address, environment, job, has_result):
         leases.append(environment[lease.LEASE_VARIABLE])
         assert os.path.dirname(leases[-1]) == os.path.dirname(address)
         assert count_renewals(leases[-1], 1.0) > 2

@@ -60,7 +60,7 @@ class JobSets:
 
 def follow(jobs: JobSets, max_restarts: int = 3, read_step=lambda: 0) -> None:
     watcher = Watcher(jobs, {"metadata": {"name": jobs.name, "labels": {}}}, Limits(max_restarts, read_step=read_step))
-    assert watcher.start(rerun=False)
+    assert watcher.start(has_result=False)
     watcher.follow()
 
 

@@ -1,8 +1,10 @@
 """Finds out the state of callbacks: those of their attributes that a file can hold."""
 
 import collections
+import contextlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -59,7 +61,8 @@ def separate_arrays(values: Mapping[str, Any], arrays: dict[str, np.ndarray], ke
       key: Key of the callback that has the attributes; the arrays' names begin with it.
 
     Returns:
-      The values, with `{"array": name}` in place of each array.
+      The values, with `{"array": name}` in place of each array, or `{"objects": name}`
+      if it has texts as Python objects.
     """
 
     def separate(value: Any, name: str) -> Any:
@@ -67,24 +70,70 @@ def separate_arrays(values: Mapping[str, Any], arrays: dict[str, np.ndarray], ke
             return [separate(item, f"{name}/{number}") for number, item in enumerate(value)]
         if not _is_array(value):
             return value
-        arrays[name] = np.asarray(value)
-        return {"array": name}
+        texts = _as_texts(value) if value.dtype.hasobject else None
+        arrays[name] = np.asarray(value) if texts is None else texts
+        return {"array" if texts is None else "objects": name}
 
     return {name: separate(value, f"{key}/{name}") for name, value in values.items()}
 
 
 def join_arrays(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Puts back the arrays that `separate_arrays` took out."""
+    """Puts back the arrays that `separate_arrays` took out.
+
+    Leaves out an attribute, with a warning, if one of its arrays is missing.
+    """
 
     def join(value: Any) -> Any:
         if isinstance(value, list):
             return [join(item) for item in value]
+        if isinstance(value, dict) and "objects" in value:
+            return arrays[value["objects"]].astype(object)
         if isinstance(value, dict):
             return arrays[value["array"]][()]  # [()] turns an array without axes into a scalar
         return value
 
-    return {name: join(value) for name, value in values.items()}
+    joined = {}
+    for name, value in values.items():
+        try:
+            joined[name] = join(value)
+        except KeyError as error:
+            warnings.warn(f"the saved state has no readable array {error.args[0]}; {name} is not restored", stacklevel=1)
+    return joined
+
+
+def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Returns the arrays of a file by name, without those that hold Python objects.
+
+    Args:
+      file: A file that `numpy.savez` has written.
+    """
+    arrays = {}
+    with np.load(file, allow_pickle=False) as saved:
+        for name in saved.files:
+            with contextlib.suppress(ValueError):  # reading objects could run any code
+                arrays[name] = saved[name]
+    return arrays
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
+    if not isinstance(value, np.ndarray | np.generic):
+        return False
+    return not value.dtype.hasobject or _as_texts(value) is not None
+
+
+def _as_texts(value: Any) -> np.ndarray | None:
+    """Returns an array of bytes or str objects as one that a file can hold.
+
+    TensorFlow and pandas have texts in arrays of objects.
+
+    Args:
+      value: An array of objects.
+
+    Returns:
+      None if it has others, or texts that NumPy would change.
+    """
+    for kind in (bytes, str):
+        if value.dtype == object and all(type(item) is kind for item in value.flat):
+            texts = value.astype(kind)
+            return texts if np.array_equal(texts.astype(object), value) else None
+    return None

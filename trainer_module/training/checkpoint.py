@@ -165,7 +165,7 @@ class Checkpoints:
         try:
             self._checkpoint().read(path).assert_existing_objects_matched()
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
-                arrays = dict(np.load(io.BytesIO(file.read()), allow_pickle=False))
+                arrays = callback_state.read_arrays(io.BytesIO(file.read()))
         except (tf.errors.OpError, ValueError, AssertionError, IndexError, OSError) as error:
             raise TrainingError(
                 f"the saved state {path} cannot be restored ({first_line(error)}); remove the folder "

@@ -14,6 +14,9 @@ class Task:
     strategy's scope. A step computes the loss; the training loop handles gradients,
     their sum over replicas, clipping, accumulation and loss scaling.
 
+    Variables, Keras objects and generators in attributes, or in lists and dictionaries
+    that are attributes, are part of the saved state.
+
     ```python
     class Ranking(Task):
         def __init__(self, context):

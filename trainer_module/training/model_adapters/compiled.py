@@ -1,6 +1,5 @@
 """Adapts a compiled Keras 2 model, with its losses and metrics or steps of its own."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -123,22 +122,6 @@ class CompiledModel(ModelAdapter):
         """Traces the user's own step, to record its logs and create its variables."""
         with metric_results.recording(self.model.metrics, self._metric_results):
             self._trace_step(step, batch)
-
-    def _trace_step(self, step: Callable[..., Any], batch: Any) -> None:
-        strategy = tf.distribute.get_strategy()
-        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            # Only a function that a worker runs can be traced. It runs no step.
-            coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-            coordinator.schedule(tf.function(lambda: self._run_none(step, batch)))
-            coordinator.join()
-            return
-        # A step that can only run eagerly logs nothing but Keras's metrics.
-        with contextlib.suppress(Exception) if self.model.run_eagerly else contextlib.nullcontext():
-            tf.function(lambda: strategy.run(step, args=batch)).get_concrete_function()
-
-    def _run_none(self, step: Callable[..., Any], batch: Any) -> None:
-        for _ in tf.range(0):
-            tf.distribute.get_strategy().run(step, args=batch)
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
     def _find_results(self, logs: dict[str, Any], evaluated: bool) -> None:

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.training import keras_metrics, keras_models, normalisation
-from tfx_distribute.trainer_module.training.model_adapters import batches
+from tfx_distribute.trainer_module.training.model_adapters import batches, task_state
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.optimizers import with_inner
 from tfx_distribute.trainer_module.user_code.task import Task
@@ -28,6 +28,14 @@ class TaskAdapter(ModelAdapter):
             self.optimizer = task.model.optimizer
         else:
             self.optimizer = task.optimizer
+
+    @override
+    def prepare(self, batch: Any) -> None:
+        super().prepare(batch)
+        if not task_state.are_built(self._own_parts()):
+            # The first step would be too late: the saved state is restored before it.
+            self._trace_step(self.train_step, batch)
+            self._trace_step(self.eval_step, batch)
 
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:
@@ -55,9 +63,9 @@ class TaskAdapter(ModelAdapter):
 
     @override
     def state(self) -> dict[str, Any]:
-        task_state = {"task": self._task} if isinstance(self._task, tf.Module) else {}
-        metrics = keras_metrics.state(self._all_metrics())
-        return {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics, **task_state}
+        metrics, parts = keras_metrics.state(self._all_metrics()), task_state.state(self._own_parts())
+        own_state = {"task": parts} if parts else {}
+        return {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics, **own_state}
 
     @override
     def optimizers(self) -> list[Any]:
@@ -70,6 +78,10 @@ class TaskAdapter(ModelAdapter):
     @override
     def _owners(self) -> list[Any]:
         return [self._task, self.model]
+
+    def _own_parts(self) -> dict[str, Any]:
+        """Returns what the task has besides model, optimizer and metrics."""
+        return task_state.find(self._task, [self.model, *with_inner(self.optimizer), *self._all_metrics()])
 
     def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
         return [self._loss, *getattr(self._task, "metrics", ())]

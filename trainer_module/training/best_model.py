@@ -1,13 +1,13 @@
 """Keeps the weights of the best evaluation, for the export.
 
 They lie next to the training state, which a retry finds: a JSON document names the best
-evaluation and the checkpoint with its weights. It is replaced atomically after the
+evaluation and the checkpoint with its weights, also those of other settings whose
+training state is kept. It is replaced atomically after the
 checkpoint is written, so a process that is killed in between leaves the previous one
 intact. A retry repeats the evaluations since the last save, and a value that is only
 equal replaces nothing: the same one wins as without a restart.
 """
 
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
@@ -18,7 +18,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
-from tfx_distribute.trainer_module.training import keras_models
+from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
+from tfx_distribute.trainer_module.training import keras_models, state_document
 from tfx_distribute.trainer_module.training.checkpoint import describe_settings, remove_others, save_and_discard
 
 BEST_FILE = "best.json"
@@ -55,7 +56,8 @@ class BestModel:
         self._checkpoint = _checkpoint_without_optimizer(model)
         self._is_evaluated_elsewhere = bool(job.distribution.num_evaluators)
         self._is_chief = is_chief
-        self._best = self._read()
+        document, _ = self._read_documents()
+        self._best = BestEvaluation(**document["best"]) if document else None
 
     def offer(
         self, metrics: Mapping[str, float], epoch: int, step: int, agree: Callable[..., list[float]] | None = None
@@ -100,10 +102,10 @@ class BestModel:
         Raises:
           TrainingError: The weights cannot be read.
         """
-        best = self._read()
-        if best is None:
+        document, _ = self._read_documents()
+        if document is None:
             return None
-        path = f"{self._folder}/{_PREFIX}{best.step}"
+        path = f"{self._folder}/{_name_of(document)}"
         try:
             status = self._checkpoint.read(path)
             if self._is_evaluated_elsewhere:  # an evaluator lacks what only training steps create
@@ -112,7 +114,7 @@ class BestModel:
                 status.assert_existing_objects_matched()
         except (tf.errors.OpError, ValueError, AssertionError) as error:
             raise TrainingError(f"export_best: the weights {path} cannot be restored: {first_line(error)}") from error
-        return best
+        return BestEvaluation(**document["best"])
 
     def _is_better(self, value: float) -> bool:
         if not math.isfinite(value) or self._best is None:
@@ -120,23 +122,30 @@ class BestModel:
         return value < self._best.value if self._mode == "min" else value > self._best.value
 
     def _save(self, best: BestEvaluation) -> None:
-        name = f"{_PREFIX}{best.step}"
         try:
             tf.io.gfile.makedirs(self._folder)
+            _, others = self._read_documents()
+            kept = state_document.all_settings(atomic_files.read(f"{self._folder}/{STATE_FILE}"))
+            others = [other for other in others if other["made_with"] in kept]
+            names = [_name_of(other) for other in others]
+            name = state_document.choose_name(f"{_PREFIX}{best.step}", names)
             self._checkpoint.write(f"{self._folder}/{name}")
-            document = {"best": asdict(best), "made_with": self._made_with}
-            atomic_files.write(f"{self._folder}/{BEST_FILE}", json.dumps(document, indent=1))
+            document = {"best": asdict(best), "checkpoint": name, "made_with": self._made_with}
+            atomic_files.write(f"{self._folder}/{BEST_FILE}", state_document.join(document, others))
         except (tf.errors.OpError, OSError) as error:
             raise TrainingError(
                 f"export_best: the best weights so far cannot be saved in {self._folder}: {first_line(error)}"
             ) from error
-        remove_others(self._folder, _PREFIX, (name,))
+        remove_others(self._folder, _PREFIX, (name, *names))
 
-    def _read(self) -> BestEvaluation | None:
-        text = atomic_files.read(f"{self._folder}/{BEST_FILE}")
-        document = json.loads(text) if text else {}
+    def _read_documents(self) -> tuple[state_document.Document | None, list[state_document.Document]]:
         # Like a training state, it fits only a training with the same settings.
-        return BestEvaluation(**document["best"]) if document.get("made_with") == self._made_with else None
+        return state_document.split(atomic_files.read(f"{self._folder}/{BEST_FILE}"), self._made_with)
+
+
+def _name_of(document: state_document.Document) -> str:
+    """Returns the name of the checkpoint that a document names."""
+    return str(document.get("checkpoint", f"{_PREFIX}{document['best']['step']}"))  # older documents do not name it
 
 
 def check_metric(

@@ -13,7 +13,6 @@ import contextlib
 import copy
 import functools
 import io
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
-from tfx_distribute.trainer_module.training import callback_state
+from tfx_distribute.trainer_module.training import callback_state, state_document
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
 PREFIX = "step-"
@@ -75,7 +74,9 @@ class Checkpoints:
         to save nothing.
       fault_tolerance: How often to save.
       made_with: Settings that the state depends on besides the run's inputs, name ->
-        value, readable by people. A state that was made with other settings is ignored.
+        value, readable by people. A state that was made with other settings is not
+        used. It is kept for a training with these: of several, the one that has
+        processed the most examples.
       is_chief: True in the chief.
       model_adapter: The model whose state is saved.
       callbacks: Callbacks whose attributes are saved.
@@ -115,7 +116,7 @@ class Checkpoints:
         # Of all saves: it keeps the copies that it writes in the background.
         self._writer: tf.train.Checkpoint | None = None
         self._complete_states: list[str] = []  # names of those that are kept, the newest one last
-        self._unfit_states: list[str] = []  # of another training; kept until the first state is complete
+        self._others: list[state_document.Document] = []  # of states with other settings
         self.val_metrics: dict[str, float] = {}
         self.remark = ""
 
@@ -134,16 +135,14 @@ class Checkpoints:
         }
         self._document = {}
         text = atomic_files.read(f"{self._folder}/{STATE_FILE}") if self._folder else None
-        if text is None:
+        document, self._others = state_document.split(text, self._made_with)
+        if document is None:
+            if self._others:
+                then, now = self._others[0]["made_with"], self._made_with
+                changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
+                self.remark = f"starts from scratch: the saved state was made with {'; '.join(changed)}; it is kept"
             return Position()
-        document = json.loads(text)
-        self._unfit_states = [document["checkpoint"]]
-        if document["made_with"] != self._made_with:
-            then, now = document["made_with"], self._made_with
-            changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
-            self.remark = f"starts from scratch: the saved state was made with {'; '.join(changed)}"
-            return Position()
-        self._complete_states, self._unfit_states = document.get("kept", self._unfit_states), []
+        self._complete_states = _states_of(document)
         self._document = document
         self.val_metrics = document.get("val_metrics", {})
         return Position(**document["position"])
@@ -265,7 +264,7 @@ class Checkpoints:
         if not self._is_chief:
             save_and_discard(lambda throwaway: self._checkpoint().write(f"{throwaway}/state"))
             return
-        earlier = [state for state in self._complete_states if state != name]
+        earlier = [state for state in self._complete_states if state != self._choose_name(step)]
         earlier = earlier[max(0, len(earlier) + 1 - self._fault_tolerance.keep_checkpoints) :]
         try:
             tf.io.gfile.makedirs(folder)
@@ -291,7 +290,7 @@ class Checkpoints:
         return ""
 
     def _save(self, position: Position, in_background: bool) -> None:
-        name = f"{PREFIX}{position.step}"
+        name = self._choose_name(position.step)
         values: dict[str, dict[str, Any]] = {}
         arrays: dict[str, Any] = {}
         for key, callback in self._callbacks.items():
@@ -316,7 +315,9 @@ class Checkpoints:
             "callbacks": values,
             "val_metrics": self.val_metrics,
         }
-        complete = functools.partial(self._complete, states, stream.getvalue(), json.dumps(document, indent=1))
+        others = sorted(self._others, key=_examples_processed)[-1:]
+        text = state_document.join(document, others)
+        complete = functools.partial(self._complete, states, others, stream.getvalue(), text)
         path = f"{self._folder}/{name}"
         if self._writer is None:
             self._writer = self._checkpoint()
@@ -335,25 +336,32 @@ class Checkpoints:
             self.remark = _save_problem(error)
             self._writer.write(path, options)
 
-    def _complete(self, states: list[str], arrays: bytes, document: str) -> None:
+    def _complete(self, states: list[str], others: list[state_document.Document], arrays: bytes, document: str) -> None:
         """Completes a state whose variables have been written.
 
         In the background, TensorFlow calls it in the thread that wrote them.
 
         Args:
           states: Names of the states to keep; the last one is this state's.
+          others: Documents of the states with other settings to keep.
           arrays: The callbacks' arrays.
           document: The document that makes this state the one to resume from.
         """
         with tf.io.gfile.GFile(f"{self._folder}/{states[-1]}.npz", "wb") as file:
             file.write(arrays)
         atomic_files.write(f"{self._folder}/{STATE_FILE}", document)
-        self._complete_states, self._unfit_states = states, []
+        self._complete_states, self._others = states, others
         self._remove_other_states()
 
     def _remove_other_states(self) -> None:
         """Removes the files of all states but those to keep, if it can."""
-        remove_others(self._folder, PREFIX, (*self._complete_states, *self._unfit_states))
+        remove_others(self._folder, PREFIX, (*self._complete_states, *self._names_of_others()))
+
+    def _choose_name(self, step: int) -> str:
+        return state_document.choose_name(f"{PREFIX}{step}", self._names_of_others())
+
+    def _names_of_others(self) -> list[str]:
+        return [name for other in self._others for name in _states_of(other)]
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())
@@ -369,6 +377,15 @@ def describe_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:
         "global_batch_size": plan.global_batch_size,
         "steps_per_epoch": plan.steps_per_epoch,
     }
+
+
+def _states_of(document: state_document.Document) -> list[str]:
+    """Returns the names of the states that a document keeps, the newest one last."""
+    return list(document.get("kept", [document["checkpoint"]]))
+
+
+def _examples_processed(document: state_document.Document) -> int:
+    return int(document["position"]["step"] * document["made_with"].get("global_batch_size", 1))
 
 
 def _describe_division(distribution: Distribution) -> str:

@@ -324,7 +324,7 @@ def test_another_strategy_takes_up_what_it_can(faulty):
     faulty.train(STRATEGIES["default"], **LONG)
     assert [message for message in faulty.messages() if "from scratch" in message] == [
         "starts from scratch: the saved state was made with global_batch_size=64 then, 32 now; "
-        "steps_per_epoch=22 then, 44 now"
+        "steps_per_epoch=22 then, 44 now; it is kept"
     ]
     shutil.rmtree(faulty.job.outputs.checkpoint_dir)
     step = interrupted(faulty, "multi_worker_mirrored")

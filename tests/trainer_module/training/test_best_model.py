@@ -21,6 +21,8 @@ from tfx_distribute.trainer_module.job.training_job import (
     UserModule,
 )
 from tfx_distribute.trainer_module.training import best_model as best_model_lib
+from tfx_distribute.trainer_module.training import state_document
+from tfx_distribute.trainer_module.training.checkpoint import STATE_FILE, describe_settings
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 HPARAMS = {"hidden_units": 16, "learning_rate": 0.005}
@@ -189,6 +191,24 @@ def test_a_training_with_other_settings_starts_over(job):
     model, best = make(other)
     offer(model, best, [2.0])
     assert best.restore().value == 2.0
+
+
+def test_the_best_of_other_settings_stays_with_their_training_state(job, tmp_path):
+    """A training that continues from that state exports the best of all its epochs."""
+    offer(*make(job), [1.0])
+    state = {"checkpoint": "step-10", "made_with": describe_settings(job, plan(job))}
+    (tmp_path / STATE_FILE).write_text(state_document.join(state, []))
+    other = replace(job, training_options=replace(job.training_options, per_replica_batch_size=16))
+    offer(*make(other), [2.0])
+    model, best = make(job)
+    best.offer({"val_loss": 3.0}, 1, 20)
+    assert (best.restore().epoch, float(model.layers[0].kernel.numpy()[0, 0])) == (1, 1.0)
+    model, best = make(other)
+    assert (best.restore().value, float(model.layers[0].kernel.numpy()[0, 0])) == (2.0, 2.0)
+    (tmp_path / STATE_FILE).unlink()
+    offer(model, best, [2.0, 1.0])
+    assert make(job)[1].restore() is None
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"best", "best-20"}
 
 
 def test_what_a_kill_has_left_is_removed(job, tmp_path):

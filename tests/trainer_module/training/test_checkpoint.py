@@ -313,7 +313,44 @@ def test_state_of_another_batch_is_not_restored(tmp_path):
     make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
     other = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": 8})
     assert restore(other) == Position()
-    assert other.remark == "starts from scratch: the saved state was made with global_batch_size=4 then, 8 now"
+    message = "starts from scratch: the saved state was made with global_batch_size=4 then, 8 now; it is kept"
+    assert other.remark == message
+
+
+def test_state_of_another_batch_is_kept_until_the_run_succeeds(tmp_path):
+    """A mistyped number of workers does not cost what was trained before."""
+    adapter, batch_of_8 = make_adapter(), {**MADE_WITH, "global_batch_size": 8}
+    begin(tmp_path, adapter, []).save(Position(3, 0, 30))
+    other = make_checkpoints(tmp_path, adapter, made_with=batch_of_8)
+    assert restore(other) == Position()
+    take_step(adapter)
+    for step in (10, 30):  # the names of the states are those of the earlier ones
+        other.save(Position(step // 10, 0, step))
+    after = make_adapter()
+    assert restore(make_checkpoints(tmp_path, after)) == Position(3, 0, 30)
+    assert int(after.optimizer.iterations) == 0
+    assert restore(make_checkpoints(tmp_path, after, made_with=batch_of_8)) == Position(3, 0, 30)
+    assert int(after.optimizer.iterations) == 1
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "step-30-2", "state"}
+    again = make_checkpoints(tmp_path, after)
+    restore(again)
+    again.save(Position(4, 0, 40))
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-40", "step-30-2", "state"}
+
+
+def test_of_several_other_states_the_furthest_is_kept(tmp_path):
+    """So there are two at most."""
+    adapter = make_adapter()
+    steps = {4: 100, 8: 40, 2: 20, 16: 10}
+    for size, step in steps.items():
+        checkpoints = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": size})
+        assert checkpoints.find() == Position()
+        checkpoints.save(Position(0, step, step))
+    found = [
+        make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": size}).find() for size in steps
+    ]
+    assert [position.step for position in found] == [100, 0, 0, 10]
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-100", "step-10", "state"}
 
 
 def test_damaged_state_is_named(tmp_path):

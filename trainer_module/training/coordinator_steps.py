@@ -6,6 +6,7 @@ that live on the parameter servers.
 
 import os
 import time
+import warnings
 
 import tensorflow as tf
 from typing_extensions import override
@@ -23,6 +24,8 @@ from tfx_distribute.trainer_module.training.step_timing import CallTime
 CALLS_PER_WORKER = 4
 # Each call of `evaluate` opens a dataset, which takes as long as many batches.
 MIN_EVAL_BATCHES = 32
+# An evaluation that loses a worker is repeated, up to this many in total.
+MAX_EVALUATIONS = 3
 
 
 def evaluation_calls(num_batches: int, num_workers: int) -> int:
@@ -65,6 +68,7 @@ class CoordinatorStepRunner(StepRunner):
 
         self._training = iter(self._coordinator.create_per_worker_dataset(make_worker_dataset))
         self._evaluate_part_function = tf.function(self._evaluate_part)
+        self._begun_parts = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     @override
     def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
@@ -88,14 +92,28 @@ class CoordinatorStepRunner(StepRunner):
         # hooks are not called. `fit` does not call them here either.
         del callbacks
         num_parts = evaluation_calls(self._input_pipeline.eval_steps(num_replicas=1), self._num_workers)
-        for part in range(num_parts):
-            self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), num_parts))
-        self._coordinator.join()
+        for attempt in range(MAX_EVALUATIONS):
+            if attempt:
+                self._model_adapter.reset_metrics()
+            self._begun_parts.assign(0)
+            for part in range(num_parts):
+                self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), num_parts))
+            self._coordinator.join()
+            # TensorFlow runs a part again whose worker was lost. The metrics may
+            # already have some of its examples.
+            if int(self._begun_parts) == num_parts:
+                return
+        warnings.warn(
+            f"each of {MAX_EVALUATIONS} evaluations lost a worker; some examples count twice in the metrics of the last one",
+            stacklevel=1,
+        )
 
     def _evaluate_part(self, part: tf.Tensor, num_parts: int) -> None:
         batch_size = self._input_pipeline.options.per_replica_batch_size
-        for batch in self._input_pipeline.evaluation_part(part, num_parts, batch_size):
-            self._strategy.run(self._eval_step, args=(batch,))
+        # Counted before anything else, so that no metric changes without it.
+        with tf.control_dependencies([self._begun_parts.assign_add(1)]):
+            for batch in self._input_pipeline.evaluation_part(part, num_parts, batch_size):
+                self._strategy.run(self._eval_step, args=(batch,))
 
 
 def serve(task: ClusterTask, distribution: Distribution) -> None:

@@ -1,5 +1,7 @@
 """Reads, resets and saves Keras metrics, in Keras 2 and Keras 3."""
 
+import functools
+import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -52,6 +54,29 @@ def state(metrics: Sequence[tf.keras.metrics.Metric]) -> list[Any]:
 
     `tf.train.Checkpoint` does not save the variables of a Keras 3 metric object.
     """
+    _restore_sums_exactly()
     if keras_models.is_keras_3():
         return [variable.value for metric in metrics for variable in metric.variables]
     return list(metrics)
+
+
+@functools.cache
+def _restore_sums_exactly() -> None:
+    """Makes TensorFlow restore variables that replicas sum to exactly the saved sum.
+
+    It gives each replica an equal part of the sum, which it rounds down in a variable
+    of integers, such as the confusion matrix of Keras 3's `MeanIoU`. There is no public
+    way to change this (TensorFlow 2.16 and 2.21).
+    """
+    values_util = importlib.import_module("tensorflow.python.distribute.values_util")
+    restore = values_util.get_on_read_restore_ops
+
+    def restore_exactly(variable: Any, value: tf.Tensor, aggregation: tf.VariableAggregation) -> Any:
+        if aggregation != tf.VariableAggregation.SUM:
+            return restore(variable, value, aggregation)
+        has_first = variable.distribute_strategy.extended._get_replica_id_in_sync_group(0) == 0
+        parts = [value if has_first and replica == 0 else tf.zeros_like(value) for replica in range(len(variable.values))]
+        assign = values_util.assign_on_device
+        return tf.group(*(assign(each.device, each, part) for each, part in zip(variable.values, parts, strict=True)))
+
+    values_util.get_on_read_restore_ops = restore_exactly

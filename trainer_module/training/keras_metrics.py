@@ -68,7 +68,7 @@ def _restore_sums_exactly() -> None:
     of integers, such as the confusion matrix of Keras 3's `MeanIoU`. There is no public
     way to change this (TensorFlow 2.16 and 2.21).
     """
-    values_util = importlib.import_module("tensorflow.python.distribute.values_util")
+    values_util: Any = importlib.import_module("tensorflow.python.distribute.values_util")
     restore = values_util.get_on_read_restore_ops
 
     def restore_exactly(variable: Any, value: tf.Tensor, aggregation: tf.VariableAggregation) -> Any:

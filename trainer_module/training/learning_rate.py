@@ -65,7 +65,7 @@ def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int, in_step: 
     last_step = warmup_steps if in_step else warmup_steps + SETTLE_STEPS
 
     def before_step() -> None:
-        step = tf.cast(inner.iterations, tf.float32) + 1.0
+        step = tf.cast(optimizers_lib.batches_applied(inner), tf.float32) + 1.0
         if step <= float(last_step):
             inner.learning_rate.assign(final_rate * tf.minimum(step / float(warmup_steps), 1.0))
 

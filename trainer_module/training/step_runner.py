@@ -15,7 +15,7 @@ from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
-from tfx_distribute.trainer_module.training import keras_models, noise, normalisation, step_timing
+from tfx_distribute.trainer_module.training import keras_models, noise, normalisation, optimizers, step_timing
 from tfx_distribute.trainer_module.training.keras_metrics import as_floats
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.step_timing import CallTime
@@ -306,7 +306,7 @@ class StepRunner:
         """
 
         def compute_loss() -> tf.Tensor:
-            step = self._model_adapter.optimizer.iterations
+            step = optimizers.batches_applied(self._model_adapter.optimizer)
             with normalisation.replica_share(share), noise.seeded_by_step(self._seed, step, number):
                 return self._model_adapter.train_step(*batch)
 

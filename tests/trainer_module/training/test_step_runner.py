@@ -1,10 +1,11 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.training import keras_metrics
+from tfx_distribute.trainer_module.training import keras_metrics, learning_rate, optimizers
 from tfx_distribute.trainer_module.training.model_adapters import factory
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
@@ -67,3 +68,54 @@ def test_an_optimizer_may_compute_gradients_itself():
     assert all(np.any(change) for change in weights[0])
     for one, other in zip(*weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+class Accumulates(tf.keras.optimizers.SGD):
+    """Counts as those of Keras 3 do."""
+
+    gradient_accumulation_steps = 3
+
+    @property
+    def iterations(self):
+        return self._iterations // self.gradient_accumulation_steps
+
+    def apply_gradients(self, grads_and_vars, **options):
+        self._iterations.assign_add(1)
+
+
+def test_steps_that_an_optimizer_accumulates_draw_different_noise():
+    drawn = []
+
+    class Noisy(tf.keras.layers.Dropout):
+        def call(self, inputs, training=None):
+            mask = super().call(tf.ones([64]), training=training)
+            tf.py_function(lambda values: drawn.append(tuple(values.numpy())), [mask], [])
+            return inputs
+
+    inputs = tf.keras.Input((1,))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(Noisy(0.5)(inputs)))
+    model.compile(Accumulates(0.1), "mse")
+    step_runner = make_step_runner(model)
+    step_runner.open(0)
+    step_runner.train(4)
+    assert len(set(drawn)) == len(drawn) == 4
+
+
+def test_a_warmup_counts_the_steps_that_an_optimizer_accumulates():
+    model = model_with(Accumulates(0.4))
+    before_step = learning_rate.scale([model.optimizer], 1.0, 4)
+    step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), before_step)
+    step_runner.open(0)
+    step_runner.train(2)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}])
+@pytest.mark.parametrize("wrap", [lambda inner: inner, keras.optimizers.LossScaleOptimizer])
+def test_batches_that_an_optimizer_of_keras_3_was_given(wrap, options):
+    optimizer = wrap(keras.optimizers.SGD(0.1, **options))
+    weight = keras.Variable([1.0])
+    optimizer.build([weight])
+    for _ in range(3):
+        optimizer.apply([tf.constant([0.5])], [weight])
+    assert int(optimizers.batches_applied(optimizer)) == 3

@@ -26,11 +26,12 @@ class ModelAdapter:
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
     def updates(self) -> tf.Tensor:
-        """Returns how often optimizers have updated weights, an int64 scalar.
+        """Returns how often optimizers have been given gradients, an int64 scalar.
 
         Each training step adds at least one.
         """
-        counts = [tf.cast(each.iterations, tf.int64) for each in self.optimizers() if hasattr(each, "iterations")]
+        counting = [each for each in self.optimizers() if hasattr(each, "iterations")]
+        counts = [tf.cast(optimizers.batches_applied(each), tf.int64) for each in counting]
         return tf.add_n(counts) if counts else tf.constant(0, tf.int64)
 
     @tf.autograph.experimental.do_not_convert  # contains no user code

@@ -294,21 +294,7 @@ class Cells:
             )
         except InterruptionError:
             return Training(None, trace.calls, trace.epochs)
-        return Training(self.weights(model), trace.calls, trace.epochs)
-
-    def weights(self, model) -> list:
-        """Returns the weights of a model, which may be divided over devices."""
-        import tensorflow as tf
-        from tensorflow.experimental import dtensor
-
-        if self.distribution.strategy != "model_parallel":
-            return model.get_weights()
-
-        @tf.function
-        def whole(weight):
-            return dtensor.relayout(weight, dtensor.Layout.replicated(self.strategy.mesh, rank=len(weight.shape)))
-
-        return [dtensor.unpack(whole(weight))[0].numpy() for weight in model.weights]
+        return Training(model.get_weights(), trace.calls, trace.epochs)
 
     def compare(self, kind: str) -> Outcome:
         """Trains one cell with the loop and compares it with what is expected."""

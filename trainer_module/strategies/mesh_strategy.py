@@ -16,6 +16,7 @@ from tensorflow.experimental import dtensor
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.strategies import mesh_variables
 
 
 class MeshStrategy:
@@ -52,6 +53,7 @@ class MeshStrategy:
         # Makes dropout use a generator: DTensor supports no other stateful random
         # operation.
         tf.keras.backend.experimental.enable_tf_random_generator()
+        mesh_variables.convert_arrays()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -79,16 +81,7 @@ class MeshStrategy:
         Returns:
           A DTensor of the same shape, with one part on each device.
         """
-        array = np.asarray(value)
-        sharding = to.sharding_specs
-        parts = []
-        for location in self.mesh.local_device_locations():
-            part = array
-            for axis, dimension in enumerate(sharding):
-                if dimension != dtensor.UNSHARDED:
-                    part = np.split(part, self.mesh.dim_size(dimension), axis)[location[dimension]]
-            parts.append(tf.constant(part))
-        return dtensor.pack(parts, to)
+        return mesh_variables.shard(value, to)
 
     def _create(self, next_creator: Callable[..., Any], **arguments: Any) -> tf.Variable:
         del next_creator

@@ -24,7 +24,9 @@ STRATEGIES = {
     "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
     "parameter_server": Distribution("parameter_server", num_workers=1, accelerator_type="cpu"),
     "central_storage": Distribution("central_storage", accelerator_type="cpu", accelerator_count=2),
-    "model_parallel": Distribution("model_parallel", mesh="1x2", accelerator_type="cpu"),
+    "model_parallel": Distribution(
+        "model_parallel", mesh="1x2", layout_rules="kernel = unsharded, model", accelerator_type="cpu"
+    ),
 }
 
 # In the folder of each training: TensorBoard logs, and the history.

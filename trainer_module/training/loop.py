@@ -22,7 +22,14 @@ from tfx_distribute.trainer_module.job.training_job import TrainingData, Trainin
 from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
-from tfx_distribute.trainer_module.training import gradients, learning_rate, model_builder, optimizers, sidecar_evaluator
+from tfx_distribute.trainer_module.training import (
+    gradients,
+    learning_rate,
+    mesh_errors,
+    model_builder,
+    optimizers,
+    sidecar_evaluator,
+)
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
@@ -91,6 +98,7 @@ def train(
     with (
         strategy.scope(),
         counter.reporting_step_on_error(),
+        mesh_errors.explaining_unsupported_operations() if isinstance(strategy, MeshStrategy) else contextlib.nullcontext(),
         input_pipeline.explaining_read_errors(),
         preemption.deferring_exit(),
         contextlib.ExitStack() as at_end,

@@ -6,11 +6,9 @@ variable that `build_model` creates becomes a DVariable whose parts are sent to 
 devices one by one, so no device ever holds a whole divided variable.
 """
 
-import contextlib
 import math
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -71,18 +69,17 @@ class MeshStepRunner(StepRunner):
         for step in range(num_steps):
             if self._before_step_function is not None:
                 self._before_step_function()
-            with _explaining_unsupported_operations():
-                is_measured = step % sample == 0
-                if is_measured and loss is not None:
-                    _local_value(loss).numpy()  # waits for the devices
-                before = time.monotonic()
-                batch, _ = next(self._training)
-                waited += time.monotonic() - before if is_measured else 0.0
-                loss, gradients = self._gradients_function(self._shard_batch(batch))
-                if self._clipnorm or self._global_clipnorm:
-                    self._apply_clipped_function(gradients, self._clip_factors(gradients))
-                else:
-                    self._apply_function(gradients)
+            is_measured = step % sample == 0
+            if is_measured and loss is not None:
+                _local_value(loss).numpy()  # waits for the devices
+            before = time.monotonic()
+            batch, _ = next(self._training)
+            waited += time.monotonic() - before if is_measured else 0.0
+            loss, gradients = self._gradients_function(self._shard_batch(batch))
+            if self._clipnorm or self._global_clipnorm:
+                self._apply_clipped_function(gradients, self._clip_factors(gradients))
+            else:
+                self._apply_function(gradients)
         return float(_local_value(loss)), CallTime(begin, waited * step_timing.weight_of_measured(num_steps, sample))
 
     @override
@@ -145,28 +142,6 @@ class MeshStepRunner(StepRunner):
             return self._strategy.shard_value(value, dtensor.Layout(sharding, self._strategy.mesh))
 
         return tf.nest.map_structure(shard, batch, expand_composites=False)
-
-
-@contextlib.contextmanager
-def _explaining_unsupported_operations() -> Iterator[None]:
-    """Turns DTensor's errors about layouts and operations into readable ones.
-
-    Raises:
-      ConfigurationError: DTensor does not support a layout rule or an operation.
-    """
-    try:
-        yield
-    except tf.errors.UnknownError as error:
-        layout_error = re.search(r"DTensor does not support [^\n]+", str(error))
-        if layout_error:
-            raise ConfigurationError(f"layout_rules: {layout_error[0].strip()}; write another rule") from error
-        operation = re.search(r"'tf\.(\w+)' op (?:does not implement layout propagation|ComputeLayout\w+ error)", str(error))
-        if not operation:
-            raise
-        raise ConfigurationError(
-            f"module: DTensor cannot divide the operation {operation[1]}, which the model uses; write the layer that it "
-            "comes from in other operations, or use another strategy"
-        ) from error
 
 
 def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:

@@ -212,6 +212,56 @@ def test_embedding_is_divided_by_columns(cluster):
         cluster.train(rows, module=module)
 
 
+METRICS = """
+import sys
+sys.path.append(%r)
+import model as digits
+import tensorflow as tf
+
+class Counts(tf.keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="counts")
+        self.counts = self.add_weight(name="counts", shape=(2,), initializer="zeros")
+
+    def update_state(self, truth, prediction, sample_weight=None):
+        self.counts.assign_add(tf.ones([2]))
+
+    def result(self):
+        return tf.reduce_mean(self.counts)
+
+    def reset_state(self):
+        self.counts.assign(tf.zeros([2]))
+
+def build_model(context):
+    model = digits.build_model(context)
+    model.compile(model.optimizer, model.loss, metrics=[%s])
+    return model
+"""
+
+
+@pytest.fixture
+def train_on_a_mesh(cluster, request):
+    """Trains the digits example on a mesh with a metric, a Python expression."""
+
+    def train(metric):
+        folder = request.config.rootpath / "examples" / "digits"
+        (cluster.folder / "metric.py").write_text(METRICS % (str(folder), metric))
+        module = UserModule("metric.build_model", (str(cluster.folder),))
+        return cluster.train(SHAPES["model_parallel"][0], TrainingOptions(32, epochs=2), module=module)
+
+    return train
+
+
+def test_a_metric_may_reset_itself_with_a_tensor_on_a_mesh(train_on_a_mesh):
+    assert train_on_a_mesh("Counts()").metrics["counts"] > 0.0
+
+
+def test_an_operation_of_a_metric_that_cannot_run_on_a_mesh_is_named(train_on_a_mesh):
+    message = "^module: the operation .*confusion_matrix/ScatterNd fails under DTensor .*; write the layer, the loss or the"
+    with pytest.raises(TrainingError, match=message):
+        train_on_a_mesh("tf.keras.metrics.MeanIoU(10, sparse_y_pred=False)")
+
+
 @pytest.mark.parametrize(
     ("rules", "message"),
     [

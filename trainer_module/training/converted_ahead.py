@@ -49,6 +49,7 @@ CALLED: tuple[Callable[..., Any], ...] = (
     StepRunner._eval_step,
     gradients.compute,
     gradients.apply,
+    optimizers.batches_applied,
     optimizers.unwrap,
     normalisation.replica_mean,
     batches.size,

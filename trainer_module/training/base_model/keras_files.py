@@ -96,23 +96,32 @@ def _list_by_classes(file: Any, config: Mapping[str, Any]) -> Iterator[SourceWei
     for key, value in found:
         parts = key.split("/")
         if not any(part in _NOT_WEIGHTS for part in parts):
-            named = "/".join(_name_parts(parts, file, layer_names))
-            yield SourceWeight(Names(path=named, named_key=named, file_key=key), key, tuple(value.shape))
+            named = _name_parts(parts, file, layer_names)
+            yield SourceWeight(Names(path=named or key, named_key=named, file_key=key), key, tuple(value.shape))
 
 
-def _name_parts(parts: list[str], file: Any, layer_names: Mapping[str, str]) -> Iterator[str]:
-    """Replaces classes by the names of layers, where the file has them."""
+def _name_parts(parts: list[str], file: Any, layer_names: Mapping[str, str]) -> str | None:
+    """Returns a key with the names of layers in place of their classes.
+
+    A file of weights of Keras 2, or of an early Keras 3, has no names. The numbers of
+    its classes count from the model's inputs, and those in names from the layer that
+    was made first: `dense` may be another layer in both.
+
+    Returns:
+      The key; None if the file lacks the name of one of the layers.
+    """
+    named: list[str] = []
     for depth, part in enumerate(parts):
-        if part == _LAYERS:
-            continue
-        prefix = "/".join(parts[: depth + 1])
         if depth and parts[depth - 1] == _LAYERS:
+            prefix = "/".join(parts[: depth + 1])
             group = file.get(f"{prefix}/{_VARIABLES}")
-            yield (
-                _text(group.attrs["name"]) if group is not None and "name" in group.attrs else layer_names.get(prefix, part)
-            )
-        else:
-            yield part
+            name = layer_names.get(prefix) if group is None or "name" not in group.attrs else _text(group.attrs["name"])
+            if name is None:
+                return None
+            named.append(name)
+        elif part != _LAYERS:
+            named.append(part)
+    return "/".join(named)
 
 
 def _names_in_config(config: Any, prefix: str = "") -> dict[str, str]:

@@ -141,9 +141,10 @@ class TrainerArguments(TypedDict, total=False):
     base_model_vocabularies: str | RuntimeParameter | None
     """Weights with a row for each entry of a vocabulary of the transform, such as
     `word_embedding = words`: regular expressions for whole parts of the weights'
-    paths, each with the name of the vocabulary. Rows are taken over entry by
-    entry; those of new entries stay as `build_model` initialized them. Empty
-    takes weights over as a whole. Default: ""."""
+    paths, each with the name of the vocabulary. `user_embedding = user_id + 1`
+    says that the first entry has row 1, as in a model that looks up `ids + 1`.
+    Rows are taken over entry by entry; those of new entries stay as `build_model`
+    initialized them. Empty takes weights over as a whole. Default: ""."""
     shuffle_buffer_size: int | RuntimeParameter | None
     """Number of examples that are shuffled together, over all processes; 0 takes as
     many as fit in 64 MiB, at most 10,000. Default: 0."""

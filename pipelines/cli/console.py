@@ -286,7 +286,11 @@ def format_summary(result: "RunResult") -> Text:
     if training.get("base_model"):
         taken = training["base_model_weights_taken"]
         total = taken + training["base_model_weights_skipped"]
-        rows.append(("started from", f"{training['base_model']}, {taken} of {total} weights"))
+        started_from = f"{training['base_model']}, {taken} of {total} weights"
+        if "base_model_entries_taken" in training:
+            known = training["base_model_entries_taken"]
+            started_from += f", {known} of {known + training['base_model_entries_new']} vocabulary entries"
+        rows.append(("started from", started_from))
     # A plot is in the report; TFMA has no number for it.
     metric_results = [
         metric_result

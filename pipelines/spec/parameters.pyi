@@ -133,9 +133,10 @@ class Parameters(ParameterModel):
     base_model_vocabularies: str = ""
     """Weights with a row for each entry of a vocabulary of the transform, such as
     `word_embedding = words`: regular expressions for whole parts of the weights'
-    paths, each with the name of the vocabulary. Rows are taken over entry by
-    entry; those of new entries stay as `build_model` initialized them. Empty
-    takes weights over as a whole."""
+    paths, each with the name of the vocabulary. `user_embedding = user_id + 1`
+    says that the first entry has row 1, as in a model that looks up `ids + 1`.
+    Rows are taken over entry by entry; those of new entries stay as `build_model`
+    initialized them. Empty takes weights over as a whole."""
     shuffle_buffer_size: int = 0
     """Number of examples that are shuffled together, over all processes; 0 takes as
     many as fit in 64 MiB, at most 10,000."""

@@ -135,7 +135,7 @@ def test_rows_of_a_vocabulary_that_has_grown_are_kept(command, tmp_path):
     assert "words/embeddings: [4, 4] in the base model, [5, 4] in the model" in refused.output
     second = command("run", tmp_path / "pipeline.yaml", *still, "-p", "base_model_vocabularies=words = words")
     assert second.code == 0, second.output
-    assert "3 of 3 weights" in second.output
+    assert "3 of 3 weights, 3 of 4 vocabulary entries" in second.output
     new = Path(re.search(r"^model +(/.*)$", second.output, re.M)[1])
 
     (old_words, old_rows), (new_words, new_rows) = read(old), read(new)

@@ -2,7 +2,7 @@ r"""Parses the parameters that name layers by patterns, and applies the patterns
 
     freeze: "embedding; block\d"
     base_model_mapping: "old_head = head"
-    base_model_vocabularies: "embedding = words"
+    base_model_vocabularies: "embedding = words; user = user_id + 1"
 
 A path names a layer from the model inwards, such as `encoder/block1/dense`; that of a
 weight ends in its own name, such as `encoder/block1/dense/kernel`. A pattern is a
@@ -57,16 +57,29 @@ def parse_mapping(text: str) -> tuple[tuple[Pattern, str], ...]:
     return rules
 
 
-def parse_vocabularies(text: str) -> tuple[tuple[Pattern, str], ...]:
+def parse_vocabularies(text: str) -> tuple[tuple[Pattern, str, int], ...]:
     """Parses `base_model_vocabularies`.
 
+    ```python
+    parse_vocabularies("user = user_id + 1")  # ((PATTERN, "user_id", 1),)
+    ```
+
     Returns:
-      Patterns for paths of weights, each with the name of a vocabulary.
+      Patterns for paths of weights, each with the name of a vocabulary and the row of
+      the vocabulary's first entry.
 
     Raises:
       ConfigurationError: The text is not valid.
     """
-    return _parse_rules("base_model_vocabularies", text, "PATTERN = VOCABULARY", "embedding = words")
+    rules = []
+    for pattern, value in _parse_rules("base_model_vocabularies", text, "PATTERN = VOCABULARY", "embedding = words"):
+        offset = re.fullmatch(r"(.*?)\s*\+\s*(\d+)", value)
+        if offset and not offset[1]:
+            raise ConfigurationError(
+                f"base_model_vocabularies: {value!r} names no vocabulary; write VOCABULARY + ROW, such as words + 1"
+            )
+        rules.append((pattern, offset[1], int(offset[2])) if offset else (pattern, value, 0))
+    return tuple(rules)
 
 
 def check(options: TrainingOptions) -> None:

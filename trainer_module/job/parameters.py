@@ -251,8 +251,9 @@ class TrainingOptions:
     base_model_vocabularies: str = parameter(
         "",
         "Weights with a row for each entry of a vocabulary of the transform, such as `word_embedding = words`: regular "
-        "expressions for whole parts of the weights' paths, each with the name of the vocabulary. Rows are taken over entry "
-        "by entry; those of new entries stay as `build_model` initialized them. Empty takes weights over as a whole.",
+        "expressions for whole parts of the weights' paths, each with the name of the vocabulary. `user_embedding = user_id "
+        "+ 1` says that the first entry has row 1, as in a model that looks up `ids + 1`. Rows are taken over entry by "
+        "entry; those of new entries stay as `build_model` initialized them. Empty takes weights over as a whole.",
     )
 
 

@@ -202,10 +202,15 @@ class WarmStart:
     Attributes:
       weights_taken: Number of weights (kernels, biases, ...) that it gave the model.
       weights_skipped: Number of the model's weights that it did not give.
+      entries_taken: Number of vocabulary entries whose rows it gave, in all weights
+        that `base_model_vocabularies` names.
+      entries_new: Number of those entries that its vocabularies do not have.
     """
 
     weights_taken: int
     weights_skipped: int
+    entries_taken: int = 0
+    entries_new: int = 0
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,8 @@ _TRAINING_PROPERTIES = (
     "base_model",
     "base_model_weights_taken",
     "base_model_weights_skipped",
+    "base_model_entries_taken",
+    "base_model_entries_new",
 )
 
 

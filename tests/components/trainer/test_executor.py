@@ -61,6 +61,12 @@ def test_base_model_is_recorded_with_the_model():
     assert model.get_int_custom_property("base_model_weights_taken") == 4
     assert model.get_int_custom_property("base_model_weights_skipped") == 2
     assert model.get_string_custom_property("freeze") == "dense"
+    assert not model.has_custom_property("base_model_entries_taken"), "no weight has rows of a vocabulary"
+
+    options = replace(JOB.training_options, base_model_vocabularies="words = words")
+    record(model, replace(job, training_options=options), replace(RESULT, warm_start=WarmStart(4, 2, 30, 5)))
+    assert model.get_int_custom_property("base_model_entries_taken") == 30
+    assert model.get_int_custom_property("base_model_entries_new") == 5
 
 
 def test_where_time_went_is_recorded_with_the_model():

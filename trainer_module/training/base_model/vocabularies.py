@@ -4,6 +4,8 @@ Transform writes the entries of a vocabulary in the order of their frequency, so
 may be another entry's after a run on new data, even if the number of rows is the same.
 """
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +19,8 @@ from tfx_distribute.trainer_module.training.base_model.location import SAVED_MOD
 from tfx_distribute.trainer_module.training.base_model.sources import SourceWeight
 from tfx_distribute.trainer_module.training.base_model.target_weights import TargetWeight
 
+_RESERVED = -1  # Transform's frequency of reserved entries
+
 
 class RowTransfers:
     """The weights whose rows are entries of vocabularies.
@@ -26,13 +30,18 @@ class RowTransfers:
       base_model: The base model, whose assets hold its vocabularies.
       transform_output: The transform graph of the training's examples; None for none.
 
+    Attributes:
+      entries_taken: Number of entries whose rows were taken over so far.
+      entries_new: Number of entries that the base model does not have, so far.
+
     Raises:
       ConfigurationError: One of the models has no such vocabulary.
     """
 
     def __init__(self, rules: str, base_model: Location, transform_output: Any):
         self._rules = layer_patterns.parse_vocabularies(rules)
-        self._entries = {name: _read_both(name, base_model, transform_output) for _, name in self._rules}
+        self._entries = {name: _read_both(name, base_model, transform_output) for _, name, _ in self._rules}
+        self.entries_taken = self.entries_new = 0
 
     def check(self, targets: Sequence[TargetWeight]) -> None:
         """Checks that each rule matches a weight.
@@ -40,7 +49,7 @@ class RowTransfers:
         Raises:
           ConfigurationError: A rule matches none.
         """
-        for pattern, name in self._rules:
+        for pattern, name, _ in self._rules:
             if not any(pattern.search(target.path) for target in targets):
                 raise ConfigurationError(
                     f"base_model_vocabularies: no weight matches the rule for {name!r}; the model has "
@@ -54,8 +63,8 @@ class RowTransfers:
     def transfer(self, target: TargetWeight, value: np.ndarray) -> np.ndarray:
         """Returns the target's value with the rows of known entries replaced.
 
-        Rows after those of the vocabulary, for entries outside of it, are taken over
-        one by one.
+        Rows before and after those of the vocabulary, for padding and for entries
+        outside of it, are taken over one by one.
 
         Args:
           target: The weight, with its initial value.
@@ -64,33 +73,42 @@ class RowTransfers:
         Raises:
           ConfigurationError: A weight has fewer rows than its vocabulary has entries.
         """
-        name = self._find(target)
-        assert name is not None, "the caller asks covers()"
+        rule = self._find(target)
+        assert rule is not None, "the caller asks covers()"
+        name, first = rule
         old, new = self._entries[name]
         for entries, num_rows, owner in ((old, len(value), "base model"), (new, target.shape[0], "model")):
-            if num_rows < len(entries):
+            if num_rows < first + len(entries):
                 raise ConfigurationError(
                     f"base_model_vocabularies: {target.path} has {num_rows} rows in the {owner}, but its vocabulary "
-                    f"{name!r} has {len(entries)} entries; name the vocabulary that the rows are of"
+                    f"{name!r} has {len(entries)} entries{f' from row {first} on' if first else ''}; name the vocabulary "
+                    "that the rows are of"
                 )
         rows = target.read()
-        old_row = {entry: row for row, entry in enumerate(old)}
-        known = [(row, old_row[entry]) for row, entry in enumerate(new) if entry in old_row]
+        old_row = {entry: row for row, entry in enumerate(old, first)}
+        known = [(row, old_row[entry]) for row, entry in enumerate(new, first) if entry in old_row]
         if old and new and not known:
             raise ConfigurationError(
                 f"base_model_vocabularies: no entry of the vocabulary {name!r} is in that of the base model; leave the rule "
                 "out to train these rows from scratch with base_model_mismatch=skip"
             )
-        LOGGER.info("base_model_vocabularies: %s: %d of %d entries of %r are known", target.path, len(known), len(new), name)
-        num_others = min(len(value) - len(old), len(rows) - len(new))
-        known += [(len(new) + number, len(old) + number) for number in range(num_others)]
+        LOGGER.info(
+            "base_model_vocabularies: %s: %d of %d entries of %r are known, whose rows start at %d",
+            *(target.path, len(known), len(new), name, first),
+        )
+        self.entries_taken += len(known)
+        self.entries_new += len(new) - len(known)
+        known += [(row, row) for row in range(first)]
+        old_end, new_end = first + len(old), first + len(new)
+        known += [(new_end + number, old_end + number) for number in range(min(len(value) - old_end, len(rows) - new_end))]
         if known:
             to, origin = zip(*known, strict=True)
             rows[list(to)] = value[list(origin)]
         return rows
 
-    def _find(self, target: TargetWeight) -> str | None:
-        return next((name for pattern, name in self._rules if pattern.search(target.path)), None)
+    def _find(self, target: TargetWeight) -> tuple[str, int] | None:
+        """Returns the vocabulary of a weight, and the row of its first entry."""
+        return next(((name, first) for pattern, name, first in self._rules if pattern.search(target.path)), None)
 
 
 def _read_both(name: str, base_model: Location, transform_output: Any) -> tuple[list[bytes], list[bytes]]:
@@ -117,7 +135,26 @@ def _read_both(name: str, base_model: Location, transform_output: Any) -> tuple[
             f"base_model_vocabularies: {base_model.path} has no vocabulary {name!r}; it has "
             f"{', '.join(sorted(assets)) or 'none'}"
         )
-    return list(_read(old_file)), list(_read(new_file))
+    return _strip_frequencies(list(_read(old_file))), _strip_frequencies(list(_read(new_file)))
+
+
+def _strip_frequencies(lines: list[bytes]) -> list[bytes]:
+    """Removes the frequencies that Transform writes with `store_frequency=True`.
+
+    The files do not say that they have them. In a file with frequencies, every line
+    starts with one, and they fall; reserved entries are the first. Transform writes
+    `__SPACE__` for spaces there.
+    """
+    frequencies, entries = [], []
+    for line in lines:
+        number, _, entry = line.partition(b" ")
+        if not entry or not re.fullmatch(rb"-?\d+(\.\d+)?(e[+-]?\d+)?", number):
+            return lines
+        frequencies.append(float(number))
+        entries.append(entry.replace(b"__SPACE__", b" "))
+    counted = list(itertools.dropwhile(lambda frequency: frequency == _RESERVED, frequencies))
+    has_frequencies = counted == sorted(counted, reverse=True) and len(set(entries)) == len(entries)
+    return entries if has_frequencies else lines
 
 
 def _read(file: str) -> Iterator[bytes]:

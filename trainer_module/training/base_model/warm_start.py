@@ -98,7 +98,7 @@ def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_out
         if isinstance(layer, tf.keras.layers.Normalization):  # which computes with copies of its weights
             layer.finalize_state()
     _reset_averages(optimizer, model)
-    result = WarmStart(len(fitting), len(targets) - len(fitting))
+    result = WarmStart(len(fitting), len(targets) - len(fitting), rows.entries_taken, rows.entries_new)
     LOGGER.info("base_model: took %d of %d weights from the %s %s", len(fitting), len(targets), found.kind, found.path)
     for difference in differences:
         LOGGER.info("base_model: skipped %s", difference)

@@ -197,6 +197,46 @@ def test_rows_of_a_vocabulary_move_with_their_entries(tmp_path):
     np.testing.assert_array_equal(weights(model)["words/embeddings"], [c, initial[1], a, initial[3], b, other, initial[6]])
 
 
+def test_rows_may_start_after_those_for_padding(tmp_path):
+    """A model that looks up `ids + 1` has the first entry in row 1."""
+    old = make_model(5, rows=5)  # padding, a b c and one for other words
+    old.save(tmp_path / "old", save_format="tf")
+    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
+    (tmp_path / "old" / "assets" / "words_file").write_text("a\nb\nc\n")
+    transform_output = write_transform(tmp_path / "new", "c\nd\na\n")
+    model = make_model(5, rows=5)
+    initial = weights(model)["words/embeddings"]
+    result = start(model, tmp_path / "old", transform_output, base_model_vocabularies="words = words + 1")
+    assert (result.entries_taken, result.entries_new) == (2, 1)
+    padding, a, _, c, other = weights(old)["words/embeddings"]
+    np.testing.assert_array_equal(weights(model)["words/embeddings"], [padding, c, initial[2], a, other])
+    with pytest.raises(ConfigurationError, match="has 5 rows in the base model, but its .* 3 entries from row 3 on"):
+        start(model, tmp_path / "old", transform_output, base_model_vocabularies="words = words + 3")
+
+
+@pytest.mark.parametrize(
+    ("old_words", "new_words", "from_rows"),
+    [
+        ("9 a\n5 b\n2 c\n", "9 a\n8 c\n7 d\n6 b\n", [0, 2, None, 1]),
+        ("-1 [MASK]\n5.5 b__SPACE__x\n1e-05 c\n", "-1 [MASK]\n7 c\n6 d\n3 b__SPACE__x\n", [0, 2, None, 1]),
+        ("a\nb\nc\n", "9 c\n8 d\n7 a\n6 b\n", [2, None, 0, 1]),
+        ("5 Main St\n9 Main St\n7 a\n", "9 Main St\n5 Main St\n7 a\n1 b\n", [1, 0, 2, None]),
+    ],
+)
+def test_frequencies_in_vocabularies_are_no_part_of_entries(tmp_path, old_words, new_words, from_rows):
+    """Transform writes them with `store_frequency=True`; they change with the data."""
+    old = make_model(5, rows=3)
+    old.save(tmp_path / "old", save_format="tf")
+    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
+    (tmp_path / "old" / "assets" / "words_file").write_text(old_words)
+    model = make_model(5, rows=4)
+    initial = weights(model)["words/embeddings"]
+    start(model, tmp_path / "old", write_transform(tmp_path / "new", new_words), base_model_vocabularies="words = words")
+    values = weights(old)["words/embeddings"]
+    expected = [initial[row] if origin is None else values[origin] for row, origin in enumerate(from_rows)]
+    np.testing.assert_array_equal(weights(model)["words/embeddings"], expected)
+
+
 def test_vocabularies_that_are_not_there_are_refused(tmp_path, base):
     make_model(5, rows=4).save(tmp_path / "old", save_format="tf")
     transform_output = write_transform(tmp_path / "new", "c\nd\n")

@@ -20,6 +20,7 @@ from tfx_distribute.trainer_module.training.base_model.sources import SourceWeig
 PATHS_FILE = "assets.extra/weights.json"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
+_TABLE = "lookup_table"  # of a layer of Keras
 # Names that TensorFlow gives every variable which is divided among parameter servers.
 _NAMELESS = ("", "ShardedVariable")
 # Parts of a model, of a training's state or of our SavedModels that are not weights.
@@ -110,7 +111,7 @@ class CheckpointSource:
         """Does nothing: the reader has no files open."""
 
     def _list_weights(self) -> list[SourceWeight]:
-        weights, seen, pending = [], {self._root}, [self._root]
+        weights, seen, pending = [], {self._root, *self._find_table_variables()}, [self._root]
         while pending:
             node = pending.pop(0)
             for attribute in self._nodes[node].attributes:
@@ -126,6 +127,11 @@ class CheckpointSource:
                     seen.add(child)
                     pending.append(child)
         return weights
+
+    def _find_table_variables(self) -> set[int]:
+        """Returns the nodes of variables that belong to lookup tables."""
+        tables = [children for node in range(len(self._nodes)) if _TABLE in (children := self._children(node))]
+        return {children[name] for children in tables for name in names.TABLE_VARIABLES if name in children}
 
     def _list_named(self) -> list[SourceWeight]:
         """Lists the variables of a checkpoint of TensorFlow 1, whose keys are names."""

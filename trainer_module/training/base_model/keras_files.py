@@ -95,7 +95,7 @@ def _list_by_classes(file: Any, config: Mapping[str, Any]) -> Iterator[SourceWei
     layer_names = _names_in_config(config.get("config", {}))
     for key, value in found:
         parts = key.split("/")
-        if not any(part in _NOT_WEIGHTS for part in parts):
+        if not any(part in _NOT_WEIGHTS for part in parts) and parts[-1] not in names.TABLE_VARIABLES:
             named = _name_parts(parts, file, layer_names)
             yield SourceWeight(Names(path=named or key, named_key=named, file_key=key), key, tuple(value.shape))
 
@@ -178,8 +178,11 @@ def _walk(layer: Any, named: str, plain: str, seen: set[int], keys: dict[int, tu
 
 
 def _own_variables(layer: Any) -> list[Any]:
+    """Returns the variables that a layer saves under numbers."""
     if is_keras_3():
         return [*layer._trainable_variables, *layer._non_trainable_variables]
+    if names.has_table(layer):
+        return []
     return [*layer._trainable_weights, *layer._non_trainable_weights]
 
 

@@ -30,6 +30,14 @@ class Matches:
         """Returns the number of pairs of the same shape."""
         return sum(target.shape == source.shape for target, source in self.pairs)
 
+    def without_adapted(self) -> "Matches":
+        """Returns the matches without the state of lookup and discretization layers."""
+        return Matches(
+            tuple(pair for pair in self.pairs if not pair[0].is_adapted),
+            tuple(target for target in self.unmatched_targets if not target.is_adapted),
+            self.unmatched_sources,
+        )
+
 
 def match(
     sources: Sequence[SourceWeight],

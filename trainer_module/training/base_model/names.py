@@ -9,6 +9,9 @@ import tensorflow as tf
 
 # Names of random generators' states, which belong to no layer that learns.
 _RANDOM_STATES = ("seed_generator_state", "StateVar")
+# Attributes of layers with a lookup table that are variables. The layer computes them
+# from data or from `build_model`, together with the table.
+TABLE_VARIABLES = ("idf_weights", "num_documents")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,17 @@ KINDS = tuple(field.name for field in fields(Names))
 def weights_of(model: Any) -> list[Any]:
     """Returns a model's weights without vocabularies, which Keras 2 lists there too."""
     return [weight for weight in model.weights if not hasattr(weight, "get_tensors")]
+
+
+def has_table(layer: Any) -> bool:
+    """Returns True for a layer that looks entries up in a vocabulary."""
+    layers = tf.keras.layers
+    return isinstance(layer, layers.StringLookup | layers.IntegerLookup | layers.TextVectorization)
+
+
+def is_adapted(layer: Any) -> bool:
+    """Returns True for a layer whose state stays that of `build_model`."""
+    return has_table(layer) or isinstance(layer, tf.keras.layers.Discretization)
 
 
 def path_of(variable: Any) -> str:

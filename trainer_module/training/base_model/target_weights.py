@@ -27,12 +27,15 @@ class TargetWeight:
       dtype: NumPy's name of its type.
       parts: Its variables: one, unless it is divided among parameter servers, along the
         first dimension.
+      is_adapted: True for the state of a lookup or discretization layer, which stays as
+        `build_model` made it.
     """
 
     names: Names
     shape: tuple[int, ...]
     dtype: str
     parts: list[Any]
+    is_adapted: bool = False
 
     @property
     def path(self) -> str:
@@ -79,6 +82,7 @@ def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[Ta
     metrics = {id(variable) for metric in getattr(model, "metrics", ()) for variable in metric.variables}
     file_keys = keras_files.list_target_keys(model) if with_file_keys else {}
     layer_of = _find_top_layers(model)
+    adapted = {id(variable) for _, layer in iterate_layers(model) if names.is_adapted(layer) for variable in layer.weights}
     weights: list[TargetWeight] = []
     for variable in names.weights_of(model):
         if id(variable) in metrics:
@@ -98,7 +102,8 @@ def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[Ta
             named_key=named_key,
             file_key=file_key,
         )
-        weights.append(TargetWeight(weight_names, tuple(variable.shape), tf.as_dtype(variable.dtype).name, [variable]))
+        dtype = tf.as_dtype(variable.dtype).name
+        weights.append(TargetWeight(weight_names, tuple(variable.shape), dtype, [variable], id(variable) in adapted))
     return weights
 
 

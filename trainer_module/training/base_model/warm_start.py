@@ -75,7 +75,8 @@ def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_out
     found = location.find(job.base_model)
     with contextlib.closing(_open(found)) as source:
         targets = target_weights.list_weights(model, with_file_keys=found.kind == location.KERAS_FILE)
-        matches = _match(source, targets, model, options)
+        matches = _match(source, targets, model, options).without_adapted()
+        targets = [target for target in targets if not target.is_adapted]
         rows = vocabularies.RowTransfers(options.base_model_vocabularies, found, transform_output)
         rows.check(targets)
         fitting = [pair for pair in matches.pairs if pair[0].shape == pair[1].shape or rows.covers(*pair)]

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
+from tfx_distribute.trainer_module.training import keras_models
 from tfx_distribute.trainer_module.training.base_model import checkpoints, warm_start
 
 K = tf.keras
@@ -64,7 +65,8 @@ def set_noise(model) -> None:
 def main(folder: str) -> None:
     keras_3 = sys.argv[1] == "3"
     # TensorFlow's checkpoints leave out lists of layers of Keras 3.
-    for with_list, kinds in ((True, ["saved_model", "x.keras", "x.weights.h5", "x.h5"]), (not keras_3, ["checkpoint"])):
+    with_any = ["saved_model", "x.keras", "x.weights.h5", "x.h5", "export", "state"]
+    for with_list, kinds in ((True, with_any), (not keras_3, ["checkpoint"])):
         K.backend.clear_session()
         base = make_model(with_list)
         set_noise(base)
@@ -75,6 +77,10 @@ def main(folder: str) -> None:
             if kind == "saved_model":
                 tf.saved_model.save(base, path) if keras_3 else base.save(path, save_format="tf")
                 checkpoints.write_paths(base, path)
+            elif kind == "export":
+                base.export(path)
+            elif kind == "state":
+                tf.train.Checkpoint(**keras_models.state(base), optimizer=base.optimizer, metrics=[]).write(path)
             elif kind == "checkpoint":
                 tf.train.Checkpoint(model=base, optimizer=base.optimizer, metrics=[]).write(path)
             elif kind == "x.weights.h5":

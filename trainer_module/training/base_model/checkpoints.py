@@ -20,6 +20,8 @@ from tfx_distribute.trainer_module.training.base_model.sources import SourceWeig
 PATHS_FILE = "assets.extra/weights.json"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
+# Lists of all weights: of `model.export()`, and in a training's state of Keras 3.
+_EXPORTED, _COPIES, _STATE = "variables", "_all_variables", "weights"
 _TABLE = "lookup_table"  # of a layer of Keras
 # Names that TensorFlow gives every variable which is divided among parameter servers.
 _NAMELESS = ("", "ShardedVariable")
@@ -67,14 +69,21 @@ class CheckpointSource:
             ) from error
         self._nodes: Any = []
         self._root = 0
+        self._list: int | None = None  # node of the list of all weights, if there is one
         if _GRAPH in self._shapes:
             graph = trackable_object_graph_pb2.TrackableObjectGraph()
             graph.ParseFromString(self._reader.get_tensor(_GRAPH))
             self._nodes = graph.nodes
             children = self._children(0)
             # The root of a training's state, and not of a model.
-            if "model" in children and children.keys() <= {"model", "task", "weights", *_NOT_WEIGHTS}:
+            is_state = "model" in children and children.keys() <= {"model", "task", _STATE, *_NOT_WEIGHTS}
+            if is_state:
                 self._root = children["model"]
+            # Keras 3 saves each weight twice there, in the list and elsewhere.
+            lists = [_STATE] if is_state else [_EXPORTED, _COPIES] if _COPIES in children else []
+            self._list = next(
+                (children[name] for name in lists if name in children and self._children(children[name])), None
+            )
         text = atomic_files.read(f"{saved_model}/{PATHS_FILE}") if saved_model else None
         self._paths: dict[str, str] = json.loads(text) if text else {}
         self.weights = self._list_weights() if self._nodes else self._list_named()
@@ -87,6 +96,8 @@ class CheckpointSource:
 
     def find_by_structure(self, model: Any) -> Mapping[int, str]:
         """See `Source`."""
+        if self._list is not None:
+            return self._find_in_list(model)
         return {id(variable): key for trackable, key in self._walk(model) for variable in _variables_of(trackable)}
 
     def paths_of(self, model: Any) -> dict[str, str]:
@@ -98,7 +109,7 @@ class CheckpointSource:
         Returns:
           Key in the checkpoint -> path.
         """
-        paths = {id(getattr(weight, "_value", weight)): names.path_of(weight) for weight in names.weights_of(model)}
+        paths = {id(_inner(weight)): names.path_of(weight) for weight in names.weights_of(model)}
         found: dict[str, str] = {}
         for trackable, key in self._walk(model):
             variables = _variables_of(trackable)
@@ -110,8 +121,26 @@ class CheckpointSource:
     def close(self) -> None:
         """Does nothing: the reader has no files open."""
 
+    def _find_in_list(self, model: Any) -> dict[int, str]:
+        """Finds weights by their numbers, if all shapes are those of the model."""
+        assert self._list is not None
+        values = [
+            value
+            for _, node in sorted(self._children(self._list).items(), key=lambda item: int(item[0]))
+            for value in self._nodes[node].attributes
+            if value.name == _VALUE and not names.is_random_state(value.full_name)
+        ]
+        weights = [weight for weight in names.weights_of(model) if not names.is_random_state(names.path_of(weight))]
+        if len(values) != len(weights) or not all(
+            weight.shape.is_compatible_with(self._shapes[value.checkpoint_key])
+            for weight, value in zip(map(_inner, weights), values, strict=True)
+        ):
+            return {}
+        return {id(_inner(weight)): value.checkpoint_key for weight, value in zip(weights, values, strict=True)}
+
     def _list_weights(self) -> list[SourceWeight]:
-        weights, seen, pending = [], {self._root, *self._find_table_variables()}, [self._root]
+        root = self._root if self._list is None else self._list
+        weights, seen, pending = [], {root, *self._find_table_variables()}, [root]
         while pending:
             node = pending.pop(0)
             for attribute in self._nodes[node].attributes:
@@ -155,7 +184,7 @@ class CheckpointSource:
                 pairs.append((trackable, keys[0]))
             nodes = self._children(node)
             for name, child in _children_of(trackable).items():
-                child = getattr(child, "_value", child)  # of a Keras 3 variable
+                child = _inner(child)
                 if id(child) not in seen and name in nodes and name not in _NOT_WEIGHTS:
                     seen[id(child)] = child
                     pending.append((child, nodes[name]))
@@ -163,6 +192,11 @@ class CheckpointSource:
 
     def _children(self, node: int) -> dict[str, int]:
         return {child.local_name: child.node_id for child in self._nodes[node].children}
+
+
+def _inner(value: Any) -> Any:
+    """Returns the TensorFlow variable of a Keras 3 variable, or the value itself."""
+    return getattr(value, "_value", value)
 
 
 def _variables_of(value: Any) -> list[Any]:

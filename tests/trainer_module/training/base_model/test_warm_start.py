@@ -56,7 +56,7 @@ def test_every_kind_of_file_gives_every_weight(tmp_path, keras_version):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    kinds = ("saved_model", "x.keras", "x.weights.h5", "x.h5", "checkpoint")
+    kinds = ("saved_model", "x.keras", "x.weights.h5", "x.h5", "export", "state", "checkpoint")
     assert [line for line in done.stdout.splitlines() if line.endswith("equal")] == [
         f"{kind} {offset}: equal" for kind in kinds for offset in (0, 2)
     ]

@@ -138,7 +138,7 @@ def _names_in_config(config: Any, prefix: str = "") -> dict[str, str]:
     return layer_names
 
 
-def list_target_keys(model: tf.keras.Model) -> dict[int, tuple[str, str]]:
+def list_target_keys(model: tf.keras.Model) -> dict[int, list[tuple[str, str]]]:
     """Returns the keys that the weights of a model have in a Keras file.
 
     Args:
@@ -146,14 +146,14 @@ def list_target_keys(model: tf.keras.Model) -> dict[int, tuple[str, str]]:
 
     Returns:
       `id` of each variable -> its key with the names of layers, and that with their
-      classes.
+      classes. Several, if several layers have it: Keras saves it with each of them.
     """
-    keys: dict[int, tuple[str, str]] = {}
+    keys: dict[int, list[tuple[str, str]]] = {}
     _walk(model, "", "", set(), keys)
     return keys
 
 
-def _walk(layer: Any, named: str, plain: str, seen: set[int], keys: dict[int, tuple[str, str]]) -> None:
+def _walk(layer: Any, named: str, plain: str, seen: set[int], keys: dict[int, list[tuple[str, str]]]) -> None:
     """Walks through layers in the order in which Keras saves them."""
     if id(layer) in seen:
         return
@@ -161,14 +161,15 @@ def _walk(layer: Any, named: str, plain: str, seen: set[int], keys: dict[int, tu
     number = -1
     for variable in _own_variables(layer):
         number += not names.split_part(names.path_of(variable))[1]  # the parts of a weight are one
-        keys.setdefault(id(variable), (f"{named}{_VARIABLES}/{number}", f"{plain}{_VARIABLES}/{number}"))
+        keys.setdefault(id(variable), []).append((f"{named}{_VARIABLES}/{number}", f"{plain}{_VARIABLES}/{number}"))
     for attribute, child in _children(layer):
         if _is_layer(child):
             _walk(child, f"{named}{attribute}/", f"{plain}{attribute}/", seen, keys)
         elif isinstance(child, list | tuple | dict | set):
             counts: dict[str, int] = {}
             for item in child.values() if isinstance(child, dict) else child:
-                if not _is_layer(item) or id(item) in seen:
+                # Keras 3 counts those that it has saved before, Keras 2 does not.
+                if not _is_layer(item) or (id(item) in seen and not is_keras_3()):
                     continue
                 base = names.to_snake_case(type(item).__name__)
                 count = counts[base] = counts.get(base, -1) + 1

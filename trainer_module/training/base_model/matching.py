@@ -101,10 +101,11 @@ def _match(
         if index not in found and key in position and position[key] not in taken:
             found[index] = position[key]
             taken.add(position[key])
+    copies = {key for target in found for key in targets[target].copies}
     return Matches(
         tuple((targets[target], sources[source]) for target, source in sorted(found.items())),
         tuple(target for index, target in enumerate(targets) if index not in found),
-        tuple(source for index, source in enumerate(sources) if index not in taken),
+        tuple(source for index, source in enumerate(sources) if index not in taken and source.key not in copies),
     )
 
 

@@ -27,6 +27,7 @@ class TargetWeight:
       dtype: NumPy's name of its type.
       parts: Its variables: one, unless it is divided among parameter servers, along the
         first dimension.
+      copies: Keys of a Keras file that has the weight more than once.
       is_adapted: True for the state of a lookup or discretization layer, which stays as
         `build_model` made it.
     """
@@ -35,6 +36,7 @@ class TargetWeight:
     shape: tuple[int, ...]
     dtype: str
     parts: list[Any]
+    copies: tuple[str, ...] = ()
     is_adapted: bool = False
 
     @property
@@ -94,7 +96,7 @@ def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[Ta
             weights[-1].shape = (first[0] + variable.shape[0], *first[1:])
             continue
         layer = layer_of.get(id(variable))
-        named_key, file_key = file_keys.get(id(variable), (None, None))
+        (named_key, file_key), *others = file_keys.get(id(variable), [(None, None)])
         weight_names = Names(
             path=path,
             layer=f"{layer}:{path}" if layer else None,
@@ -102,8 +104,16 @@ def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[Ta
             named_key=named_key,
             file_key=file_key,
         )
-        dtype = tf.as_dtype(variable.dtype).name
-        weights.append(TargetWeight(weight_names, tuple(variable.shape), dtype, [variable], id(variable) in adapted))
+        weights.append(
+            TargetWeight(
+                weight_names,
+                tuple(variable.shape),
+                tf.as_dtype(variable.dtype).name,
+                [variable],
+                copies=tuple(key for _, key in others),
+                is_adapted=id(variable) in adapted,
+            )
+        )
     return weights
 
 

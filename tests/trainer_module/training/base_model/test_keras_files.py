@@ -49,3 +49,38 @@ def test_equal_layers_keep_their_weights(tmp_path, name, others):
     assert start(model, tmp_path / name).weights_taken == 4
     example = {"x": np.arange(6.0, dtype="float32")[None]}
     np.testing.assert_array_equal(model(example), base(example))
+
+
+class Tied(K.layers.Layer):
+    """Multiplies by the transposed kernel of another layer, which it saves too."""
+
+    def __init__(self, other: K.layers.Dense):
+        super().__init__()
+        self.other_kernel = other.kernel
+
+    def get_config(self):
+        return {}
+
+    def call(self, inputs):
+        return tf.matmul(inputs, self.other_kernel, transpose_b=True)
+
+
+@pytest.mark.parametrize("name", ["x.keras", "x.weights.h5"])
+def test_weights_that_a_file_has_twice_are_taken_once(tmp_path, name):
+    def make():
+        inputs = K.Input((6,), name="x")
+        dense = K.layers.Dense(6)
+        hidden = K.layers.SpectralNormalization(K.layers.Dense(6))(dense(inputs))
+        model = K.Model({"x": inputs}, K.layers.Dense(2)(Tied(dense)(hidden)))
+        model.compile("adam", "mse")
+        return model
+
+    K.backend.clear_session()
+    base = make()
+    set_noise(base)
+    base.save_weights(tmp_path / name) if "weights" in name else base.save(tmp_path / name)
+    model = make()
+    result = start(model, tmp_path / name)
+    assert (result.weights_taken, result.weights_skipped) == (len(base.weights), 0)
+    for weight, original in zip(model.weights, base.weights, strict=True):
+        np.testing.assert_array_equal(weight, original, err_msg=weight.name)

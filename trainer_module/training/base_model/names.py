@@ -9,6 +9,7 @@ import tensorflow as tf
 
 # Names of random generators' states, which belong to no layer that learns.
 _RANDOM_STATES = ("seed_generator_state", "StateVar")
+_NAMELESS_WEIGHT = "variable"  # Keras 3 calls weights without names so, and counts them
 # Attributes of layers with a lookup table that are variables. The layer computes them
 # from data or from `build_model`, together with the table.
 TABLE_VARIABLES = ("idf_weights", "num_documents")
@@ -127,19 +128,34 @@ def renumber(paths: Iterable[str], bases: set[str], root: str) -> dict[str, str]
         split = {path: parts[1:] for path, parts in split.items()}
     numbers: dict[tuple[str, ...], set[int]] = {}
     for parts in split.values():
-        for depth, part in enumerate(parts[:-1]):
-            if _base(part) in bases:
-                numbers.setdefault((*parts[:depth], _base(part)), set()).add(_number(part))
+        for depth in _numbered_depths(parts, bases):
+            numbers.setdefault((*parts[:depth], _base(parts[depth])), set()).add(_number(parts[depth]))
     renumbered = {}
     for path, parts in split.items():
         new = list(parts)
-        for depth, part in enumerate(parts[:-1]):
-            if _base(part) in bases:
-                group = (*parts[:depth], _base(part))
-                rank = sorted(numbers[group]).index(_number(part))
-                new[depth] = f"{_base(part)}_{rank}" if rank else _base(part)
+        for depth in _numbered_depths(parts, bases):
+            base = _base(parts[depth])
+            rank = sorted(numbers[(*parts[:depth], base)]).index(_number(parts[depth]))
+            new[depth] = f"{base}_{rank}" if rank else base
         renumbered[path] = "/".join(new)
     return renumbered
+
+
+def automatic_bases(layers: Iterable[Any]) -> set[str]:
+    """Returns the names that Keras would give layers, without numbers.
+
+    Args:
+      layers: The layers, those in others too.
+    """
+    bases = {to_snake_case(type(layer).__name__) for layer in layers}
+    # A Bidirectional layer has a copy of its layer for each direction.
+    return bases | {f"{direction}_{base}" for direction in ("forward", "backward") for base in bases}
+
+
+def _numbered_depths(parts: list[str], bases: set[str]) -> list[int]:
+    """Returns the indices of the parts of a path that have automatic names."""
+    depths = [depth for depth, part in enumerate(parts[:-1]) if _base(part) in bases]
+    return [*depths, len(parts) - 1] if _base(parts[-1]) == _NAMELESS_WEIGHT else depths
 
 
 def _base(name: str) -> str:

@@ -130,7 +130,7 @@ def _match(
     by_variable = source.find_by_structure(model)
     structure = {index: key for index, target in enumerate(targets) if (key := _find_key(target, by_variable))}
     layers = [layer for _, layer in target_weights.iterate_layers(model)]
-    bases = {names.to_snake_case(type(layer).__name__) for layer in (model, *layers)}
+    bases = names.automatic_bases((model, *layers))
     return matching.match(
         source.weights, targets, structure, layer_patterns.parse_mapping(options.base_model_mapping), bases, model.name
     )

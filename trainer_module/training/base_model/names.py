@@ -135,7 +135,8 @@ def renumber(paths: Iterable[str], bases: set[str], root: str) -> dict[str, str]
         new = list(parts)
         for depth in _numbered_depths(parts, bases):
             base = _base(parts[depth])
-            rank = sorted(numbers[(*parts[:depth], base)]).index(_number(parts[depth]))
+            group = (*parts[:depth], base)
+            rank = sorted(numbers[group]).index(_number(parts[depth]))
             new[depth] = f"{base}_{rank}" if rank else base
         renumbered[path] = "/".join(new)
     return renumbered

@@ -96,7 +96,8 @@ def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[Ta
             weights[-1].shape = (first[0] + variable.shape[0], *first[1:])
             continue
         layer = layer_of.get(id(variable))
-        (named_key, file_key), *others = file_keys.get(id(variable), [(None, None)])
+        keys = file_keys.get(id(variable), [])
+        named_key, file_key = keys[0] if keys else (None, None)
         weight_names = Names(
             path=path,
             layer=f"{layer}:{path}" if layer else None,
@@ -110,7 +111,7 @@ def list_weights(model: tf.keras.Model, with_file_keys: bool = False) -> list[Ta
                 tuple(variable.shape),
                 tf.as_dtype(variable.dtype).name,
                 [variable],
-                copies=tuple(key for _, key in others),
+                copies=tuple(key for _, key in keys[1:]),
                 is_adapted=id(variable) in adapted,
             )
         )

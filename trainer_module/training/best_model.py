@@ -56,8 +56,8 @@ class BestModel:
         self._checkpoint = _checkpoint_without_optimizer(model)
         self._is_evaluated_elsewhere = bool(job.distribution.num_evaluators)
         self._is_chief = is_chief
-        document, _ = self._read_documents()
-        self._best = BestEvaluation(**document["best"]) if document else None
+        self._best: BestEvaluation | None
+        self.read_again()
 
     def offer(
         self, metrics: Mapping[str, float], epoch: int, step: int, agree: Callable[..., list[float]] | None = None
@@ -90,8 +90,9 @@ class BestModel:
             save_and_discard(lambda folder: self._checkpoint.write(f"{folder}/best"))
 
     def read_again(self) -> None:
-        """Finds the best evaluation so far of an evaluator, before an offer here."""
-        self._best = self._read()
+        """Finds the best evaluation so far, by an evaluator or before a restart."""
+        document, _ = self._read_documents()
+        self._best = BestEvaluation(**document["best"]) if document else None
 
     def restore(self) -> BestEvaluation | None:
         """Restores the weights of the best evaluation, and returns its value.

@@ -45,7 +45,8 @@ class JobSets:
         status = {"conditions": [self._ends[self.created - 1]], "restarts": 3}
         return {"metadata": metadata, "spec": {}, "status": status}
 
-    def delete(self):
+    def delete_if(self, condition, timeout_seconds):
+        assert condition(self.get())
         self._exists = False
 
     def list_pods(self):

@@ -35,6 +35,8 @@ def find(task: Any, elsewhere: Collection[Any]) -> dict[str, Any]:
     def add(path: str, value: Any) -> None:
         if id(value) in left_out:
             return
+        if isinstance(value, Mapping | list | tuple):
+            left_out.add(id(value))  # it may contain itself
         if isinstance(value, Mapping):
             for key, item in value.items():
                 add(f"{path}/{key}", item)

@@ -103,3 +103,10 @@ def test_what_is_built_in_the_first_step():
     model(tf.ones([1, 2]))
     optimizer.build(model.trainable_variables)
     assert task_state.are_built({"layer": dense, "model": model, "optimizer": optimizer})
+
+
+def test_a_container_may_contain_itself():
+    task, variable = Task(), tf.Variable(0.0)
+    task.parts = {"list": [variable]}
+    task.parts["again"] = task.parts
+    assert task_state.find(task, []) == {"parts/list/0": variable}

@@ -11,5 +11,9 @@ class NotFollowedError(TrainingError):
     """
 
 
+class GoneError(NotFollowedError):
+    """The job that trains does not exist any more."""
+
+
 class NoAnswerError(NotFollowedError):
     """The service that runs the training, or its storage, did not answer for long."""

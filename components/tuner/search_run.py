@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.trainer import saved_state
 from tfx_distribute.components.tuner import oracle as oracle_lib
 from tfx_distribute.components.tuner import trial_jobs, trials
@@ -199,8 +199,9 @@ class SearchRun:
 def _is_of_trial(error: BaseException) -> bool:
     """Returns True if an error says that a trial has failed."""
     # An outage says nothing about the values that were tried, and ends all trials that
-    # run.
-    return isinstance(error, TrainingError | ConfigurationError) and not isinstance(error, NotFollowedError)
+    # run. Whoever deletes the job of a trial wants no more of that one.
+    is_outage = isinstance(error, NotFollowedError) and not isinstance(error, GoneError)
+    return isinstance(error, TrainingError | ConfigurationError) and not is_outage
 
 
 def _number(oracle_id: str) -> str:

@@ -25,7 +25,7 @@ from tfx_distribute.components.launchers.custom_job.service_errors import (
     find_act_as_remedy,
 )
 from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL
-from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LAST_REQUEST_SECONDS = 10.0  # for one answer, for a launcher that has to end
@@ -92,14 +92,14 @@ class CustomJobClient:
         """Returns a job with its current status.
 
         Raises:
-          NotFollowedError: It does not exist.
+          GoneError: It does not exist.
         """
         try:
             return call_vertex_ai(
                 lambda: self._client.get_custom_job(name=name, timeout=REQUEST_SECONDS), TRANSIENT_WHILE_FOLLOWING
             )
         except exceptions.NotFound as error:
-            raise NotFollowedError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
+            raise GoneError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
         except exceptions.GoogleAPICallError as error:
             raise self._explain(error) from error
 

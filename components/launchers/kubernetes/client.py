@@ -16,7 +16,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import connection, permissions, queues, remedies
 from tfx_distribute.components.launchers.kubernetes.dropped_fields import find_dropped
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
@@ -36,10 +36,6 @@ _NO_PERMISSION = re.compile(r"cannot \w+ resource")
 _PERMISSION_REMEDY = "apply what `tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
 
 T = TypeVar("T")
-
-
-class GoneError(NotFollowedError):
-    """The job does not exist any more."""
 
 
 def has_kind(kind: JobKind) -> bool:

@@ -11,9 +11,9 @@ from absl import logging
 from kubernetes import client
 
 from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import refusals, remedies
-from tfx_distribute.components.launchers.kubernetes.client import DELETE_SECONDS, GoneError, JobClient
+from tfx_distribute.components.launchers.kubernetes.client import DELETE_SECONDS, JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, Start
 from tfx_distribute.components.launchers.kubernetes.missing_pods import MissingPods
 from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfx_distribute.components.launchers.errors import NoAnswerError
+from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError
 from tfx_distribute.components.tuner import search_run, trial_jobs
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
@@ -258,6 +258,19 @@ def test_an_outage_is_not_a_failed_trial(run, parallel):
     search.run()
     assert again.names[0] in trainings.names, "it had not ended"
     assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 5
+
+
+def test_a_trial_whose_job_somebody_deletes_has_failed(run):
+    def lose_the_second(job: TrainingJob) -> float:
+        if len(trainings.jobs) == 2:
+            raise GoneError("TFJob digits-1-trial-1 is gone: somebody has deleted it while it was training")
+        return loss(job)
+
+    trainings = Trainings(lose_the_second)
+    search = run(trainings)
+    search.run()
+    statuses = [trial.status for trial in search.result().trials]
+    assert (statuses.count("FAILED"), statuses.count("COMPLETED")) == (1, 4)
 
 
 def test_search_without_success_fails(run):

@@ -3,7 +3,7 @@
 import pytest
 from kubernetes import client
 
-from tfx_distribute.components.launchers.kubernetes.client import GoneError
+from tfx_distribute.components.launchers.errors import GoneError
 from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
 from tfx_distribute.components.launchers.kubernetes.watcher import FailedError, Limits, Watcher
 

@@ -101,7 +101,7 @@ def judge(
             failure
             for failure in tfma_failures.get(slice_key, ())
             if not failure.metric_threshold.HasField("change_threshold")
-            and Key.from_proto(failure.metric_key).name != TOTAL_WEIGHT  # nobody asked for it
+            and Key.from_proto(failure.metric_key).name != TOTAL_WEIGHT  # only added here
         ]
         weights = _read_total_weights(values)
         for key, limits in thresholds.items():

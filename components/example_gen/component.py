@@ -39,11 +39,12 @@ class _DataFilesExampleGen(FileBasedExampleGen):
         if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
             raise ConfigurationError(f"range_config: {NO_SPANS}")
         # TFX would only record another format.
-        for argument, formats, made in _FORMATS:
-            asked = self.exec_properties.get(argument)
-            if asked is not None and asked != made:
+        for argument, formats, only_format in _FORMATS:
+            value = self.exec_properties.get(argument)
+            if value is not None and value != only_format:
                 raise ConfigurationError(
-                    f"{argument}: is {formats.Name(asked)}, and this ExampleGen makes {formats.Name(made)}; leave it out"
+                    f"{argument}: is {formats.Name(value)}, and this ExampleGen writes {formats.Name(only_format)}; "
+                    "leave it out"
                 )
 
 

@@ -21,10 +21,10 @@ from absl import logging
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
+from tfx_distribute.components.pusher import versions
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
 STAGING_PREFIX = ".pushing-"
-MAX_VERSION = 2**63 - 1  # TF Serving keeps versions in an int64
 LOCK_SECONDS = 600.0
 _LOCK_POLL_SECONDS = 0.1
 _COPY_BYTES = 1 << 20
@@ -85,12 +85,8 @@ def find_served(model: str, folder: str) -> str | None:
       PushError: A file cannot be read.
     """
     with explaining_errors(folder):
-        names = [name.rstrip("/") for name in fileio.listdir(folder)] if fileio.exists(folder) else []
-        versions = [name for name in names if _is_version(name)]
-        if not versions:
-            return None
-        served = max(versions, key=int)
-        return served if _have_same_files(model, os.path.join(folder, served)) else None
+        served = versions.find_newest(_list_names(folder))
+        return served if served and _have_same_files(model, os.path.join(folder, served)) else None
 
 
 @contextlib.contextmanager
@@ -116,16 +112,15 @@ def next_version(names: Iterable[str], now: float) -> str:
     Raises:
       PushError: The highest version has no successor.
     """
-    existing = [int(name) for name in names if _is_version(name)]
-    version = max(int(now), max(existing, default=0) + 1)
-    if version > MAX_VERSION:
-        raise PushError(f"push: no version can follow {MAX_VERSION}; remove it, or write another push.directory")
+    version = max(int(now), int(versions.find_newest(names) or 0) + 1)
+    if version > versions.MAX_VERSION:
+        raise PushError(f"push: no version can follow {versions.MAX_VERSION}; remove it, or write another push.directory")
     return str(version)
 
 
-def _is_version(name: str) -> bool:
-    """Returns True for the name of a folder that servers look at."""
-    return name.isascii() and name.isdigit() and int(name) <= MAX_VERSION
+def _list_names(folder: str) -> list[str]:
+    """Returns the names of a folder's entries; none if it does not exist."""
+    return [name.rstrip("/") for name in fileio.listdir(folder)] if fileio.exists(folder) else []
 
 
 def _have_same_files(one: str, other: str) -> bool:
@@ -253,8 +248,7 @@ def _remove_leftovers(folder: str) -> None:
 
 
 def _publish_to_object_storage(model: str, folder: str) -> str:
-    names = fileio.listdir(folder) if fileio.exists(folder) else []
-    version = next_version([name.rstrip("/") for name in names], time.time())
+    version = next_version(_list_names(folder), time.time())
     target = os.path.join(folder, version)
     io_utils.copy_dir(model, target, deny_regex_patterns=[f"/{re.escape(_SAVED_MODEL)}$"])
     if fileio.exists(os.path.join(model, _SAVED_MODEL)):

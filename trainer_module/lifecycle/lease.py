@@ -3,8 +3,8 @@
 The step renews a lease. When a run is cancelled, the step may have no time to remove
 what it started. A chief whose lease expires saves its state and exits, which ends the
 training. The others watch the lease too, as the chief may still wait for a machine.
-Another attempt of the step takes the lease, and so learns an earlier one that is still
-running that the training is not its own any more.
+Another attempt of the step takes the lease, so that an earlier one that is still
+running sees that the training is no longer its own.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class Lease:
       path: Path or address of the lease.
 
     Attributes:
-      path: The same.
+      path: As above.
     """
 
     def __init__(self, path: str):
@@ -99,9 +99,9 @@ def _read(path: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def is_held() -> bool:
-    """Returns True if this process has a lease, which limits how long it waits."""
-    return bool(os.environ.get(LEASE_VARIABLE))
+def find() -> str | None:
+    """Returns the path or address of this process's lease; None if it has none."""
+    return os.environ.get(LEASE_VARIABLE) or None
 
 
 def watch(is_chief: bool) -> None:
@@ -110,7 +110,7 @@ def watch(is_chief: bool) -> None:
     Args:
       is_chief: True in the chief, which ends first.
     """
-    path = os.environ.get(LEASE_VARIABLE)
+    path = find()
     seconds = ABANDONED_SECONDS + (0.0 if is_chief else AFTER_CHIEF_SECONDS)
     if path:
         leave = functools.partial(_leave, seconds)
@@ -135,7 +135,7 @@ def _watch(path: str, seconds: float, leave: Callable[[], None]) -> None:
 
 
 def _leave(seconds: float) -> None:
-    reason = f"nobody has followed this training for {seconds:g} s, so it ends"
+    reason = f"no pipeline step has followed this training for {seconds:g} s, so it ends"
     LOGGER.info(reason)
     path = os.environ.get(ERROR_FILE_VARIABLE)
     if path:  # otherwise Vertex AI would start this process again

@@ -22,7 +22,7 @@ def listens(address: str, seconds: float = 5.0) -> bool:
         return False
 
 
-def wait_for(addresses: Iterable[str], seconds: float) -> bool:
+def wait_for(addresses: Iterable[str], seconds: float, pause_seconds: float = PAUSE_SECONDS) -> bool:
     """Waits until processes listen at all addresses.
 
     Do so before gRPC connects to a process that starts at the same time: it tries again
@@ -35,6 +35,7 @@ def wait_for(addresses: Iterable[str], seconds: float) -> bool:
     Args:
       addresses: HOST:PORT of each.
       seconds: How long to wait for all of them together.
+      pause_seconds: Time between two tries to connect.
 
     Returns:
       True if all of them listen, and False if the time is over.
@@ -44,5 +45,5 @@ def wait_for(addresses: Iterable[str], seconds: float) -> bool:
         while not listens(address):
             if time.monotonic() > deadline:
                 return False
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(pause_seconds)
     return True

@@ -15,7 +15,7 @@ from tfx_distribute.trainer_module.lifecycle import lease, listening
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
 # How long a process waits for the chief to start. One with a lease waits for as long as
-# somebody follows the training: machines may be short.
+# a step follows the training: machines may be short.
 COME_SECONDS = 3600.0
 GONE_SECONDS = 30.0  # how long the chief may be away before it counts as gone
 _STORAGE_MODULE = "tensorflow/python/lib/io/file_io.py"  # of tf.io.gfile
@@ -115,7 +115,7 @@ class ChiefMonitor:
         if listening.listens(self._address):
             self._has_come, self._last_seen = True, now
         silent_secs = now - self._last_seen
-        if not self._has_come and silent_secs > COME_SECONDS and not lease.is_held():
+        if not self._has_come and silent_secs > COME_SECONDS and not lease.find():
             raise PeerLostError(
                 f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._address}, which did not start"
             )

@@ -1,4 +1,4 @@
-"""Reads how far the saved state of a training is, without what restores it."""
+"""Reads the training step of a saved state, without the code that restores it."""
 
 import json
 
@@ -10,7 +10,7 @@ STATE_FILE = "state.json"  # the document that makes a saved state the one to re
 
 
 def read(folder: str) -> int:
-    """Returns the training step of a saved state; 0 if there is none to read.
+    """Returns the training step of the newest state in a folder; 0 if none is readable.
 
     Args:
       folder: Path or address of the folder of states; empty if there is none.

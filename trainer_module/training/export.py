@@ -95,7 +95,7 @@ def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types
 
 
 def _name_argument(columns: set[str]) -> str:
-    """Returns the name of the signatures' argument, which no column has.
+    """Returns a name for the signatures' argument that no column has.
 
     TFMA would call a signature with the column that has its argument's name.
     """

@@ -4,8 +4,9 @@ from collections import Counter
 
 from kubernetes import client
 
-from tfx_distribute.components.launchers.kubernetes import pods, refusals
+from tfx_distribute.components.launchers.kubernetes import refusals
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
+from tfx_distribute.components.launchers.kubernetes.pod_history import PodHistory
 from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
@@ -18,35 +19,29 @@ class PodRestarts:
 
     Args:
       jobs: Client of the job.
+      history: Its pods.
       budget: Counts the restarts of the whole training.
 
     Attributes:
       exceeded: True if the training was restarted more often than it may be.
     """
 
-    def __init__(self, jobs: JobClient, budget: RestartBudget):
+    def __init__(self, jobs: JobClient, history: PodHistory, budget: RestartBudget):
         self.exceeded = False
-        self._jobs, self._budget = jobs, budget
-        self._latest: dict[ClusterTask, str] = {}  # task -> uid of its latest pod
-        self._seen: set[str] = set()  # uids of pods
-        self._admitted: set[str] = set()  # uids of those that a machine has admitted
-        self._started: set[str] = set()  # uids of those in which training has started
+        self._jobs, self._history, self._budget = jobs, history, budget
         self._replaced: Counter[ClusterTask] = Counter()
         self._restarts = 0  # of the cluster
 
-    def observe(self, pod: client.V1Pod) -> None:
-        """Notes a pod, and counts a restart if it takes the place of another."""
-        task, uid = self._jobs.kind.task_of(pod), pod.metadata.uid
-        if pods.was_admitted(pod):
-            self._admitted.add(uid)
-        if pods.has_started(pod):
-            self._started.add(uid)
-        if uid in self._seen:
+    def observe(self, replaced: client.V1Pod | None) -> None:
+        """Counts a restart if a pod was started that another one replaces now.
+
+        Args:
+          replaced: See `PodHistory.observe`.
+        """
+        if replaced is None or not self._was_started(replaced.metadata.uid):
             return
-        self._seen.add(uid)
-        if task in self._latest and self._was_started(self._latest[task]):
-            self._replaced[task] += 1
-        self._latest[task] = uid
+        task = self._jobs.kind.task_of(replaced)
+        self._replaced[task] += 1
         # Each of the processes that lost a peer has a new pod then, so the counts of
         # tasks do not add up.
         if self._replaced[task] > self._restarts:
@@ -55,13 +50,9 @@ class PodRestarts:
 
     def _was_started(self, uid: str) -> bool:
         """Returns True if the container of a pod that is gone was started."""
-        if uid in self._started:
+        if uid in self._history.started:
             return True
         # One that ends at once, or whose program is not in the image, may be gone
         # before anybody sees that.
         events = self._jobs.list_events_of_pod(uid)
-        return refusals.was_started(events) if events else uid in self._admitted
-
-    def forget_pods(self) -> None:
-        """Forgets the present pods, which the controller removes for a suspension."""
-        self._latest.clear()
+        return refusals.was_started(events) if events else uid in self._history.admitted

@@ -16,6 +16,7 @@ from tfx_distribute.components.launchers.kubernetes import refusals, remedies
 from tfx_distribute.components.launchers.kubernetes.client import DELETE_SECONDS, JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, Start
 from tfx_distribute.components.launchers.kubernetes.missing_pods import MissingPods
+from tfx_distribute.components.launchers.kubernetes.pod_history import PodHistory
 from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
 from tfx_distribute.components.launchers.kubernetes.pod_rejections import PodRejections
 from tfx_distribute.components.launchers.kubernetes.pod_restarts import PodRestarts
@@ -72,13 +73,14 @@ class Watcher:
         self._said: set[str] = set()
         self._logged_state = ""
         self._starts = PodStarts(jobs, self._say_once)
-        self._rejections = PodRejections(jobs, self._say_once)
+        self._history = PodHistory(jobs)
+        self._rejections = PodRejections(jobs, self._history, self._say_once)
         self._missing = MissingPods(jobs, limits.quota_timeout_seconds, self._say_once)
         self._queue_wait = QueueWait(jobs, self._say_once)
         self._start = Start()
         self._start_seen = 0.0  # by our own clock, from which the cluster's may differ
         self._budget = RestartBudget(limits.max_restarts, limits.read_step)
-        self._restarts = PodRestarts(jobs, self._budget)
+        self._restarts = PodRestarts(jobs, self._history, self._budget)
         self._pods: list[str] = []  # uids, since the last suspension: a pod created again has a new one
         self._ignored: set[str] = set()  # uids of pods from before the last suspension
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
@@ -121,7 +123,7 @@ class Watcher:
           True if there is a job to follow.
 
         Raises:
-          GoneError: There is no job.
+          GoneError: The job does not exist.
         """
         if self._has_ended(self._jobs.get()):
             return False
@@ -295,8 +297,7 @@ class Watcher:
             return
         if start.uid == self._start.uid and self._start.time:
             # Pods that are created after a suspension do not count as restarts.
-            self._restarts.forget_pods()
-            self._rejections.forget_pods()
+            self._history.forget_latest()
             self._ignored.update(self._pods)
             self._pods.clear()
             self._failed_pods.clear()
@@ -309,10 +310,11 @@ class Watcher:
             return
         if uid not in self._pods:
             self._pods.append(uid)
+        replaced = self._history.observe(pod)
         if not self._kind.restarts_itself:
-            self._restarts.observe(pod)
+            self._restarts.observe(replaced)
         self._starts.observe(pod)
-        self._rejections.observe(pod)
+        self._rejections.observe(pod, replaced)
         end = PodEnd.of(pod)
         if uid in self._rejections.rejected:  # it has printed nothing
             self._failed_pods[uid] = end

@@ -13,6 +13,8 @@ from typing import Any
 from absl import logging
 from ml_metadata.proto import metadata_store_pb2
 
+from tfx_distribute.components.pusher import versions
+
 _LIVE, _DELETED = metadata_store_pb2.Artifact.LIVE, metadata_store_pb2.Artifact.DELETED
 _PUSHED_MODEL, _IMPORTER = "PushedModel", "tfx.dsl.components.common.importer.Importer"  # TFX's names of types
 _OUTPUTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.PENDING_OUTPUT)
@@ -74,12 +76,12 @@ def _is_served(artifact: Any) -> bool:
         return True
     path = Path(folder)
     try:
-        versions = [int(name) for name in os.listdir(path.parent) if name.isdecimal()]
+        newest = versions.find_newest(os.listdir(path.parent))
     except FileNotFoundError:
         return False
     except OSError:  # of another user
         return True
-    return os.path.exists(path) and (not path.name.isdecimal() or int(path.name) == max(versions))
+    return os.path.exists(path) and (not path.name.isdecimal() or path.name == newest)
 
 
 def _of_nodes(store: Any, artifacts: Sequence[Any]) -> Iterable[Any]:

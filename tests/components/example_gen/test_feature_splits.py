@@ -68,7 +68,7 @@ def test_what_cannot_be_split_by(tmp_path, make, name, message):
 
 
 def test_other_formats_are_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="^output_data_format: is FORMAT_PROTO, and .* makes FORMAT_TF_EXAMPLE"):
+    with pytest.raises(ConfigurationError, match="^output_data_format: is FORMAT_PROTO, and .* writes FORMAT_TF_EXAMPLE"):
         CsvExampleGen(str(tmp_path), output_data_format=example_gen_pb2.FORMAT_PROTO)
     with pytest.raises(ConfigurationError, match="^output_file_format: is FILE_FORMAT_PARQUET, and .*TFRECORDS_GZIP"):
         ParquetExampleGen(str(tmp_path), output_file_format=example_gen_pb2.FILE_FORMAT_PARQUET)

@@ -54,7 +54,7 @@ def test_each_trial_has_a_lease_that_is_renewed_while_it_is_followed(launch, mon
         assert count_renewals(leases[-1], 1.0) > 2
         if len(leases) == 1:
             raise TrainingError("the job cannot be followed, and could not be deleted")
-        assert count_renewals(leases[0], 0.5) == 1, "the trial before sees that nobody follows it"
+        assert count_renewals(leases[0], 0.5) == 1, "the lease of the trial before is not renewed any more"
         atomic_files.write(job.outputs.result_file, TrainingResult(1, 32, 10, 1.0, {}).to_json())
 
     monkeypatch.setattr(remote_training, "_launch", train)

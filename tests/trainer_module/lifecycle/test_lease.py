@@ -8,9 +8,9 @@ import threading
 from dataclasses import replace
 
 import pytest
-from running import free_port, wait_until
+from running import wait_until
+from single_processes import SingleProcesses
 
-from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
 from tfx_distribute.trainer_module.lifecycle import exit_codes, lease
 from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
@@ -86,23 +86,12 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
         training_options=TrainingOptions(32, train_steps=1_000_000, steps_per_execution=20),
         outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
     )
-    (tmp_path / "job.json").write_text(job.to_json())
-    code = (
-        "import sys; from tfx_distribute.trainer_module import process; "
-        "from tfx_distribute.trainer_module.lifecycle import lease; lease.ABANDONED_SECONDS = 8.0; "
-        f"sys.exit(process.main({str(tmp_path / 'job.json')!r}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, lease.LEASE_VARIABLE: str(tmp_path / "followed.json")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == exit_codes.ABANDONED, done.stderr
-    assert exit_codes.is_final(done.returncode), "nobody is to start it again"
-    assert "nobody has followed this training for 8 s, so it ends" in done.stdout
+    with SingleProcesses(job, tmp_path, has_lease=True) as processes:
+        processes.start("chief", "from tfx_distribute.trainer_module.lifecycle import lease; lease.ABANDONED_SECONDS = 8.0")
+        code = processes.wait(120)["chief"]
+    assert code == exit_codes.ABANDONED, processes.output("chief")
+    assert exit_codes.is_final(code), "controllers must not start it again"
+    assert "no pipeline step has followed this training for 8 s, so it ends" in processes.output("chief")
     assert list((tmp_path / "state").iterdir()), "it has saved what it had"
 
 
@@ -119,25 +108,14 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
 )
 def test_a_process_whose_peers_have_no_machine_leaves_when_nobody_follows(cluster, tmp_path, role, distribution):
     """Until then it waits: a limit of its own would fail the training."""
-    (tmp_path / "job.json").write_text(replace(cluster.job, distribution=distribution).to_json())
-    code = (
-        "import sys; from tfx_distribute.trainer_module import process; "
+    settings = (
         "from tfx_distribute.trainer_module.lifecycle import lease, peer_loss; peer_loss.COME_SECONDS = 1.0; "
-        "lease.ABANDONED_SECONDS, lease.AFTER_CHIEF_SECONDS = 5.0, 2.0; "
-        f"sys.exit(process.main({str(tmp_path / 'job.json')!r}))"
+        "lease.ABANDONED_SECONDS, lease.AFTER_CHIEF_SECONDS = 5.0, 2.0"
     )
-    addresses = {each: [f"localhost:{free_port()}"] for each in replicas_of_roles(distribution)}
-    tf_config = {"cluster": addresses, "task": {"type": role, "index": 0}}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "TF_CONFIG": json.dumps(tf_config), lease.LEASE_VARIABLE: str(tmp_path / "followed.json")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == exit_codes.ABANDONED, done.stderr
-    assert f"for {5 if role == 'chief' else 7} s, so it ends" in done.stdout, "the chief is the first to leave"
+    with SingleProcesses(replace(cluster.job, distribution=distribution), tmp_path, has_lease=True) as processes:
+        processes.start(role, settings)
+        assert processes.wait(120) == {role: exit_codes.ABANDONED}, processes.output(role)
+    assert f"for {5 if role == 'chief' else 7} s, so it ends" in processes.output(role), "the chief is the first to leave"
 
 
 @pytest.mark.e2e

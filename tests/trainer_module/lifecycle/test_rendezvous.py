@@ -1,16 +1,14 @@
 """Tests that the processes of a cluster wait for each other's machines."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
 
 import pytest
 from running import free_port, wait_until
+from single_processes import SingleProcesses
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -83,25 +81,13 @@ def test_process_that_trains_alone_waits_for_nobody(meet, monkeypatch, addresses
     ids=["chief", "worker of parameter servers"],
 )
 def test_training_begins_when_the_last_process_has_a_machine(cluster, tmp_path, distribution, late):
-    (tmp_path / "job.json").write_text(replace(cluster.job, distribution=distribution).to_json())
     lease.Lease(str(tmp_path / "followed.json")).take()
-    addresses = {role: [f"localhost:{free_port()}"] for role in replicas_of_roles(distribution)}
-
-    def start(role: str) -> subprocess.Popen:
-        variables = {
-            "TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": role, "index": 0}}),
-            lease.LEASE_VARIABLE: str(tmp_path / "followed.json"),
-        }
-        command = [sys.executable, "-m", "tfx_distribute.trainer_module", "--job", str(tmp_path / "job.json")]
-        return subprocess.Popen(command, env={**os.environ, **variables})
-
-    processes = {role: start(role) for role in addresses if role != late}
-    try:
+    roles = replicas_of_roles(distribution)
+    with SingleProcesses(replace(cluster.job, distribution=distribution), tmp_path, has_lease=True) as processes:
+        for role in roles:
+            if role != late:
+                processes.start(role)
         time.sleep(6)  # the others have started, and wait
-        processes[late] = start(late)
-        assert {role: process.wait(280) for role, process in processes.items()} == dict.fromkeys(addresses, 0)
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
+        processes.start(late)
+        assert processes.wait() == dict.fromkeys(roles, 0)
     assert (tmp_path / "result.json").exists()

@@ -1,15 +1,12 @@
 """Tests what a training and its evaluator exchange, and a training without it."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 
 import pytest
 import tensorflow as tf
-from running import free_port
+from single_processes import SingleProcesses
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult
@@ -79,27 +76,13 @@ def test_model_is_not_lost_without_an_evaluator(cluster, tmp_path, distribution)
         training_options=TrainingOptions(32, epochs=2, export_best="val_loss"),
         outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
     )
-    (tmp_path / "job.json").write_text(job.to_json())
-    code = (
-        "import sys; from tfx_distribute.trainer_module import process; "
-        "from tfx_distribute.trainer_module.training import sidecar_evaluator; sidecar_evaluator.SILENT_SECONDS = 1.0; "
-        f"sys.exit(process.main({str(tmp_path / 'job.json')!r}))"
-    )
+    settings = "from tfx_distribute.trainer_module.training import sidecar_evaluator; sidecar_evaluator.SILENT_SECONDS = 1.0"
     roles = [role for role in replicas_of_roles(distribution) if role != "evaluator"]
-    addresses = {role: [f"localhost:{free_port()}"] for role in roles}
-    processes = {}
-    for role in roles:
-        tf_config = {"cluster": addresses, "task": {"type": role, "index": 0}}
-        environment = {**os.environ, "TF_CONFIG": json.dumps(tf_config)}
-        command = [sys.executable, "-c", code]
-        processes[role] = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        output, _ = processes["chief"].communicate(timeout=280)
-        assert {role: process.wait(60) for role, process in processes.items()} == dict.fromkeys(roles, 0), output
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.communicate()
+    with SingleProcesses(job, tmp_path) as processes:
+        for role in roles:
+            processes.start(role, settings)
+        assert processes.wait() == dict.fromkeys(roles, 0), processes.output("chief")
+    output = processes.output("chief")
     assert "the evaluator has shown no sign of life for 1 s: the training processes evaluate the last epoch" in output
     result = TrainingResult.from_json((tmp_path / "result.json").read_text())
     assert result.best.epoch == 2

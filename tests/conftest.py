@@ -22,6 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
 
+import forked_training
 import pytest
 import yaml
 from forked import ForkedProcesses
@@ -76,6 +77,13 @@ class Finished:
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedProcesses]:
     """Returns what starts processes as forks of one that has imported TFX."""
     with ForkedProcesses(tmp_path_factory.mktemp("forked")) as processes:
+        yield processes
+
+
+@pytest.fixture(scope="session")
+def forked_trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedProcesses]:
+    """Returns what forks training processes from one that has imported TensorFlow."""
+    with ForkedProcesses(tmp_path_factory.mktemp("forked-trainings"), forked_training.MODULES) as processes:
         yield processes
 
 

@@ -43,7 +43,9 @@ TFX = (
 FORK_SERVERS = "--fork-servers="  # an option of fork_main.py: where to ask for fork servers
 # Variables that are read when they are needed. With any other environment, there is
 # another process that has imported TFX.
-_READ_LATE = re.compile(r"AIP_\w+|CLOUD_ML_JOB_ID|CLUSTER_SPEC|KFP_\w+|no_proxy|PATH|PYTEST_\w+|PYTHONPATH|TF_CONFIG|TMPDIR")
+_READ_LATE = re.compile(
+    r"AIP_\w+|CLOUD_ML_JOB_ID|CLUSTER_SPEC|KFP_\w+|no_proxy|PATH|PYTEST_\w+|PYTHONPATH|TF_CONFIG|TFX_DISTRIBUTE_FOLLOWED|TMPDIR"
+)
 
 
 class ForkedProcess:

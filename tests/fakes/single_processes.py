@@ -2,10 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+from forked import ForkedProcess, ForkedProcesses
 from running import free_port
 
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
@@ -17,21 +16,22 @@ class SingleProcesses:
     """Training processes of a job, with one replica of each role.
 
     ```python
-    with SingleProcesses(job, tmp_path) as processes:
+    with SingleProcesses(forked_trainings, job, tmp_path) as processes:
         processes.start("chief")
         assert processes.wait() == {"chief": 0}
     ```
 
     Args:
+      forked: Forks them from a process that has imported TensorFlow.
       job: The job.
       folder: Folder for its document and for logs.
       has_lease: True if the processes get the lease `followed.json` in the folder.
     """
 
-    def __init__(self, job: TrainingJob, folder: Path, has_lease: bool = False):
-        self._folder, self._has_lease = folder, has_lease
+    def __init__(self, forked: ForkedProcesses, job: TrainingJob, folder: Path, has_lease: bool = False):
+        self._forked, self._folder, self._has_lease = forked, folder, has_lease
         self._addresses = {role: [f"localhost:{free_port()}"] for role in replicas_of_roles(job.distribution)}
-        self._processes: dict[str, subprocess.Popen] = {}
+        self._processes: dict[str, ForkedProcess] = {}
         (folder / "job.json").write_text(job.to_json())
 
     def start(self, role: str, settings: str = "pass") -> None:
@@ -47,13 +47,13 @@ class SingleProcesses:
             **({LEASE_VARIABLE: str(self._folder / "followed.json")} if self._has_lease else {}),
         }
         code = (
-            f"import sys; from tfx_distribute.trainer_module import process; {settings}; "
-            f"sys.exit(process.main({str(self._folder / 'job.json')!r}))"
+            "import sys; from tfx_distribute.trainer_module import process; "
+            "from tfx_distribute.trainer_module.lifecycle import peer_loss; "
+            "peer_loss.GONE_SECONDS = 3.0; "  # those that serve the chief leave soon after it
+            f"{settings}; sys.exit(process.main({str(self._folder / 'job.json')!r}))"
         )
-        with self._log(role).open("w") as log:
-            self._processes[role] = subprocess.Popen(
-                [sys.executable, "-c", code], env=environment, stdout=log, stderr=subprocess.STDOUT
-            )
+        with self._log(role).open("wb") as log:
+            self._processes[role] = self._forked.start(["-c", code], environment, self._folder, log)
 
     def wait(self, seconds: float = 280.0) -> dict[str, int]:
         """Returns the exit codes of all processes by role."""

@@ -80,13 +80,13 @@ def test_a_file_that_never_comes_is_no_sign_of_life(quick, tmp_path):
 
 
 @pytest.mark.e2e
-def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
+def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, forked_trainings, tmp_path):
     job = replace(
         cluster.job,
         training_options=TrainingOptions(32, train_steps=1_000_000, steps_per_execution=20),
         outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
     )
-    with SingleProcesses(job, tmp_path, has_lease=True) as processes:
+    with SingleProcesses(forked_trainings, job, tmp_path, has_lease=True) as processes:
         processes.start("chief", "from tfx_distribute.trainer_module.lifecycle import lease; lease.ABANDONED_SECONDS = 8.0")
         code = processes.wait(120)["chief"]
     assert code == exit_codes.ABANDONED, processes.output("chief")
@@ -106,13 +106,17 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, tmp_path):
     ],
     ids=["worker", "ps", "coordinator", "evaluator"],
 )
-def test_a_process_whose_peers_have_no_machine_leaves_when_nobody_follows(cluster, tmp_path, role, distribution):
+def test_a_process_whose_peers_have_no_machine_leaves_when_nobody_follows(
+    cluster, forked_trainings, tmp_path, role, distribution
+):
     """Until then it waits: a limit of its own would fail the training."""
     settings = (
         "from tfx_distribute.trainer_module.lifecycle import lease, peer_loss; peer_loss.COME_SECONDS = 1.0; "
         "lease.ABANDONED_SECONDS, lease.AFTER_CHIEF_SECONDS = 5.0, 2.0"
     )
-    with SingleProcesses(replace(cluster.job, distribution=distribution), tmp_path, has_lease=True) as processes:
+    with SingleProcesses(
+        forked_trainings, replace(cluster.job, distribution=distribution), tmp_path, has_lease=True
+    ) as processes:
         processes.start(role, settings)
         assert processes.wait(120) == {role: exit_codes.ABANDONED}, processes.output(role)
     assert f"for {5 if role == 'chief' else 7} s, so it ends" in processes.output(role), "the chief is the first to leave"

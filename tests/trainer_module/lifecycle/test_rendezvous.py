@@ -80,14 +80,16 @@ def test_process_that_trains_alone_waits_for_nobody(meet, monkeypatch, addresses
     ],
     ids=["chief", "worker of parameter servers"],
 )
-def test_training_begins_when_the_last_process_has_a_machine(cluster, tmp_path, distribution, late):
+def test_training_begins_when_the_last_process_has_a_machine(cluster, forked_trainings, tmp_path, distribution, late):
     lease.Lease(str(tmp_path / "followed.json")).take()
     roles = replicas_of_roles(distribution)
-    with SingleProcesses(replace(cluster.job, distribution=distribution), tmp_path, has_lease=True) as processes:
+    with SingleProcesses(
+        forked_trainings, replace(cluster.job, distribution=distribution), tmp_path, has_lease=True
+    ) as processes:
         for role in roles:
             if role != late:
                 processes.start(role)
-        time.sleep(6)  # the others have started, and wait
+        time.sleep(3)  # the others have started, and wait
         processes.start(late)
         assert processes.wait() == dict.fromkeys(roles, 0)
     assert (tmp_path / "result.json").exists()

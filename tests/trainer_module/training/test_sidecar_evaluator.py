@@ -68,7 +68,7 @@ def test_chief_does_not_wait_for_an_evaluator_without_life(writer, tmp_path, mon
     ],
     ids=lambda distribution: distribution.strategy,
 )
-def test_model_is_not_lost_without_an_evaluator(cluster, tmp_path, distribution):
+def test_model_is_not_lost_without_an_evaluator(cluster, forked_trainings, tmp_path, distribution):
     """The cluster refuses its pod, for instance."""
     job = replace(
         cluster.job,
@@ -78,7 +78,7 @@ def test_model_is_not_lost_without_an_evaluator(cluster, tmp_path, distribution)
     )
     settings = "from tfx_distribute.trainer_module.training import sidecar_evaluator; sidecar_evaluator.SILENT_SECONDS = 1.0"
     roles = [role for role in replicas_of_roles(distribution) if role != "evaluator"]
-    with SingleProcesses(job, tmp_path) as processes:
+    with SingleProcesses(forked_trainings, job, tmp_path) as processes:
         for role in roles:
             processes.start(role, settings)
         assert processes.wait() == dict.fromkeys(roles, 0), processes.output("chief")

@@ -82,9 +82,11 @@ RUN ls -d /opt/venv/lib/python*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/nv
 # processes have their own commands.
 COPY --from=beam /opt/apache/beam /opt/apache/beam
 # Without the last, boot creates another environment, without these packages. Google's
-# nodes have the driver where only LD_LIBRARY_PATH finds it.
+# nodes have the driver where only LD_LIBRARY_PATH finds it. One process of a machine can
+# load the driver of TPUs: a training process does so in spite of TPU_LOAD_LIBRARY.
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/pipeline PYTHONUNBUFFERED=1 \
-    LD_LIBRARY_PATH=/usr/local/nvidia/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
+    LD_LIBRARY_PATH=/usr/local/nvidia/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} TPU_LOAD_LIBRARY=0 \
+    RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
 # Every step and every training process imports the module from /pipeline.
 ARG PIPELINE=examples/digits
 COPY ${PIPELINE} /pipeline

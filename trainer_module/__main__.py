@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from tfx_distribute.trainer_module import garbage_collection
+from tfx_distribute.trainer_module import garbage_collection, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_environment
 from tfx_distribute.trainer_module.lifecycle import exit_codes
@@ -31,6 +31,7 @@ def main() -> int:
             print(error, file=sys.stderr)
             return exit_codes.FAILED
         os.environ.update(keras_environment(job.training_options.keras_version))
+    tpu_library.load_with_tensorflow(os.environ)
     with garbage_collection.paused():
         from tfx_distribute.trainer_module import process
 

@@ -11,13 +11,16 @@ answers on standard output:
     (when TensorFlow is imported)
         -> {"ready": N, "exposure": "owner"}
     {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...},
-     "import_path": [...]}
+     "import_path": [...], "command": null}
         -> {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
     {"ping": true}
         -> {"pong": N}
     (when a process ends)
         -> {"ended": "worker-0", "pid": N, "status": N}
+
+A `command` is what a fork runs in place of itself, for a process that has to import
+TensorFlow in another way than the server has.
 
 `status` is the exit code, or minus the number of the signal that ended the process.
 When standard input closes, because the launcher closed it or has died, the server kills
@@ -142,6 +145,8 @@ def _run_training_process(request: dict[str, Any], answers: int) -> None:
         os.dup2(log, 2)
         sys.stdout, sys.stderr = _best_effort(1), _best_effort(2)
         os.environ.update(request["environment"])
+        if request["command"]:
+            os.execv(request["command"][0], request["command"])  # noqa: S606 (the launcher's own words)
         tempfile.tempdir = None  # the request may have another TMPDIR
         sys.path[:] = request["import_path"]
         from tfx_distribute.trainer_module import process

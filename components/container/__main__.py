@@ -15,7 +15,7 @@ import traceback
 
 from absl import logging
 
-from tfx_distribute.trainer_module import garbage_collection
+from tfx_distribute.trainer_module import garbage_collection, tpu_library
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.user_code import user_exit
 
@@ -51,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         command.add_argument("--class", dest="class_path", required=True, help="dotted path of the executor or driver class")
     known, beam_args = parser.parse_known_args(argv)
     logging.set_verbosity(logging.INFO)
+    os.environ.update(tpu_library.NOT_LOADED)
     with garbage_collection.paused():
         from tfx_distribute.components.container import commands
 

@@ -4,6 +4,7 @@ Each command imports what it needs when it runs, so that help and checks are fas
 """
 
 import logging
+import os
 import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from tfx_distribute.pipelines.cli.options import (
 )
 from tfx_distribute.pipelines.runners import target as target_lib
 from tfx_distribute.pipelines.runners.local.target import LocalTarget
-from tfx_distribute.trainer_module import lines
+from tfx_distribute.trainer_module import lines, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.lifecycle import process_log
 
@@ -46,6 +47,7 @@ def main() -> None:
         lines.check()
     except ConfigurationError as error:
         refuse(str(error))
+    os.environ.update(tpu_library.NOT_LOADED)  # training processes load it
 
 
 @main.command()

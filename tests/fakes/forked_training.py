@@ -22,9 +22,10 @@ MODULES = (
 def environment(start: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of fork servers for Keras 2 in that of their launcher."""
     from tfx_distribute.components.launchers.local import loopback
+    from tfx_distribute.trainer_module import tpu_library
     from tfx_distribute.trainer_module.job.training_job import keras_environment
 
-    return {**start, **keras_environment(2), **loopback.environment(start)}
+    return {**start, **tpu_library.NOT_LOADED, **keras_environment(2), **loopback.environment(start)}
 
 
 def install(control: socket.socket, start: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tfx_distribute.components.launchers.local import loopback
 from tfx_distribute.components.module_command import module_command
+from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import keras_environment
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
@@ -51,7 +52,12 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**os.environ, **keras_environment(keras_version), **loopback.environment(os.environ)},
+                env={
+                    **os.environ,
+                    **tpu_library.NOT_LOADED,
+                    **keras_environment(keras_version),
+                    **loopback.environment(os.environ),
+                },
                 start_new_session=True,  # so that Ctrl-C at the terminal reaches only the launcher
             )
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -86,8 +92,8 @@ class ForkServer:
                     raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}")
         return self._exposure
 
-    def start(self, task: str, job: Path, log: Path, environment: dict[str, str]) -> None:
-        """Forks a training process with the import path of this process.
+    def start(self, task: str, job: Path, log: Path, environment: dict[str, str], imports_tensorflow: bool = False) -> None:
+        """Starts a training process with the import path of this process.
 
         The server answers with its process id.
 
@@ -96,9 +102,16 @@ class ForkServer:
           job: File of the `TrainingJob` document.
           log: File for the output of the process.
           environment: Environment variables that are added.
+          imports_tensorflow: True for a process that imports TensorFlow itself, which
+            takes seconds; otherwise it has that of the server.
         """
         path = [os.path.abspath(entry) for entry in sys.path]
-        self._send({"start": task, "job": str(job), "log": str(log), "environment": environment, "import_path": path})
+        command = None
+        if imports_tensorflow:
+            command = [*module_command("tfx_distribute.trainer_module"), "--job", str(job)]
+            environment = {**environment, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+        request = {"job": str(job), "log": str(log), "environment": environment, "import_path": path, "command": command}
+        self._send({"start": task, **request})
 
     def signal(self, task: str, number: int) -> None:
         """Sends a signal to a training process; does nothing if it has ended.

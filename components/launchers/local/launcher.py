@@ -217,6 +217,8 @@ def _run_attempt(
             job_file.parent,
             log_dir,
             is_server(job.distribution, task),
+            # It alone may load the driver of TPUs, and the server has not.
+            imports_tensorflow=job.distribution.strategy == "tpu",
         )
         for task in cluster.tasks
     ]

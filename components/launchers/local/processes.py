@@ -73,6 +73,7 @@ class Process:
       work_dir: Folder that it writes its reports to.
       log_dir: Folder of the log with its output.
       is_server: True if it runs for as long as the coordinator does, and is ended then.
+      imports_tensorflow: As in `ForkServer.start`.
       pid: Process id; 0 until it has started.
       status: Exit code, or minus the number of the signal that ended it; None while it
         runs.
@@ -90,6 +91,7 @@ class Process:
     work_dir: Path
     log_dir: Path
     is_server: bool = False
+    imports_tensorflow: bool = False
     pid: int = 0
     status: int | None = None
     silence: Silence | None = None
@@ -117,7 +119,8 @@ class Process:
         self._progress_file.write_bytes(b"")  # creates it before the disk can be full
         self.pid, self.status, self.silence, self.progress, self._bytes_read = 0, None, None, None, 0
         files = {PROGRESS_FILE: str(self._progress_file), failure_report.ERROR_FILE_VARIABLE: str(self._error_file)}
-        server.start(self.task.file_name, self.job_file, self.log, {**self.environment, **files})
+        environment = {**self.environment, **files}
+        server.start(self.task.file_name, self.job_file, self.log, environment, self.imports_tensorflow)
 
     def new_progress(self) -> list[Progress]:
         """Returns the reports since the last call."""

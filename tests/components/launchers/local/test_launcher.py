@@ -1,5 +1,6 @@
 """Tests how the local launcher handles failures, with real processes."""
 
+import json
 import os
 import signal
 import socket
@@ -54,6 +55,38 @@ def test_killed_worker_is_named_and_no_process_remains(cluster):
     assert time.monotonic() - began < 60
     assert children(cluster.server.pid) == []
     assert not cluster.model.exists()
+
+
+NOT_TENSORFLOW = """
+import json, os, sys
+with open(os.environ["SEEN"], "w") as file:
+    json.dump([sys.orig_argv[1:2], dict(os.environ)], file)
+os._exit(1)
+"""
+
+
+@pytest.mark.e2e
+def test_process_on_a_tpu_imports_tensorflow_itself_with_its_driver(cluster, tmp_path, monkeypatch):
+    """No other process may load it, which TensorFlow for TPUs does at import."""
+    (tmp_path / "tensorflow.py").write_text(NOT_TENSORFLOW)
+    seen = tmp_path / "seen.json"
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    environment = local_launcher._environment
+    monkeypatch.setattr(local_launcher, "_environment", lambda *args: {**environment(*args), "SEEN": str(seen)})
+    with pytest.raises(TrainingError, match="exit code 1"):
+        cluster.train(Distribution("tpu"))
+    options, variables = json.loads(seen.read_text())
+    assert options == ["-c"], "a new program"
+    assert "TPU_LOAD_LIBRARY" not in variables
+    assert variables["TF_USE_LEGACY_KERAS"] == "1"
+
+
+@pytest.mark.e2e
+def test_other_processes_do_not_load_the_driver_of_tpus(cluster, tmp_path):
+    module = "import os\ndef build_model(context):\n    raise ValueError(f'loads: {os.environ[\"TPU_LOAD_LIBRARY\"]}')\n"
+    (tmp_path / "loads.py").write_text(module)
+    with pytest.raises(TrainingError, match="loads: 0"):
+        cluster.train(module=UserModule("loads.build_model", (str(tmp_path),)))
 
 
 BREAKS = """

@@ -18,20 +18,21 @@ _SHORT_NAMES = {  # in metrics
     "NVIDIA_L4": "nvidia_l4_gpus",
     "NVIDIA_H100_80GB": "nvidia_h100_gpus",
 }
+_PREEMPTIBLE = (types.Scheduling.Strategy.SPOT, types.Scheduling.Strategy.FLEX_START)
 _CPUS = re.compile(r"(?P<family>n1|n2|e2)-(?:standard|highmem|highcpu)-(?P<size>\d+)")
 
 
 def demand(job: types.CustomJob) -> Counter[str]:
     """Returns metric -> amount; machines that are not listed take none."""
     amounts: Counter[str] = Counter()
-    spot = "preemptible_" if job.job_spec.scheduling.strategy == types.Scheduling.Strategy.SPOT else ""
+    kind = "preemptible_" if job.job_spec.scheduling.strategy in _PREEMPTIBLE else ""
     for pool in job.job_spec.worker_pool_specs:
         machine = pool.machine_spec
         if cpus := _CPUS.fullmatch(machine.machine_type):
             family = "" if cpus["family"] in ("n1", "e2") else f"{cpus['family']}_"
-            amounts[f"{SERVICE}/custom_model_training_{spot}{family}cpus"] += int(cpus["size"]) * pool.replica_count
+            amounts[f"{SERVICE}/custom_model_training_{kind}{family}cpus"] += int(cpus["size"]) * pool.replica_count
         if machine.accelerator_type and machine.accelerator_type.name in _SHORT_NAMES:
-            metric = f"{SERVICE}/custom_model_training_{spot}{_SHORT_NAMES[machine.accelerator_type.name]}"
+            metric = f"{SERVICE}/custom_model_training_{kind}{_SHORT_NAMES[machine.accelerator_type.name]}"
             amounts[metric] += machine.accelerator_count * pool.replica_count
     return amounts
 

@@ -18,6 +18,9 @@ from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 
 _SERVICE = "aiplatform.googleapis.com"
 _UNLIMITED = -1
+# Machines of the second are never taken away, but the quota is the same. Source:
+# https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#quota
+_PREEMPTIBLE = ("SPOT", "FLEX_START")
 # Families of machines whose metric is known. Those that come with GPUs are left out:
 # the quota of their GPUs is the one that is used up.
 _CPU_METRICS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus", "c2": "c2_cpus"}
@@ -32,11 +35,11 @@ def find_demand(custom_job: Mapping[str, Any]) -> Counter[str]:
       custom_job: The CustomJob, as JSON values.
     """
     spec = custom_job["job_spec"]
-    spot = "preemptible_" if spec.get("scheduling", {}).get("strategy") == "SPOT" else ""
+    kind = "preemptible_" if spec.get("scheduling", {}).get("strategy") in _PREEMPTIBLE else ""
     demand: Counter[str] = Counter()
     for pool in spec["worker_pool_specs"]:
         for name, amount in _machine_demand(pool.get("machine_spec", {})).items():
-            demand[f"{_SERVICE}/custom_model_training_{spot}{name}"] += amount * pool.get("replica_count", 0)
+            demand[f"{_SERVICE}/custom_model_training_{kind}{name}"] += amount * pool.get("replica_count", 0)
     return demand
 
 

@@ -253,6 +253,14 @@ def test_quotas_are_those_that_the_service_counts(words):
     assert quota_checks.find_demand(job) == vertex_quotas.demand(types.CustomJob.wrap(message))
 
 
+@pytest.mark.parametrize(("strategy", "kind"), [("SPOT", "preemptible_"), ("FLEX_START", "preemptible_"), ("STANDARD", "")])
+def test_quotas_of_scheduling_strategies(strategy, kind):
+    machine = {"machine_type": "a3-highgpu-8g", "accelerator_type": "NVIDIA_H100_80GB", "accelerator_count": 8}
+    pools = [{"machine_spec": machine, "replica_count": 2}]
+    demand = quota_checks.find_demand({"job_spec": {"worker_pool_specs": pools, "scheduling": {"strategy": strategy}}})
+    assert demand == {f"aiplatform.googleapis.com/custom_model_training_{kind}nvidia_h100_gpus": 16}
+
+
 def test_quotas_of_tpus_and_steps():
     pool = {"machine_spec": {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x4"}, "replica_count": 1}
     demand = quota_checks.find_demand({"job_spec": {"worker_pool_specs": [pool, {}]}})

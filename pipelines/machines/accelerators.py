@@ -235,7 +235,7 @@ ACCELERATORS: dict[str, Accelerator] = {
 }
 
 # `tf.sysconfig.get_build_info()` of TensorFlow 2.21 names compute capabilities up to
-# 9.0. https://github.com/tensorflow/tensorflow/issues/101746 and 111958 are open.
+# 9.0. Source: https://github.com/tensorflow/tensorflow/issues/101746 and 111958.
 _BLACKWELL = (
     "TensorFlow's packages, up to 2.21, are built with CUDA 12.5 or older and have no code for Blackwell GPUs (they fail "
     "with CUDA_ERROR_INVALID_PTX)"

@@ -12,6 +12,9 @@ from tfx_distribute.pipelines.spec.machines import MachineSpec, number
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DEFAULT_MACHINE = "n1-standard-4"  # as in the SDK
+# With a GPU its log may stop, for lack of CPUs: it is taken if it is named. Source:
+# https://cloud.google.com/vertex-ai/docs/training/configure-compute#gpus
+_SLOW_WITH_GPUS = "n1-highmem-2"
 
 
 def make_machine_spec(machine: MachineSpec, reservation: str | None = None) -> dict[str, Any]:
@@ -87,7 +90,8 @@ def find_machine_type(machine: MachineSpec) -> str:
         _check_machine_type(machine)
         return machine.machine_type
     if machine.accelerator:
-        names = accelerators.find_machine_types(machine.accelerator, machine.accelerator_count, machine.topology)
+        able = accelerators.find_machine_types(machine.accelerator, machine.accelerator_count, machine.topology)
+        names = tuple(name for name in able if name != _SLOW_WITH_GPUS)
         which, instead = f"machine with {machine.accelerator}", f"there are {', '.join(names)}"
     else:
         names = machine_types.N2

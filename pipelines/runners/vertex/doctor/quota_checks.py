@@ -24,7 +24,12 @@ _PREEMPTIBLE = ("SPOT", "FLEX_START")
 # Families of machines whose metric is known. Those that come with GPUs are left out:
 # the quota of their GPUs is the one that is used up.
 _CPU_METRICS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus", "c2": "c2_cpus"}
-_GPU_METRICS = {"NVIDIA_H100_80GB": "nvidia_h100_gpus", "NVIDIA_H200_141GB": "nvidia_h200_gpus"}
+_ACCELERATOR_METRICS = {
+    "NVIDIA_H100_80GB": "nvidia_h100_gpus",
+    "NVIDIA_H100_MEGA_80GB": "nvidia_h100_mega_gpus",
+    "NVIDIA_H200_141GB": "nvidia_h200_gpus",
+    "TPU_V3": "tpu_v3",
+}
 _TPU_METRICS = {"ct5lp": "tpu_v5e", "ct6e": "tpu_v6e"}
 
 
@@ -51,7 +56,7 @@ def find_step_demand(accelerator: Mapping[str, Any] | None) -> Counter[str]:
     """
     if not accelerator:
         return Counter()
-    name = _gpu_metric(str(accelerator["type"]))
+    name = _metric(str(accelerator["type"]))
     return Counter({f"{_SERVICE}/custom_model_training_{name}": int(accelerator["count"])})
 
 
@@ -63,15 +68,15 @@ def _machine_demand(machine: Mapping[str, Any]) -> Counter[str]:
     if family in _CPU_METRICS and size:
         demand[_CPU_METRICS[family]] += int(size[1])
     accelerator = str(machine.get("accelerator_type", ""))
-    if accelerator.startswith("NVIDIA"):
-        demand[_gpu_metric(accelerator)] += int(machine["accelerator_count"])
+    if accelerator:
+        demand[_metric(accelerator)] += int(machine["accelerator_count"])
     if family in _TPU_METRICS and machine.get("tpu_topology"):
         demand[_TPU_METRICS[family]] += math.prod(map(int, str(machine["tpu_topology"]).split("x")))
     return demand
 
 
-def _gpu_metric(accelerator: str) -> str:
-    return _GPU_METRICS.get(accelerator) or f"{accelerator.lower().replace('tesla_', '')}_gpus"
+def _metric(accelerator: str) -> str:
+    return _ACCELERATOR_METRICS.get(accelerator) or f"{accelerator.lower().replace('tesla_', '')}_gpus"
 
 
 def quotas(demand: Mapping[str, int], settings: VertexSettings) -> Iterator[Check]:

@@ -11,6 +11,7 @@ from vertex_api import VertexApi
 from vertex_example import ACCOUNT, DIGITS, grant_roles, run_command, write_with
 from vertex_project import Project
 
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners.vertex import image_name
 from tfx_distribute.pipelines.runners.vertex.doctor import quota_checks, rest
 from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
@@ -259,6 +260,23 @@ def test_quotas_of_scheduling_strategies(strategy, kind):
     pools = [{"machine_spec": machine, "replica_count": 2}]
     demand = quota_checks.find_demand({"job_spec": {"worker_pool_specs": pools, "scheduling": {"strategy": strategy}}})
     assert demand == {f"aiplatform.googleapis.com/custom_model_training_{kind}nvidia_h100_gpus": 16}
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "amount"),
+    [
+        ("nvidia-tesla-v100", "nvidia_v100_gpus", 1),
+        ("nvidia-h100-mega-80gb", "nvidia_h100_mega_gpus", 8),
+        ("nvidia-h200-141gb", "nvidia_h200_gpus", 8),
+        ("tpu-v3-device", "tpu_v3", 8),  # cores
+    ],
+)
+def test_quotas_have_names_of_their_own(name, metric, amount):
+    row = accelerators.ACCELERATORS[name]
+    count, types = next(iter(row.machines.items()))
+    machine = accelerators.make_machine_spec(name, count, next(iter(row.topologies), ""), types[0])
+    demand = quota_checks.find_demand({"job_spec": {"worker_pool_specs": [{"machine_spec": machine, "replica_count": 1}]}})
+    assert demand[f"aiplatform.googleapis.com/custom_model_training_{metric}"] == amount
 
 
 def test_quotas_of_tpus_and_steps():

@@ -29,6 +29,14 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
             {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1},
         ),
         (
+            MachineSpec(accelerator="nvidia-tesla-t4", cpu="2", memory="4Gi"),
+            {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1},
+        ),
+        (
+            MachineSpec(accelerator="nvidia-tesla-t4", machine_type="n1-highmem-2"),
+            {"machine_type": "n1-highmem-2", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1},
+        ),
+        (
             MachineSpec(accelerator="nvidia-tesla-t4", memory="19Gi"),
             {"machine_type": "n1-highmem-4", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1},
         ),

@@ -19,8 +19,8 @@ first page where it refuses a machine type that you have used:
 - disks: https://cloud.google.com/compute/docs/disks/persistent-disks and
   https://cloud.google.com/compute/docs/disks/hyperdisks, of those that Vertex AI has.
 - limits of a step: https://cloud.google.com/vertex-ai/docs/pipelines/machine-types
-- regions of TPUs: https://cloud.google.com/tpu/docs/regions-zones, which is about Cloud
-  TPU; Vertex AI cannot have them elsewhere. For GPUs there is no such list here: their
+- regions of TPUs: https://cloud.google.com/vertex-ai/docs/general/locations#accelerators,
+  without those where they only serve. For GPUs there is no such list here: their
   regions change often, and the service refuses a job before it is billed.
 """
 
@@ -133,9 +133,9 @@ accelerator."""
 
 TPU_REGIONS: dict[str, tuple[str, ...]] = {
     "tpu-v3-device": ("us-central1", "europe-west4"),
-    "tpu-v5-lite-podslice": ("us-central1", "us-south1", "us-west1", "us-west4", "europe-west4"),
+    "tpu-v5-lite-podslice": ("us-central1", "us-east1", "us-west1", "us-west4"),
 }
-"""TPU -> regions of Google Cloud that have it."""
+"""TPU -> regions where Vertex AI has it for training."""
 
 
 def find(name: str) -> MachineType:
@@ -213,6 +213,6 @@ def check_region(accelerator: str | None, region: str | None) -> None:
     regions = TPU_REGIONS.get(accelerator or "")
     if region and regions and region not in regions:
         raise ConfigurationError(
-            f"accelerator: {region} has no {accelerator}; write another targets.vertex.region, one of {', '.join(regions)}, "
-            "or another accelerator"
+            f"accelerator: {region} has no {accelerator} for training; write another targets.vertex.region, one of "
+            f"{', '.join(regions)}, or another accelerator"
         )

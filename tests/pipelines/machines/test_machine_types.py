@@ -63,17 +63,28 @@ def test_the_smallest_of_several():
 
 
 def test_regions_of_tpus():
-    machine_types.check_region("tpu-v5-lite-podslice", "us-west4")
+    for region in ("us-central1", "us-east1", "us-west1", "us-west4"):
+        machine_types.check_region("tpu-v5-lite-podslice", region)
+    for region in ("us-south1", "europe-west4"):  # only for serving
+        with pytest.raises(ConfigurationError, match=f"^accelerator: {region} has no tpu-v5-lite-podslice for training; "):
+            machine_types.check_region("tpu-v5-lite-podslice", region)
     machine_types.check_region("tpu-v5-lite-podslice", None)
     machine_types.check_region("nvidia-l4", "us-west3")
     machine_types.check_region(None, "us-west3")
     with pytest.raises(
-        ConfigurationError, match="^accelerator: us-west4 has no tpu-v3-device; .* us-central1, europe-west4"
+        ConfigurationError, match="^accelerator: us-west4 has no tpu-v3-device for training; .* us-central1, europe-west4"
     ):
         machine_types.check_region("tpu-v3-device", "us-west4")
     assert set(machine_types.TPU_REGIONS) == {
         row.name for row in accelerators.ACCELERATORS.values() if row.kind == "tpu" and row.machines
     }
+
+
+def test_the_page_shows_the_regions_of_tpus(request):
+    page = " ".join((request.config.rootpath / "docs" / "accelerators.md").read_text().split())
+    for name, regions in machine_types.TPU_REGIONS.items():
+        *others, last = (f"`{region}`" for region in regions)
+        assert f"`{name}` in {', '.join(others)} and {last}" in page
 
 
 def test_the_page_shows_the_list_as_it_is(request):

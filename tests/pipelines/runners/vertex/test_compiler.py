@@ -400,7 +400,7 @@ REFUSED = {
         {"region": "europe-west1"},
         {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
         ("strategy=tpu",),
-        "resources.Trainer.accelerator: europe-west1 has no tpu-v5-lite-podslice; write another targets.vertex.region,",
+        "resources.Trainer.accelerator: europe-west1 has no tpu-v5-lite-podslice for training; write another targets.vertex.region,",
     ),
     "reservation of another region": (
         {"reservation": "projects/p/zones/us-central1-a/reservations/r"},

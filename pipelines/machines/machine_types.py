@@ -6,8 +6,7 @@ fewer.
 
 `find` returns a machine type, and `find_smallest` the smallest that suffices.
 
-Sources, as of 2025. The list was written without access to them, so compare it with the
-first page where it refuses a machine type that you have used:
+Sources, as of 2026:
 - names: the list of machine types in
   https://cloud.google.com/vertex-ai/docs/training/configure-compute#machine-types.
   Left out: machines with accelerators that `accelerators` does not have.
@@ -81,6 +80,8 @@ class MachineType:
 
 _PD = ("pd-ssd", "pd-standard")
 _SSD_OR_HYPERDISK = ("pd-ssd", "hyperdisk-balanced")
+_HYPERDISK = ("hyperdisk-balanced",)
+_N4_SIZES = (2, 4, 8, 16, 32, 48, 64, 80)
 
 
 def _series(name: str, gib_per_cpu: float, sizes: tuple[int, ...], disks: tuple[str, ...] = _PD) -> list[MachineType]:
@@ -93,6 +94,9 @@ MACHINE_TYPES: dict[str, MachineType] = {
         *_series("e2-standard", 4, (4, 8, 16, 32)),
         *_series("e2-highmem", 8, (2, 4, 8, 16)),
         *_series("e2-highcpu", 1, (16, 32)),
+        *_series("n4-standard", 4, _N4_SIZES, _HYPERDISK),
+        *_series("n4-highmem", 8, _N4_SIZES, _HYPERDISK),
+        *_series("n4-highcpu", 2, _N4_SIZES, _HYPERDISK),
         *_series("n2-standard", 4, (4, 8, 16, 32, 48, 64, 80)),
         *_series("n2-highmem", 8, (2, 4, 8, 16, 32, 48, 64, 80)),
         *_series("n2-highcpu", 1, (16, 32, 48, 64, 80)),
@@ -119,7 +123,7 @@ MACHINE_TYPES: dict[str, MachineType] = {
         MachineType("a3-highgpu-4g", 104, 936, _SSD_OR_HYPERDISK),
         MachineType("a3-highgpu-8g", 208, 1872, _SSD_OR_HYPERDISK),
         MachineType("a3-megagpu-8g", 208, 1872, _SSD_OR_HYPERDISK),
-        MachineType("a3-ultragpu-8g", 224, 2952, ("hyperdisk-balanced",)),
+        MachineType("a3-ultragpu-8g", 224, 2952, _HYPERDISK),
         MachineType("cloud-tpu", 96, 340),
         MachineType("ct5lp-hightpu-1t", 24, 48),
         MachineType("ct5lp-hightpu-4t", 112, 192),

@@ -14,6 +14,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.lifecycle import process_log
 
 _DISK = ("boot_disk_type", "boot_disk_size_gb")
+# The service's, for all but some machines. Source:
+# https://cloud.google.com/vertex-ai/docs/training/configure-compute#boot_disk_options
+_DEFAULT_DISK = "pd-ssd"
 _CUSTOM_JOB_SETTINGS = ("reservation", "tensorboard", "timeout", "scheduling_strategy", "max_wait_duration", *_DISK)
 
 
@@ -88,6 +91,8 @@ def launcher(name: str, resources: Mapping[str, MachineSpec], settings: VertexSe
 def _disk(role: str, machine: MachineSpec, machine_type: str, settings: VertexSettings) -> dict[str, str | int]:
     """Returns the DiskSpec of a pool: its machine's own settings, or those of all.
 
+    It names the type where a machine does not start from the usual one.
+
     Raises:
       ConfigurationError: The machine type cannot start from such a disk.
     """
@@ -99,6 +104,8 @@ def _disk(role: str, machine: MachineSpec, machine_type: str, settings: VertexSe
             spec[name] = value
     offered = machine_types.find(machine_type).boot_disk_types
     disk_type = spec.get("boot_disk_type")
+    if disk_type is None and _DEFAULT_DISK not in offered:
+        return {"boot_disk_type": offered[0], **spec}
     if disk_type is not None and disk_type not in offered:
         setting = f"resources.{role}.boot_disk_type" if machine.boot_disk_type else "targets.vertex.boot_disk_type"
         raise ConfigurationError(

@@ -32,8 +32,8 @@ def test_the_sdk_knows_every_accelerator():
         ("n2-standard-96", "n2-standard-4, .*, n2-standard-80 \\(docs"),
         ("n2-highmem-96", "n2-highmem-2, .*, n2-highmem-80 \\(docs"),
         ("n2-standard-128", "n2-standard-4, "),
-        ("c3-standard-22", "c2-standard-8, "),
-        ("N2", "c2-standard-4, e2-highcpu-16, .*, n2-standard-4 \\(docs"),
+        ("c3-standard-22", "n4-standard-2, c2-standard-8, "),
+        ("N2", "c2-standard-4, e2-highcpu-16, .*, n4-standard-2 \\(docs"),
     ],
 )
 def test_a_machine_type_that_does_not_exist(name, nearest):
@@ -54,6 +54,16 @@ def test_agents_use_some_of_the_memory(name, usable_gib):
     assert not row.suffices(row.cpus, usable_gib + 0.01)
     assert not row.suffices(row.cpus + 1, 0)
     assert machine_types.add_agents(usable_gib) == pytest.approx(row.memory_gib)
+
+
+def test_machines_of_the_n4_series():
+    """Their names are Google's list; they start from one type of disk only."""
+    sizes = {"standard": 4, "highmem": 8, "highcpu": 2}
+    for series, gib_per_cpu in sizes.items():
+        for cpus in (2, 4, 8, 16, 32, 48, 64, 80):
+            row = machine_types.find(f"n4-{series}-{cpus}")
+            assert (row.cpus, row.memory_gib) == (cpus, cpus * gib_per_cpu)
+            assert row.boot_disk_types == ("hyperdisk-balanced",)
 
 
 def test_the_smallest_of_several():

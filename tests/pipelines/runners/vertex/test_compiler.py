@@ -17,8 +17,11 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from tfx_distribute.components.launchers import settings
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners import pipeline_ir, tfx_pipeline
+from tfx_distribute.pipelines.runners.vertex import trainer_settings
+from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
 from tfx_distribute.pipelines.spec import loader, user_module
+from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -224,6 +227,13 @@ def test_disks_are_those_of_the_pool_that_they_are_given_for(tmp_path):
     assert launcher(package).parameter_server_disk_spec == {"boot_disk_size_gb": 500}
 
 
+def test_machines_that_do_not_start_from_the_usual_disk():
+    resources = {"Trainer": MachineSpec(machine_type="n4-standard-8"), "ParameterServer": MachineSpec(cpu="4")}
+    settings = trainer_settings.launcher("p", resources, VertexSettings(**TARGET))
+    assert settings.disk_spec == {"boot_disk_type": "hyperdisk-balanced"}
+    assert settings.parameter_server_disk_spec == {}
+
+
 def test_machines_that_are_waited_for_and_their_interface_to_a_network(tmp_path):
     """The request is read strictly, with the types of the SDK."""
     peering = {"domain": "internal.example.com.", "target_project": "p", "target_network": "shared"}
@@ -294,13 +304,13 @@ REFUSED = {
         "resources.TrainerStep: has no effect with training: step",
     ),
     "step on a TPU": (
-        {"training": "step"},
+        {"training": "step", "region": "us-west4"},
         {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
         ("strategy=tpu",),
         "targets.vertex.training: a step has no TPU (tpu-v5-lite-podslice); write custom_job or auto",
     ),
     "TPU of several machines": (
-        {},
+        {"region": "us-west4"},
         {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "4x4"}}},
         ("strategy=tpu",),
         "resources.Trainer.topology: 4x4 is several machines",
@@ -349,7 +359,7 @@ REFUSED = {
         "is not in europe-west4, where the pipeline runs; write one of that region",
     ),
     "TPU for all": (
-        {},
+        {"region": "us-west4"},
         {"resources": {"default": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
         ("strategy=tpu",),
         "resources.default: a step has no TPU (tpu-v5-lite-podslice); only training has: write it under resources.Trainer",
@@ -400,7 +410,7 @@ REFUSED = {
         {"region": "europe-west1"},
         {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
         ("strategy=tpu",),
-        "resources.Trainer.accelerator: europe-west1 has no tpu-v5-lite-podslice for training; write another targets.vertex.region,",
+        "resources.Trainer.accelerator: europe-west1 has no tpu-v5-lite-podslice for training; write another ",
     ),
     "reservation of another region": (
         {"reservation": "projects/p/zones/us-central1-a/reservations/r"},

@@ -78,10 +78,12 @@ def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machin
         limits[accelerators.get_resource_name(machine.accelerator)] = str(count)
         shared_memory = shared_memory or ""
     selector = accelerators.make_node_selector(machine.accelerator, machine.topology, machine.spot, platform)
+    affinity = accelerators.make_node_affinity(machine.accelerator, platform)
     return Machine(
         limits=limits,
         node_selector={**selector, **machine.node_selector},
-        node_affinity=accelerators.make_node_affinity(machine.accelerator, platform),
+        # A shared GPU, or a part of one, has another label, which the user chooses.
+        node_affinity={label: values for label, values in affinity.items() if label not in machine.node_selector},
         tolerations=(*accelerators.make_tolerations(machine.accelerator, machine.spot, platform), *user_tolerations),
         shared_memory=shared_memory,
     )

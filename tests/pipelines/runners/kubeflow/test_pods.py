@@ -41,6 +41,17 @@ def test_a_machine_in_all_documents(name, expected):
     )
 
 
+@pytest.mark.parametrize("accelerator", ["nvidia-tesla-t4", "nvidia-tesla-a100", "nvidia-h200-141gb"])
+def test_a_product_of_ones_own_takes_the_place_of_the_accelerators(accelerator):
+    """Those of one product select it, and those of several have an affinity to them."""
+    own = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}
+    machine = pods.make_machine(MachineSpec(accelerator=accelerator, node_selector=own), "kubernetes")
+    assert machine.node_selector == own
+    assert machine.node_affinity == {}
+    machine = pods.make_machine(MachineSpec(accelerator=accelerator, node_selector={"pool": "big"}), "kubernetes")
+    assert "nvidia.com/gpu.product" in {**machine.node_selector, **machine.node_affinity}
+
+
 def test_annotations_of_all_pods():
     target = TARGET.model_copy(
         update={"annotations": {"karpenter.sh/do-not-disrupt": "true", "linkerd.io/inject": "disabled"}}

@@ -2,7 +2,8 @@
 
 Plain data: importing this module imports neither TensorFlow nor an SDK. A pipeline file
 names an accelerator by the value of GKE's node label. This is the only list of
-accelerators: a new one gets a row here.
+accelerators: a new one gets a row here. Other GPUs of a cluster are named by their
+Kubernetes resource, without a product.
 
 `check` validates the user's settings. The functions below it take settings that `check`
 accepts and make a platform's request of them; they check only what `check` cannot know.
@@ -10,6 +11,7 @@ accepts and make a platform's request of them; they check only what `check` cann
 
 import difflib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,6 +25,8 @@ PLATFORMS: tuple[Platform, ...] = ("kubernetes", "gke", "vertex")
 Engine; Vertex AI."""
 
 GPU_RESOURCE, TPU_RESOURCE = "nvidia.com/gpu", "google.com/tpu"
+GPU_RESOURCES = "nvidia.com/"
+"""What the names of resources begin with that are GPUs, or parts of GPUs."""
 SPOT_LABEL = "cloud.google.com/gke-spot"
 SPOT_GRACE_SECONDS = 15
 """Time that GKE gives Pods to end when it takes a spot machine away, unless the node
@@ -39,7 +43,7 @@ class Accelerator:
     """One row of the table of accelerators.
 
     Attributes:
-      name: Name in a pipeline file: the value of GKE's label.
+      name: Name in a pipeline file: the value of GKE's label, or a resource.
       kind: `gpu` or `tpu`.
       products: Values of the label `nvidia.com/gpu.product` for this accelerator; empty
         if only Google has it.
@@ -64,7 +68,12 @@ class Accelerator:
     @property
     def platforms(self) -> tuple[Platform, ...]:
         """Platforms that offer the accelerator."""
-        offered = {"kubernetes": bool(self.products), "gke": True, "vertex": bool(self.machines)}
+        is_resource = self.name.startswith(GPU_RESOURCES)
+        offered = {
+            "kubernetes": bool(self.products) or is_resource,
+            "gke": not is_resource,
+            "vertex": bool(self.machines),
+        }
         return tuple(platform for platform in PLATFORMS if offered[platform])
 
     def list_counts(self, platform: Platform) -> tuple[int, ...]:
@@ -74,7 +83,8 @@ class Accelerator:
         machine. The machines of other clusters are unknown.
         """
         if platform == "kubernetes":
-            return ()
+            # CUDA shows a process only one part of a GPU.
+            return (1,) if self.name.startswith(_MIG) else ()
         if platform == "vertex":
             return tuple(self.machines)
         max_count = max(self.machines)
@@ -94,6 +104,8 @@ def _list_n1_machines(max_vcpus: Mapping[int, int]) -> dict[int, tuple[str, ...]
     }
 
 
+_MIG = f"{GPU_RESOURCES}mig-"
+_RESOURCE = re.compile(rf"{GPU_RESOURCE}|{_MIG}[a-z0-9.-]+")  # such as nvidia.com/mig-1g.5gb
 _V5E_4 = ("4x4", "4x8", "8x8", "8x16", "16x16")
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
 
@@ -261,15 +273,24 @@ def find(name: str, platform: Platform) -> Accelerator:
       ConfigurationError: The platform has no accelerator of this name. The message
         names the nearest one, and all that the platform has.
     """
-    row = ACCELERATORS.get(name)
-    if row and platform in row.platforms:
-        return row
+    if name in ACCELERATORS or _RESOURCE.fullmatch(name):
+        row = _get_row(name)
+        if platform in row.platforms:
+            return row
     offered = [other.name for other in ACCELERATORS.values() if platform in other.platforms]
     if name in REFUSED:
         raise ConfigurationError(f"accelerator: {name} cannot be used: {REFUSED[name]}; write one of {', '.join(offered)}")
     # The spelling of Vertex AI, or of a node's label, is close enough for a suggestion.
     close = difflib.get_close_matches(name.lower().replace("_", "-"), offered, n=1)
-    raise ConfigurationError(f"accelerator: {platform} has no {name!r};{_suggest(close)} it has {', '.join(offered)}")
+    others = ""
+    if platform == "kubernetes":
+        others = (
+            f"; for any other GPU write {GPU_RESOURCE}, or {_MIG}... for a part of one, and a node_selector where the "
+            "cluster has several kinds"
+        )
+    raise ConfigurationError(
+        f"accelerator: {platform} has no {name!r};{_suggest(close)} it has {', '.join(offered)}{others}"
+    )
 
 
 def check(name: str | None, accelerator_count: int, topology: str, platform: Platform, spot: bool = False) -> None:
@@ -314,7 +335,7 @@ def count_devices(name: str, accelerator_count: int, topology: str = "") -> int:
       accelerator_count: As in `check`.
       topology: As in `check`.
     """
-    row = ACCELERATORS[name]
+    row = _get_row(name)
     return accelerator_count or (row.topologies[topology][0] if row.kind == "tpu" else 1)
 
 
@@ -326,7 +347,7 @@ def count_hosts(name: str, accelerator_count: int, topology: str = "") -> int:
       accelerator_count: As in `check`.
       topology: As in `check`.
     """
-    if ACCELERATORS[name].kind == "gpu":
+    if _get_row(name).kind == "gpu":
         return 1
     return _count_chips(topology) // count_devices(name, accelerator_count, topology)
 
@@ -337,6 +358,8 @@ def get_resource_name(name: str) -> str:
     Args:
       name: The accelerator.
     """
+    if name.startswith(GPU_RESOURCES):
+        return name
     return TPU_RESOURCE if ACCELERATORS[name].kind == "tpu" else GPU_RESOURCE
 
 
@@ -355,7 +378,7 @@ def make_node_selector(name: str | None, topology: str, spot: bool, platform: Cl
     labels = {SPOT_LABEL: "true"} if spot else {}
     if name is None:
         return labels
-    row = ACCELERATORS[name]
+    row = _get_row(name)
     if platform == "kubernetes":
         return {PRODUCT: row.products[0]} if len(row.products) == 1 else {}
     if row.kind == "tpu":
@@ -375,9 +398,8 @@ def make_node_affinity(name: str | None, platform: Cluster) -> dict[str, tuple[s
     Returns:
       Label -> allowed values.
     """
-    if name is None or platform != "kubernetes" or len(ACCELERATORS[name].products) == 1:
-        return {}
-    return {PRODUCT: ACCELERATORS[name].products}
+    products = _get_row(name).products if name is not None and platform == "kubernetes" else ()
+    return {PRODUCT: products} if len(products) > 1 else {}
 
 
 def make_tolerations(name: str | None, spot: bool, platform: Cluster) -> list[dict[str, str]]:
@@ -390,7 +412,8 @@ def make_tolerations(name: str | None, spot: bool, platform: Cluster) -> list[di
     """
     tolerations = []
     if name is not None:
-        tolerations += [{"key": get_resource_name(name), "operator": "Exists", "effect": "NoSchedule"}]
+        taint = TPU_RESOURCE if _get_row(name).kind == "tpu" else GPU_RESOURCE
+        tolerations += [{"key": taint, "operator": "Exists", "effect": "NoSchedule"}]
     if spot:
         tolerations += [{"key": SPOT_LABEL, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
     return tolerations
@@ -437,6 +460,11 @@ def make_machine_spec(name: str, accelerator_count: int, topology: str = "", mac
     if row.vertex_type:
         return {**spec, "accelerator_type": row.vertex_type, "accelerator_count": devices * row.vertex_units}
     return {**spec, "tpu_topology": topology}
+
+
+def _get_row(name: str) -> Accelerator:
+    """Returns the row of an accelerator that `check` accepts."""
+    return ACCELERATORS.get(name) or Accelerator(name, "gpu")
 
 
 def _check_gpu(row: Accelerator, requested: int, topology: str, platform: Platform) -> None:

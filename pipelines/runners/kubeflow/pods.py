@@ -198,8 +198,8 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
         for secret in target.secrets
         for variable, key in sorted(secret.env.items())
     ]
-    if accelerators.GPU_RESOURCE in machine.limits:
-        environment.append({"name": REQUESTED_GPUS, "value": machine.limits[accelerators.GPU_RESOURCE]})
+    gpus = [count for name, count in machine.limits.items() if name.startswith(accelerators.GPU_RESOURCES)]
+    environment += [{"name": REQUESTED_GPUS, "value": count} for count in gpus]
     environment += [{"name": name, "value": value} for name, value in machine.grace.items()]
     container: Document = {"name": CONTAINER, "image": target.image, "securityContext": NO_PRIVILEGES}
     if target.log_format != "text":

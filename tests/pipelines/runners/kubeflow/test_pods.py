@@ -18,6 +18,11 @@ MACHINES = {
     "cpu": (MachineSpec(cpu="500m", memory="2Gi"), "kubernetes"),
     "gpu": (MachineSpec(cpu="8", memory="32Gi", accelerator="nvidia-l4", accelerator_count=2), "kubernetes"),
     "gpu-of-several-products": (MachineSpec(accelerator="nvidia-tesla-v100", shared_memory="8Gi"), "kubernetes"),
+    "gpu-of-any-product": (
+        MachineSpec(accelerator="nvidia.com/gpu", node_selector={"nvidia.com/gpu.product": "NVIDIA-A10G"}),
+        "kubernetes",
+    ),
+    "part-of-a-gpu": (MachineSpec(accelerator="nvidia.com/mig-1g.5gb"), "kubernetes"),
     "gke-gpu-spot": (MachineSpec(memory="32Gi", accelerator="nvidia-tesla-t4", accelerator_count=4, spot=True), "gke"),
     "gke-tpu": (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"), "gke"),
     "gke-cpu-spot": (
@@ -94,6 +99,18 @@ def test_a_machine_of_which_nothing_is_said():
         (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"), "kubernetes", "accelerator: kubernetes has no"),
         (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="3x3"), "gke", "topology: "),
         (MachineSpec(accelerator="nvidia-tesla-t4", accelerator_count=3), "gke", "accelerator_count: "),
+        (
+            MachineSpec(accelerator="nvidia-a10g"),
+            "kubernetes",
+            "for any other GPU write nvidia.com/gpu, or nvidia.com/mig-... for a part of one, and a node_selector",
+        ),
+        (MachineSpec(accelerator="nvidia.com/gpu"), "gke", "accelerator: gke has no 'nvidia.com/gpu'; it has"),
+        (MachineSpec(accelerator="amd.com/gpu"), "kubernetes", "accelerator: kubernetes has no 'amd.com/gpu'"),
+        (
+            MachineSpec(accelerator="nvidia.com/mig-1g.5gb", accelerator_count=2),
+            "kubernetes",
+            "accelerator_count: a machine has 1 nvidia.com/mig-1g.5gb, not 2; write accelerator_count=1, and more workers",
+        ),
         (MachineSpec(spot=True), "kubernetes", "spot: "),
         (MachineSpec(topology="2x2"), "gke", "topology: '2x2' needs an accelerator"),
         (MachineSpec(accelerator_count=2), "gke", "accelerator_count: 2 needs an accelerator"),

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from tfx_distribute.components.launchers import settings as launcher_settings
-from tfx_distribute.pipelines.machines import machine_checks
-from tfx_distribute.pipelines.runners.kubeflow import trainer_settings
+from tfx_distribute.pipelines.machines import accelerators, machine_checks
+from tfx_distribute.pipelines.runners.kubeflow import pods, trainer_settings
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
-from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, machine_of
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
@@ -106,7 +106,17 @@ def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
                 f"minio://{bucket}/{prefixes[0]}v2"
             )
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
-    if settings.gang_scheduling and launcher_settings.runs_remotely(launcher, spec.trainer.parameters.distribution):
+    trains_remotely = launcher_settings.runs_remotely(launcher, spec.trainer.parameters.distribution)
+    for name, machine in spec.resources.items():
+        affinity = pods.make_machine(machine, settings.platform).node_affinity
+        if affinity and name != PARAMETER_SERVER and not (name == TRAINER and trains_remotely):
+            products = affinity[accelerators.PRODUCT]
+            warnings.append(
+                f"resources.{name}.accelerator: {machine.accelerator} is several products, and Kubeflow Pipelines before "
+                "2.14 runs a step on any of the cluster's GPUs then; where it is older, write the product that you have, "
+                f"such as node_selector: {{{accelerators.PRODUCT}: {products[0]}}}"
+            )
+    if settings.gang_scheduling and trains_remotely:
         warnings.append(
             "targets.kubeflow.gang_scheduling: has an effect only if the Training Operator runs with --gang-scheduler-name="
             "volcano or scheduler-plugins, which cannot be seen from here; otherwise each pod starts when it fits"

@@ -597,6 +597,31 @@ def test_what_an_installation_may_refuse_or_ignore(tmp_path, settings, expected_
 
 
 @pytest.mark.parametrize(
+    ("name", "machine", "words", "is_warned_of"),
+    [
+        ("Trainer", {"accelerator": "nvidia-tesla-v100"}, (), True),
+        ("Transform", {"accelerator": "nvidia-tesla-v100"}, (), True),
+        ("Trainer", {"accelerator": "nvidia-l4"}, (), False),
+        # Pods of a training have affinities with every version.
+        ("Trainer", {"accelerator": "nvidia-tesla-v100"}, ("strategy=multi_worker_mirrored", "num_workers=2"), False),
+        (
+            "Trainer",
+            {"accelerator": "nvidia-tesla-v100", "node_selector": {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB"}},
+            (),
+            False,
+        ),
+    ],
+)
+def test_steps_on_one_of_several_products(tmp_path, name, machine, words, is_warned_of):
+    target = TARGET | {"platform": "kubernetes"}
+    file = project(tmp_path, "digits", resources={name: machine}, targets={"kubeflow": target})
+    spec = loader.override(loader.load(file), loader.parse_parameters(words))
+    warnings = [warning for warning in KubeflowTarget(spec).find_warnings() if "several products" in warning]
+    start = f"resources.{name}.accelerator: nvidia-tesla-v100 is several products, and "
+    assert [warning.startswith(start) for warning in warnings] == [True] * is_warned_of
+
+
+@pytest.mark.parametrize(
     ("words", "target", "message"),
     [
         (("accelerator_count=4",), {}, "accelerator_count: 4 devices per training process, but a machine has 2"),

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tfx_distribute.components.launchers.local import gpus as gpus_lib
 from tfx_distribute.pipelines.compare import grid as grid_lib
-from tfx_distribute.pipelines.plan.run_plan import devices_per_process, replicas_in_step
+from tfx_distribute.pipelines.plan.run_plan import replicas_in_step
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.base import Scalar
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -172,7 +172,7 @@ def _devices(distribution: Distribution, gpus: Sequence[str]) -> int | None:
     """
     trainers = distribution.num_workers if distribution.info.multi_worker else 1
     gpus_lib.assign(distribution, 0, trainers, list(gpus))
-    devices = devices_per_process(distribution)
+    devices = strategy_table.devices_per_process(distribution)
     if devices is None and distribution.strategy != "tpu":
         return max(1, len(gpus))
     return devices

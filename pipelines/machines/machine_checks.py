@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import TRAINER, TRAINER_STEP, MachineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
@@ -64,6 +65,36 @@ def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
             f"(resources.Trainer); write accelerator_count: {devices} or 0, or "
             f"resources.Trainer.accelerator_count: {requested}"
         )
+
+
+def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> list[str]:
+    """Warns of a machine with more devices than a training process uses.
+
+    Args:
+      machine: As in `check_trainer`, which accepts it.
+      distribution: As in `check_trainer`.
+
+    Returns:
+      One warning, or none.
+    """
+    if not machine.accelerator:
+        return []
+    devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
+    used = strategy_table.devices_per_process(distribution)
+    if distribution.accelerator_type == "cpu":
+        used = 0
+    if used is None or used >= devices:
+        return []
+    if not used:
+        instead = "leave accelerator_type or the accelerator out"
+    elif not distribution.info.all_devices:
+        instead = "write a strategy that uses all of them, such as mirrored or multi_worker_mirrored, or ask for one"
+    else:
+        instead = "leave out what says how many, or ask for fewer"
+    return [
+        f"resources.{TRAINER}: a machine has {devices} {machine.accelerator}, and a training process under strategy "
+        f"{distribution.strategy} uses {used or 'none'} of them; {instead}"
+    ]
 
 
 def check_waiting_step(resources: Mapping[str, MachineSpec], training: str) -> None:

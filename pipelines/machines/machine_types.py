@@ -135,6 +135,10 @@ N2 = tuple(name for name in MACHINE_TYPES if name.startswith(("n2-standard-", "n
 """Machine types to choose from where a pipeline file names neither one nor an
 accelerator."""
 
+# Source: https://cloud.google.com/compute/docs/accelerator-optimized-machines#a3-high-vms
+NOT_ON_DEMAND = ("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g")
+"""Machine types that Compute Engine starts only as spot or flex-start machines."""
+
 TPU_REGIONS: dict[str, tuple[str, ...]] = {
     "tpu-v3-device": ("us-central1", "europe-west4"),
     "tpu-v5-lite-podslice": ("us-central1", "us-east1", "us-west1", "us-west4"),

@@ -154,7 +154,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     parameters = spec.trainer.parameters
     distribution = parameters.distribution
     row = distribution.info
-    devices = devices_per_process(distribution)
+    devices = strategy_table.devices_per_process(distribution)
     replicas = replicas_in_step(distribution, devices)
     replica_batch = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
     batch = replicas and replicas * replica_batch
@@ -197,18 +197,6 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
 def _search(search: Search, options: TrainingOptions, hparams: Mapping[str, Value]) -> Search:
     options = trial_options(search, options, hparams)
     return replace(search, direction=search.goal, epochs=options.epochs, train_steps=options.train_steps)
-
-
-def devices_per_process(distribution: Distribution) -> int | None:
-    """Returns the devices of each training process; None if the machine decides."""
-    row = distribution.info
-    if not row.all_devices:
-        return 1
-    if distribution.mesh:
-        return math.prod(layout_rules.parse_mesh(distribution.mesh))
-    if count := distribution.accelerator_count or len(strategy_table.device_names(distribution)):
-        return count
-    return 1 if distribution.accelerator_type == "cpu" else None
 
 
 def replicas_in_step(distribution: Distribution, devices: int | None) -> int | None:

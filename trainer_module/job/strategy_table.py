@@ -69,6 +69,18 @@ def device_names(distribution: Distribution) -> tuple[str, ...]:
     return tuple(name.strip().upper() for name in distribution.devices.split(",") if name.strip())
 
 
+def devices_per_process(distribution: Distribution) -> int | None:
+    """Returns the devices of each training process; None if the machine decides."""
+    row = distribution.info
+    if not row.all_devices:
+        return 1
+    if distribution.mesh:
+        return math.prod(layout_rules.parse_mesh(distribution.mesh))
+    if count := distribution.accelerator_count or len(device_names(distribution)):
+        return count
+    return 1 if distribution.accelerator_type == "cpu" else None
+
+
 def check(
     distribution: Distribution,
     training_options: TrainingOptions,

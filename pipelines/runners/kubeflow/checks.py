@@ -88,13 +88,14 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
 
 
 def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
-    """Returns what an installation of Kubeflow may refuse, or ignore.
+    """Returns what an installation of Kubeflow may refuse or ignore, and what is idle.
 
     Args:
       spec: The pipeline.
       settings: Its settings of Kubeflow.
     """
-    warnings = []
+    distribution = spec.trainer.parameters.distribution
+    warnings = machine_checks.warn_of_idle_devices(machine_of(spec.resources, TRAINER), distribution)
     bucket, _, folder = settings.pipeline_root.removeprefix("minio://").partition("/")
     if settings.namespace and settings.pipeline_root.startswith("minio://"):
         prefixes = [prefix.format(settings.namespace) for prefix in NAMESPACE_PREFIXES]
@@ -106,7 +107,7 @@ def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
                 f"minio://{bucket}/{prefixes[0]}v2"
             )
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
-    trains_remotely = launcher_settings.runs_remotely(launcher, spec.trainer.parameters.distribution)
+    trains_remotely = launcher_settings.runs_remotely(launcher, distribution)
     for name, machine in spec.resources.items():
         affinity = pods.make_machine(machine, settings.platform).node_affinity
         if affinity and name != PARAMETER_SERVER and not (name == TRAINER and trains_remotely):

@@ -61,7 +61,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         return checks.validate(self.spec)
 
     def find_warnings(self) -> list[str]:
-        """Returns what an installation may refuse, or ignore."""
+        """Returns what an installation may refuse or ignore, and what is idle."""
         from tfx_distribute.pipelines.runners.kubeflow import checks
 
         return checks.find_warnings(self.spec, self.settings)

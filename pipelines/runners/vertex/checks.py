@@ -96,6 +96,25 @@ def validate(spec: PipelineSpec) -> VertexSettings:
     return settings
 
 
+def find_warnings(spec: PipelineSpec, settings: VertexSettings) -> list[str]:
+    """Returns which machines of a training may not start, and what is idle.
+
+    Args:
+      spec: The pipeline.
+      settings: Its settings of Vertex AI.
+    """
+    worker = machine_of(spec.resources, TRAINER)
+    warnings = machine_checks.warn_of_idle_devices(worker, spec.trainer.parameters.distribution)
+    machine_type = vertex_machines.find_machine_type(worker)
+    is_on_demand = not worker.spot and settings.scheduling_strategy != FLEX_START
+    if machine_type in machine_types.NOT_ON_DEMAND and is_on_demand:
+        warnings.append(
+            f"resources.{TRAINER}.accelerator_count: Compute Engine starts {machine_type} only as a spot or flex-start "
+            f"machine; write spot: true, targets.vertex.scheduling_strategy: {FLEX_START}, or accelerator_count: 8"
+        )
+    return warnings
+
+
 def _check_networks(settings: VertexSettings) -> None:
     """Checks the network of machines, as far as the request tells."""
     interface = settings.psc_interface_config

@@ -86,6 +86,12 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
         return checks.validate(self.spec)
 
+    def find_warnings(self) -> list[str]:
+        """Returns which machines may not start, and what is idle."""
+        from tfx_distribute.pipelines.runners.vertex import checks
+
+        return checks.find_warnings(self.spec, self.settings)
+
     def launches(self) -> dict[str, Any] | None:
         """Returns the request for a CustomJob, or None if training runs in the step."""
         from tfx_distribute.components.launchers.custom_job.spec import make_spec

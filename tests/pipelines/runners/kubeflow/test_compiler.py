@@ -588,7 +588,8 @@ def without_none(settings: dict) -> dict:
     ],
 )
 def test_what_an_installation_may_refuse_or_ignore(tmp_path, settings, expected_start):
-    file = project(tmp_path, "digits", targets={"kubeflow": without_none(TARGET | {"namespace": "team"} | settings)})
+    target = without_none(TARGET | {"namespace": "team"} | settings)
+    file = project(tmp_path, "digits", targets={"kubeflow": target}, resources={})
     result = CliRunner().invoke(main, ["plan", str(file), "--target", "kubeflow"])
     assert result.exit_code == 0, result.output
     warnings = [line for line in result.output.splitlines() if line.startswith("warning: targets.kubeflow")]

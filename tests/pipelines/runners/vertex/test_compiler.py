@@ -227,6 +227,26 @@ def test_disks_are_those_of_the_pool_that_they_are_given_for(tmp_path):
     assert launcher(package).parameter_server_disk_spec == {"boot_disk_size_gb": 500}
 
 
+@pytest.mark.parametrize(
+    ("machine", "target", "start"),
+    [
+        (
+            {"accelerator": "nvidia-h100-80gb"},
+            {},
+            "resources.Trainer.accelerator_count: Compute Engine starts a3-highgpu-1g ",
+        ),
+        ({"accelerator": "nvidia-h100-80gb", "spot": True}, {}, ""),
+        ({"accelerator": "nvidia-h100-80gb"}, {"scheduling_strategy": "FLEX_START"}, ""),
+        ({"accelerator": "nvidia-h100-80gb", "accelerator_count": 8}, {}, "resources.Trainer: a machine has 8 nvidia-h100"),
+        ({"accelerator": "nvidia-l4"}, {}, ""),
+    ],
+)
+def test_machines_that_may_not_start_or_are_idle(tmp_path, machine, target, start):
+    changes = {"resources": {"Trainer": machine}, "targets": {"vertex": TARGET | target}}
+    spec = loader.override(loader.load(project(tmp_path, "digits", **changes)), {"strategy": "one_device"})
+    assert [warning.startswith(start) for warning in VertexTarget(spec).find_warnings()] == [True] * bool(start)
+
+
 def test_machines_that_do_not_start_from_the_usual_disk():
     resources = {"Trainer": MachineSpec(machine_type="n4-standard-8"), "ParameterServer": MachineSpec(cpu="4")}
     settings = trainer_settings.launcher("p", resources, VertexSettings(**TARGET))

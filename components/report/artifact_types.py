@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfx.orchestration.kubeflow.v2 import compiler_utils
 from tfx.types import artifact
 from tfx.utils import name_utils
 
@@ -44,6 +43,9 @@ def register() -> None:
 
     A step finds the class of an artifact by the title of its type.
     """
+    # It imports kfp, which an environment for local runs need not have.
+    from tfx.orchestration.kubeflow.v2 import compiler_utils
+
     for kind in (HTML, Metrics, ClassificationMetrics):
         compiler_utils.TITLE_TO_CLASS_PATH[kind.TYPE_NAME] = name_utils.get_full_name(kind)
 

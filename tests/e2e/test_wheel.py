@@ -54,11 +54,12 @@ def test_holds_nothing_but_the_package(wheel):
 
 
 def test_runs_outside_the_checkout(wheel, tmp_path, request):
-    """Dependencies come from this environment, without the editable installation."""
+    """Dependencies come from this environment, without kfp and the editable package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
     site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
     zipfile.ZipFile(wheel).extractall(site)
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / "kfp.py").write_text("raise ModuleNotFoundError('only an extra has it')\n")
     (tmp_path / "work").mkdir()
 
     def run(*arguments: str) -> str:

@@ -77,6 +77,16 @@ def test_training_processes_import_no_tfx():
     assert not [name for name in modules if name.startswith("tfx_distribute.pipelines")]
 
 
+def test_local_runs_need_no_kfp():
+    """TFX has it in extras only, and so has this package."""
+    modules = imported(
+        "import sys; sys.modules.update(dict.fromkeys(('kfp', 'kfp_server_api')))\n"
+        "from tfx_distribute import components\n"
+        "from tfx_distribute.pipelines.runners.local import commands, comparison, runner, upstream"
+    )
+    assert "tfx" in modules
+
+
 def test_processes_of_beam_import_no_tfx():
     modules = imported("from tfx_distribute.components.sharder import beam_pipeline")
     assert "apache_beam" in modules

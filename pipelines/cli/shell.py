@@ -19,6 +19,8 @@ from tfx_distribute.pipelines.cli.options import BROKEN_PIPE, INTERRUPTED, refus
 
 MIN_OPEN_FILES = 256  # TFX, Beam and a small cluster open about a hundred
 
+KFP = ("kfp", "kfp_server_api")  # only extras have it
+
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
@@ -51,6 +53,13 @@ def _explaining_errors() -> Iterator[None]:
     except BrokenPipeError:
         _discard_output()
         sys.exit(BROKEN_PIPE)
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in KFP:
+            raise
+        refuse(
+            "the package kfp is not installed, and pipelines for Kubeflow Pipelines and Vertex AI need it; write "
+            "`uv pip install '.[kfp]'`, or '.[vertex]', in the checkout of tfx-distribute"
+        )
     except OSError as error:
         if error.filename is None and error.errno in _OUTPUT_ERRORS:
             _discard_output()

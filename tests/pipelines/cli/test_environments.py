@@ -64,6 +64,11 @@ ENVIRONMENT_ROWS = [  # shell command, exit code, message
     ("touch file; $CLI run pipeline.yaml --root file/x", 2, "file/x: Not a directory; write another --root"),
     ("touch file; $CLI run pushed.yaml", 2, "file: Not a directory; write another --root, or another push.directory"),
     ("$CLI run pipeline.yaml --root 'a*'", 2, "a*' has the character '*', which TFX and Beam read as part of a pattern"),
+    (
+        "echo \"raise ModuleNotFoundError(name='kfp')\" >kfp_server_api.py; PYTHONPATH=. $CLI runs list --target kubeflow",
+        2,
+        "the package kfp is not installed, and pipelines for Kubeflow Pipelines and Vertex AI need it; write `uv pip",
+    ),
     ("$CLI run pipeline.yaml --root ''", 2, "--root: the path is empty"),
 ]
 

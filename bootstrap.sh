@@ -12,6 +12,9 @@ fail() {
     exit 1
 }
 
+[ ! -e .venv ] || [ -e .venv/.installed ] ||
+    fail ".venv is not an environment that bootstrap.sh made, which would remove its packages: move it elsewhere"
+
 glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/glibc //')
 newest=no
 [ -z "$glibc" ] || [ "$(printf '%s\n' 2.39 "$glibc" | sort -V | head -n 1)" != 2.39 ] || newest=yes
@@ -81,7 +84,10 @@ case " $pythons " in
 esac
 if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
     uv=$(find_uv)
-    [ -e .venv ] || "$uv" venv --quiet --python "$(find_python)" .venv
+    if [ ! -e .venv ]; then
+        "$uv" venv --quiet --python "$(find_python)" .venv
+        : >.venv/.installed  # says whose it is, even if the rest fails
+    fi
     echo "installing the locked packages of TFX $LINE into .venv (3.5 GB the first time)"
     # Byte code halves the time of every import.
     export UV_COMPILE_BYTECODE=1 VIRTUAL_ENV="$PWD/.venv"

@@ -71,9 +71,11 @@ setup(
         )
     ],
     install_requires=[
-        # TFX 1.21 has no packages for glibc < 2.39, nor TFX 1.16 for Python > 3.10: pip
-        # takes the newest that this machine can run.
-        "tfx>=1.16,<1.22,!=1.17.*",
+        # With Python 3.10, the newest that this machine can run: TFX 1.21 has no
+        # packages for glibc < 2.39. TFX 1.16 does not run on a newer Python, and uv
+        # would install it all the same.
+        "tfx>=1.16,<1.22,!=1.17.*; python_version < '3.11'",
+        "tfx>=1.21,<1.22; python_version >= '3.11'",
         # TFX's Trainer imports it, and TFX 1.21 does not require it.
         "tensorboard",
         # The newest versions that this package has been tested with. tfx_bsl 1.16 needs

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-GLIBC = (2, 39)
-PYTHONS = ((3, 10), (3, 13))  # the first and the last
+GLIBC = (2, 39)  # of the newer line
+FIRST_PYTHON = (3, 10)  # of both
+_REINSTALL = "run `uv pip install .` in a checkout of tfx-distribute, in a new environment"
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,13 @@ class Line:
       tfx: TFX and its libraries, without those that have versions of their own.
       tensorflow: TensorFlow and Keras 2, which is the package `tf_keras`.
       model_analysis: TensorFlow Model Analysis.
+      last_python: The newest Python that it runs on.
     """
 
     tfx: str
     tensorflow: str
     model_analysis: str
+    last_python: tuple[int, int]
 
     @property
     def versions(self) -> dict[str, str]:
@@ -43,7 +46,7 @@ class Line:
         }
 
 
-LINES = (Line("1.16", "2.16", "0.47"), Line("1.21", "2.21", "0.52"))
+LINES = (Line("1.16", "2.16", "0.47", (3, 10)), Line("1.21", "2.21", "0.52", (3, 13)))
 
 
 def check() -> Line:
@@ -57,21 +60,19 @@ def check() -> Line:
       The installed line.
 
     Raises:
-      ConfigurationError: TFX is not installed, packages of both lines are, or neither
-        line runs with this version of Python or glibc.
+      ConfigurationError: TFX is not installed, packages of both lines are, or the
+        installed line does not run with this version of Python or glibc.
     """
-    _check_python()
+    _check_python(LINES[-1])
     found = {name: version for name in LINES[0].versions if (version := _find(name))}
     if "tfx" not in found:
-        raise ConfigurationError(
-            f"the package tfx is not installed for {sys.executable}; write `pip install tfx-distribute` in a new environment"
-        )
+        raise ConfigurationError(f"the package tfx is not installed for {sys.executable}; {_REINSTALL}")
     lines = {line.tfx: line for line in LINES}
     line = lines.pop(found["tfx"], None)
     if line is None:
         raise ConfigurationError(
-            f"TFX {found['tfx']} is installed, and tfx-distribute runs with TFX {LINES[0].tfx} and {LINES[1].tfx}; write "
-            "`pip install tfx-distribute` in a new environment"
+            f"TFX {found['tfx']} is installed, and tfx-distribute runs with TFX {LINES[0].tfx} and {LINES[1].tfx}; "
+            f"{_REINSTALL}"
         )
     # Others, such as a build of TensorFlow for TPUs, are the user's choice.
     (other,) = lines.values()
@@ -80,9 +81,9 @@ def check() -> Line:
         names = " and ".join(f"{name} {version}" for name, version in wrong.items())
         needed = " ".join(f"'{name}=={line.versions[name]}.*'" for name in wrong)
         raise ConfigurationError(
-            f"TFX {line.tfx} is installed with {names}, which it cannot use; write `pip install {needed}`, or "
-            "`pip install tfx-distribute` in a new environment"
+            f"TFX {line.tfx} is installed with {names}, which it cannot use; run `uv pip install {needed}`, or {_REINSTALL}"
         )
+    _check_python(line)
     if line is LINES[-1]:
         _check_glibc()
     return line
@@ -107,13 +108,15 @@ def _find(name: str) -> str | None:
         return None
 
 
-def _check_python() -> None:
-    first, last = ("{}.{}".format(*version) for version in PYTHONS)
-    if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
-        raise ConfigurationError(
-            f"this is Python {sys.version_info[0]}.{sys.version_info[1]}, and TFX runs on Python {first} to {last}; "
-            f"create an environment with one of these, for instance with `uv venv --python {last}`"
-        )
+def _check_python(line: Line) -> None:
+    if FIRST_PYTHON <= sys.version_info[:2] <= line.last_python:
+        return
+    this, first, last = ("{}.{}".format(*version[:2]) for version in (sys.version_info, FIRST_PYTHON, line.last_python))
+    raise ConfigurationError(
+        f"this is Python {this}, and TFX {line.tfx} runs on Python {first if first == last else f'{first} to {last}'}; "
+        f"create an environment with `uv venv --python {last}`, and run `uv pip install .` in it, in a checkout of "
+        "tfx-distribute"
+    )
 
 
 def _check_glibc() -> None:
@@ -122,5 +125,5 @@ def _check_glibc() -> None:
     if name == "glibc" and tuple(map(int, version.split(".")[:2])) < GLIBC:
         raise ConfigurationError(
             f"this machine has glibc {version}, and TFX {LINES[-1].tfx} needs glibc {GLIBC[0]}.{GLIBC[1]} (Debian 13, "
-            f"Ubuntu 24.04); with Python 3.10, `pip install tfx-distribute` in a new environment takes TFX {LINES[0].tfx}"
+            f"Ubuntu 24.04); with Python 3.10, {_REINSTALL}, which takes TFX {LINES[0].tfx}"
         )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from packaging.requirements import Requirement
 
 from tfx_distribute.pipelines.runners import pipeline_ir
 from tfx_distribute.trainer_module import lines
@@ -42,7 +43,7 @@ def refusal() -> str:
 def test_packages_of_both_lines(install, name, version):
     install(name, f"{version}.1")
     assert refusal().startswith(
-        f"TFX {THIS.tfx} is installed with {name} {version}, which it cannot use; write `pip install '"
+        f"TFX {THIS.tfx} is installed with {name} {version}, which it cannot use; run `uv pip install '"
     )
     assert f"'{name}=={THIS.versions[name]}.*'" in refusal()
 
@@ -65,11 +66,13 @@ def test_a_tensorflow_of_neither_line_is_the_users_choice(install):
 
 def test_no_tfx(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
-    assert refusal().startswith(f"the package tfx is not installed for {sys.executable}; write `pip install tfx-distribute`")
+    assert refusal().startswith(
+        f"the package tfx is not installed for {sys.executable}; run `uv pip install .` in a checkout"
+    )
 
 
 def test_the_package_can_be_installed_with_the_same_versions_of_python():
-    (first, last) = lines.PYTHONS
+    first, last = lines.FIRST_PYTHON, lines.LINES[-1].last_python
     requires = importlib.metadata.metadata("tfx-distribute")["Requires-Python"]
     assert requires.replace(" ", "") in (f">=3.{first[1]},<3.{last[1] + 1}", f"<3.{last[1] + 1},>=3.{first[1]}")
 
@@ -77,7 +80,32 @@ def test_the_package_can_be_installed_with_the_same_versions_of_python():
 @pytest.mark.parametrize("version", [(3, 9), (3, 14)])
 def test_python_that_no_line_runs_on(monkeypatch, version):
     monkeypatch.setattr(sys, "version_info", (*version, 1, "final", 0))
-    assert refusal().startswith(f"this is Python 3.{version[1]}, and TFX runs on Python 3.10 to 3.13; create an environment")
+    assert refusal().startswith(
+        f"this is Python 3.{version[1]}, and TFX 1.21 runs on Python 3.10 to 3.13; create an environ"
+    )
+
+
+def test_python_that_is_too_new_for_the_installed_line(install, monkeypatch):
+    """The installer uv puts TFX 1.16 on Python 3.11, which TFX excludes."""
+    for name, minor in lines.LINES[0].versions.items():
+        install(name, f"{minor}.0")
+    monkeypatch.setattr(sys, "version_info", (3, 11, 9, "final", 0))
+    assert refusal() == (
+        "this is Python 3.11, and TFX 1.16 runs on Python 3.10; create an environment with `uv venv --python 3.10`, and run "
+        "`uv pip install .` in it, in a checkout of tfx-distribute"
+    )
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
+def test_the_package_takes_only_lines_that_run_on_a_python(version):
+    requirements = map(Requirement, importlib.metadata.requires("tfx-distribute"))
+    (tfx,) = (
+        requirement
+        for requirement in requirements
+        if requirement.name == "tfx" and requirement.marker.evaluate({"python_version": version})
+    )
+    running = [line for line in lines.LINES if tuple(map(int, version.split("."))) <= line.last_python]
+    assert [line for line in lines.LINES if tfx.specifier.contains(f"{line.tfx}.0")] == running
 
 
 @pytest.mark.parametrize("version", ["2.36", "2.5"])

@@ -200,20 +200,23 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
     """Makes the job's output folders; temporary ones except for the chief.
 
     All processes in step have to take part in saving a model, so all of them write, but
-    only the chief's files are kept.
+    only the chief's files are kept. With a `run_fn`, all have its `model_run_dir`:
+    Keras's callbacks read there on each process what they saved on the chief.
 
     Yields:
       The job, with the folders of this process.
     """
-    if is_chief:
+    if is_chief or job.run_fn is not None:
         tf.io.gfile.makedirs(job.outputs.model_run_dir)
+    if is_chief:
         yield job
         return
     with atomic_files.throwaway_folder() as folder:
-        with contextlib.suppress(OSError):
-            os.mkdir(f"{folder}/run")
-        serving_model_dir = job.outputs.serving_model_dir and f"{folder}/serving"
-        outputs = replace(job.outputs, serving_model_dir=serving_model_dir, model_run_dir=f"{folder}/run")
+        outputs = replace(job.outputs, serving_model_dir=job.outputs.serving_model_dir and f"{folder}/serving")
+        if job.run_fn is None:
+            outputs = replace(outputs, model_run_dir=f"{folder}/run")
+            with contextlib.suppress(OSError):
+                os.mkdir(outputs.model_run_dir)
         yield replace(job, outputs=outputs)
 
 

@@ -18,6 +18,7 @@ from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
+    FaultTolerance,
     Outputs,
     Split,
     TrainingData,
@@ -258,7 +259,7 @@ from tfx_distribute.trainer_module import get_strategy
 
 def run_fn(fn_args: FnArgs):
     assert fn_args.custom_config == {"units": 4} and fn_args.train_steps == 6
-    strategy = get_strategy() if %r else tf.distribute.get_strategy()
+    strategy = %s
     spec = {"pixels": tf.io.FixedLenFeature([64], tf.float32), "digit": tf.io.FixedLenFeature([1], tf.int64)}
     def parse(batch):
         example = tf.io.parse_example(batch, spec)
@@ -275,10 +276,51 @@ def run_fn(fn_args: FnArgs):
 """
 
 
+KEEPS_ITS_STATE = """
+import os, signal
+import tensorflow as tf
+from tfx_distribute.trainer_module import get_strategy
+
+def run_fn(fn_args):
+    strategy = get_strategy()
+    task = f"{strategy.cluster_resolver.task_type}-{strategy.cluster_resolver.task_id}"
+    killed = f"{fn_args.model_run_dir}/killed"
+
+    class Trace(tf.keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            with open(f"{fn_args.model_run_dir}/epochs-{task}", "a") as file:
+                print(epoch, self.model.optimizer.iterations.numpy(), file=file)
+            if task == "worker-0" and epoch == 3 and not os.path.exists(killed):
+                open(killed, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    data = tf.data.Dataset.from_tensor_slices((tf.ones([64, 4]), tf.ones([64, 1]))).batch(16).repeat()
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    data = data.with_options(options)
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, kernel_initializer="zeros", input_shape=(4,))])
+        rate = tf.keras.optimizers.schedules.PiecewiseConstantDecay([16], [0.01, 9.0])
+        model.compile(tf.keras.optimizers.SGD(rate), "mse")
+    best = os.path.join(fn_args.model_run_dir, "best")
+    callbacks = [
+        tf.keras.callbacks.BackupAndRestore(os.path.join(fn_args.model_run_dir, "backup")),
+        tf.keras.callbacks.ModelCheckpoint(best, monitor="loss", save_best_only=True, save_weights_only=True),
+        tf.keras.callbacks.TensorBoard(fn_args.model_run_dir),
+        Trace(),
+    ]
+    model.fit(data, steps_per_epoch=4, epochs=6, verbose=0, callbacks=callbacks)
+    last = model.evaluate(data, steps=1, verbose=0)  # in which all processes meet
+    model.load_weights(best)
+    assert model.evaluate(data, steps=1, verbose=0) < 0.1 < last
+    model.save(fn_args.serving_model_dir, save_format="tf")
+"""
+
+
 @pytest.fixture
 def run_fn_job(inputs, outputs, tmp_path):
-    def make(takes_the_strategy: bool, strategy: str = "multi_worker_mirrored") -> TrainingJob:
-        (tmp_path / "own_run_fn.py").write_text(RUN_FN % takes_the_strategy)
+    def make(code: str = RUN_FN % "get_strategy()", strategy: str = "multi_worker_mirrored") -> TrainingJob:
+        (tmp_path / "own_run_fn.py").write_text(code)
         properties = {
             "module_file": str(tmp_path / "own_run_fn.py"),
             "strategy": strategy,
@@ -295,13 +337,26 @@ def run_fn_job(inputs, outputs, tmp_path):
 @pytest.mark.e2e
 @pytest.mark.parametrize(("strategy", "replicas"), [("multi_worker_mirrored", 2), ("parameter_server", 1)])
 def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp_path, strategy, replicas):
-    cluster.job = run_fn_job(True, strategy)
+    cluster.job = run_fn_job(strategy=strategy)
     assert cluster.train().num_replicas == replicas
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
 
 
 @pytest.mark.e2e
 def test_run_fn_that_leaves_the_strategy_is_refused(run_fn_job, cluster):
-    cluster.job = run_fn_job(False)
+    cluster.job = run_fn_job(RUN_FN % "tf.distribute.get_strategy()")
     with pytest.raises(TrainingError, match="did not train one model with all processes of the cluster: it did not take"):
         cluster.train()
+
+
+@pytest.mark.e2e
+def test_callbacks_of_keras_keep_their_state_in_the_folder_of_the_run(run_fn_job, cluster, tmp_path):
+    """A worker is killed in the fourth epoch, and the best weights are not the last."""
+    cluster.job = run_fn_job(KEEPS_ITS_STATE)
+    cluster.train(fault_tolerance=FaultTolerance(heartbeat_timeout_secs=3))
+    for task in ("chief-0", "worker-0"):
+        epochs = (tmp_path / "model_run" / f"epochs-{task}").read_text().split("\n")[:-1]
+        assert epochs == [f"{epoch} {4 * epoch}" for epoch in (0, 1, 2, 3, 3, 4, 5)]
+    left = {path.name for path in (tmp_path / "model_run").iterdir() if path.is_dir()}
+    assert left == {"backup", "history", "train"}
+    assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()

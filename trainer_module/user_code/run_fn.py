@@ -5,6 +5,7 @@ runs: `FnArgs` is TFX's own class, filled by TFX's own function, so that a modul
 exactly what the stock Trainer would give it.
 """
 
+import contextlib
 import os
 import time
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import RunFn, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.strategies import factory
+from tfx_distribute.trainer_module.strategies import factory, foreign
 from tfx_distribute.trainer_module.user_code import module_loader
 
 
@@ -32,8 +33,8 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
       because only the module knows them.
 
     Raises:
-      ConfigurationError: The module wrote no model, or did not call `get_strategy()`
-        although several processes train.
+      ConfigurationError: The module wrote no model; or several processes train, and it
+        made a strategy itself or did not call `get_strategy()`.
     """
     from tfx.components.trainer import fn_args_utils
     from tfx.types import artifact_utils
@@ -47,15 +48,17 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     fn_args.hyperparameters = arguments.hyperparameters
     if arguments.num_examples is not None:
         fn_args.num_examples = dict(arguments.num_examples)
-    function = module_loader.load(job.module)
-    start = time.monotonic()
     fn_args.serving_model_dir = job.outputs.serving_model_dir
     fn_args.eval_model_dir = path_utils.eval_model_dir(os.path.dirname(job.outputs.serving_model_dir))
     fn_args.model_run_dir = job.outputs.model_run_dir
-    function(fn_args)
+    has_peers = sum(replicas_of_roles(job.distribution).values()) > 1
+    with foreign.refused(job.module.function) if has_peers else contextlib.nullcontext():
+        function = module_loader.load(job.module)
+        start = time.monotonic()
+        function(fn_args)
     if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):
         raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")
-    if sum(replicas_of_roles(job.distribution).values()) > 1 and not factory.was_asked_for():
+    if has_peers and not factory.was_asked_for():
         raise ConfigurationError(
             f"module: {job.module.function} did not train one model with all processes of the cluster: it did not take "
             "the strategy made for it; call tfx_distribute.trainer_module.get_strategy() and build the model in its scope()"

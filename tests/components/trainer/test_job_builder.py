@@ -350,6 +350,16 @@ def test_run_fn_that_leaves_the_strategy_is_refused(run_fn_job, cluster):
 
 
 @pytest.mark.e2e
+def test_run_fn_that_makes_a_strategy_is_refused_at_once(run_fn_job, cluster):
+    cluster.job = run_fn_job(RUN_FN % "tf.distribute.MirroredStrategy()")
+    with pytest.raises(
+        TrainingError, match=r"made a MirroredStrategy of its own \(.*own_run_fn.py, line 10\).* get_strategy"
+    ):
+        cluster.train()
+    assert not any("restart" in message for message in cluster.messages())
+
+
+@pytest.mark.e2e
 def test_callbacks_of_keras_keep_their_state_in_the_folder_of_the_run(run_fn_job, cluster, tmp_path):
     """A worker is killed in the fourth epoch, and the best weights are not the last."""
     cluster.job = run_fn_job(KEEPS_ITS_STATE)

@@ -1,0 +1,51 @@
+"""Keeps a module from making a strategy besides the one of its training.
+
+A strategy that a module makes in one of several processes sees the devices of all of
+them. TensorFlow does not refuse it: training then hangs, or ends with a segmentation
+fault.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any, NoReturn
+from unittest import mock
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+_CLASSES = (
+    tf.distribute.MirroredStrategy,
+    tf.distribute.MultiWorkerMirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+    tf.distribute.ParameterServerStrategy,
+    tf.distribute.TPUStrategy,
+    tf.distribute.experimental.CentralStorageStrategy,
+    tf.distribute.experimental.MultiWorkerMirroredStrategy,
+    tf.distribute.experimental.ParameterServerStrategy,
+    tf.distribute.experimental.TPUStrategy,
+)
+
+
+@contextlib.contextmanager
+def refused(function: str) -> Iterator[None]:
+    """Makes the classes of `tf.distribute` raise ConfigurationError within the block.
+
+    Args:
+      function: Dotted name of the user's function that runs in the block, for the
+        message.
+    """
+
+    def refuse(strategy: tf.distribute.Strategy, *_: Any, **__: Any) -> NoReturn:
+        caller = sys._getframe(1)
+        raise ConfigurationError(
+            f"module: {function} made a {type(strategy).__name__} of its own ({caller.f_code.co_filename}, line "
+            f"{caller.f_lineno}), but it is one of several processes that train one model; call "
+            "tfx_distribute.trainer_module.get_strategy() in its place and build the model in its scope()"
+        )
+
+    with contextlib.ExitStack() as stack:
+        for strategy_class in _CLASSES:
+            stack.enter_context(mock.patch.object(strategy_class, "__init__", refuse))
+        yield

@@ -57,8 +57,9 @@ class Trainer(base_component.BaseComponent):
     """Trains a model under the `tf.distribute` strategy that a parameter names.
 
     Takes the arguments of `tfx.components.Trainer` under the same names. A module with
-    a TFX `run_fn(fn_args)` works unchanged. A module with `build_model(context)` leaves
-    reading, training, export and distribution to the component.
+    a TFX `run_fn(fn_args)` works unchanged in one process; in several, it takes its
+    strategy from `get_strategy()`. A module with `build_model(context)` leaves reading,
+    training, export and distribution to the component.
 
     ```python
     trainer = Trainer(
@@ -124,8 +125,9 @@ class Trainer(base_component.BaseComponent):
             `fn_args.base_model`.
           hyperparameters: Channel of `standard_artifacts.HyperParameters` from a Tuner.
             Its values replace those of the same names in `hparams`.
-          module_file: Python file with `build_model` or, if it has none, `run_fn`.
-            Write exactly one of `module_file`, `run_fn` and `build_model`.
+          module_file: Python file with `build_model` or `run_fn`. If it has both,
+            `build_model` trains if it is defined there and takes one argument. Write
+            exactly one of `module_file`, `run_fn` and `build_model`.
           run_fn: Dotted path of a TFX `run_fn(fn_args)`.
           train_args: Splits to train on (default: `train`) and, in place of
             `train_steps` or `epochs`, number of training steps.

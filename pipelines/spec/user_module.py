@@ -111,7 +111,7 @@ def find(spec: PipelineSpec) -> Module:
         raise ConfigurationError("trainer.parameters: the length of the training is missing; write train_steps or epochs")
     if spec.tune:
         search_lib.trial_options(spec.tune.search, parameters.training_options, spec.trainer.hparams)
-    if spec.transform and spec.transform.preprocessing_fn not in names and "*" not in names:
+    if spec.transform and not {spec.transform.preprocessing_fn, "*"} & names.all:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
     return Module(name, file, folder, train, _list_data_paths(spec))
 
@@ -127,7 +127,7 @@ def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     return tuple(Path(os.path.expanduser(path)) for path in paths if path and "://" not in path)
 
 
-def _read_names(file: Path, siblings: bool) -> set[str]:
+def _read_names(file: Path, siblings: bool) -> module_lib.TopLevelNames:
     """Returns the names that a module defines.
 
     Args:

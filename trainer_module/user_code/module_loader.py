@@ -190,10 +190,24 @@ def _find_in(name: str, folders: list[str]) -> ModuleSpec | None:
     return namespace if namespace.submodule_search_locations else None
 
 
-def top_level_names(path: str | Path) -> set[str]:
+@dataclass(frozen=True)
+class TopLevelNames:
+    """The names that a Python file defines or imports at its top level.
+
+    Attributes:
+      all: All of them; `*` stands for a star import.
+      builds: True if the file itself defines a `build_model` that can be called with
+        one argument. A helper of that name usually cannot.
+    """
+
+    all: frozenset[str]
+    builds: bool = False
+
+
+def top_level_names(path: str | Path) -> TopLevelNames:
     """Returns the names that a Python file defines or imports at its top level.
 
-    Parses the file without running it. `*` stands for a star import.
+    Parses the file without running it.
 
     Raises:
       ConfigurationError: The file cannot be read, or is not valid Python.
@@ -204,20 +218,35 @@ def top_level_names(path: str | Path) -> set[str]:
         raise ConfigurationError(f"module: cannot read {path}: {error.strerror}") from error
     except SyntaxError as error:
         raise ConfigurationError(f"module: {path}, line {error.lineno}: {error.msg}") from error
-    names: set[str] = set()
+    values: dict[str, ast.AST | None] = {}  # name -> what the file gives it last; None if it is imported
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
+            values[node.name] = node
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            names.update(alias.asname or alias.name for alias in node.names)
+            values.update((alias.asname or alias.name, None) for alias in node.names)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names.update(target.id for target in targets if isinstance(target, ast.Name))
-    return names
+            values.update((target.id, node.value) for target in targets if isinstance(target, ast.Name))
+    builder = values.get("build_model")
+    return TopLevelNames(frozenset(values), builder is not None and _takes_one_argument(builder))
 
 
-def training_function(names: set[str], where: str) -> str:
-    """Returns the name of a module's training function, `build_model` or else `run_fn`.
+def _takes_one_argument(value: ast.AST) -> bool:
+    """Returns True unless the source says that a call with one argument would fail."""
+    if not isinstance(value, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return True
+    arguments = value.args
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    is_accepted = positional >= 1 or arguments.vararg is not None
+    return is_accepted and positional - len(arguments.defaults) <= 1 and None not in arguments.kw_defaults
+
+
+def training_function(names: TopLevelNames, where: str) -> str:
+    """Returns the name of a module's training function, `build_model` or `run_fn`.
+
+    If a file has both, `build_model` trains only if it is this package's: many modules
+    with a `run_fn` have a helper of that name. A star import counts if the file names
+    neither.
 
     Args:
       names: Top-level names of the module.
@@ -226,9 +255,10 @@ def training_function(names: set[str], where: str) -> str:
     Raises:
       ConfigurationError: The module has neither.
     """
-    for function in ("build_model", "run_fn"):
-        if function in names or "*" in names:
-            return function
+    if "run_fn" in names.all:
+        return "build_model" if names.builds else "run_fn"
+    if "build_model" in names.all or "*" in names.all:
+        return "build_model"
     raise ConfigurationError(
         f"module: {where} has neither build_model(context), which returns a compiled Keras model, nor TFX's run_fn(fn_args)"
     )

@@ -66,7 +66,7 @@ def test_names_are_found_without_running_the_file(tmp_path):
     file.write_text(
         "import a.b as c\nfrom d import *\nx = y = 1\nz: int = 2\nclass K: ...\ndef f(): ...\nraise SystemExit\n"
     )
-    assert module_loader.top_level_names(file) == {"c", "*", "x", "y", "z", "K", "f"}
+    assert module_loader.top_level_names(file).all == {"c", "*", "x", "y", "z", "K", "f"}
 
 
 def test_syntax_error_has_its_line(tmp_path):
@@ -76,16 +76,38 @@ def test_syntax_error_has_its_line(tmp_path):
         module_loader.top_level_names(file)
 
 
+BOTH = "def run_fn(fn_args): ...\n"
+
+
 @pytest.mark.parametrize(
-    ("names", "function"), [({"build_model", "run_fn"}, "build_model"), ({"run_fn"}, "run_fn"), ({"*"}, "build_model")]
+    ("code", "function"),
+    [
+        ("def build_model(context): ...", "build_model"),
+        ("from m import build_model", "build_model"),
+        ("from m import *", "build_model"),
+        (BOTH, "run_fn"),
+        (f"{BOTH}from m import *", "run_fn"),
+        (f"{BOTH}from m import build_model", "run_fn"),
+        (f"{BOTH}def build_model(context): ...", "build_model"),
+        (f"{BOTH}def build_model(context, units=3, *rest, more=None): ...", "build_model"),
+        (f"{BOTH}build_model = lambda context: None", "build_model"),
+        (f"{BOTH}build_model = partial(build, 3)", "build_model"),
+        (f"{BOTH}def build_model(*contexts): ...", "build_model"),
+        (f"{BOTH}def build_model(units, rate): ...", "run_fn"),
+        (f"{BOTH}def build_model(): ...", "run_fn"),
+        (f"{BOTH}def build_model(units, *, rate): ...", "run_fn"),
+        (f"{BOTH}def build_model(context): ...\nfrom m import build_model", "run_fn"),
+    ],
 )
-def test_which_function_trains(names, function):
-    assert module_loader.training_function(names, "m.py") == function
+def test_which_function_trains(tmp_path, code, function):
+    file = tmp_path / "m.py"
+    file.write_text(code)
+    assert module_loader.training_function(module_loader.top_level_names(file), "m.py") == function
 
 
 def test_module_that_cannot_train_is_refused():
     with pytest.raises(ConfigurationError, match=r"m.py has neither build_model\(context\).* nor TFX's run_fn"):
-        module_loader.training_function({"preprocessing_fn"}, "m.py")
+        module_loader.training_function(module_loader.TopLevelNames(frozenset({"preprocessing_fn"})), "m.py")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from tfx_distribute.trainer_module import garbage_collection, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_environment
-from tfx_distribute.trainer_module.lifecycle import exit_codes
+from tfx_distribute.trainer_module.lifecycle import exit_codes, exit_functions
 
 
 def main() -> int:
@@ -35,6 +35,7 @@ def main() -> int:
     with garbage_collection.paused():
         from tfx_distribute.trainer_module import process
 
+    exit_functions.record()
     return process.main(arguments.job)
 
 
@@ -55,9 +56,6 @@ def _read(file: Path) -> TrainingJob:
 
 
 if __name__ == "__main__":
-    code = main()
-    # All files are written. A regular exit may wait half a minute for threads of
-    # tf.data, and keep a machine busy.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    # A regular exit may wait half a minute for threads of tf.data, and keep a machine
+    # busy.
+    exit_functions.end(main())

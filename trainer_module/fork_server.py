@@ -41,7 +41,7 @@ import traceback
 from typing import Any
 
 from tfx_distribute.trainer_module import garbage_collection
-from tfx_distribute.trainer_module.lifecycle import exposure
+from tfx_distribute.trainer_module.lifecycle import exit_functions, exposure
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -149,17 +149,14 @@ def _run_training_process(request: dict[str, Any], answers: int) -> None:
             os.execv(request["command"][0], request["command"])  # noqa: S606 (the launcher's own words)
         tempfile.tempdir = None  # the request may have another TMPDIR
         sys.path[:] = request["import_path"]
+        exit_functions.record()
         from tfx_distribute.trainer_module import process
 
         status = process.main(request["job"])
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Skips Python's and TensorFlow's exit handlers: they belong to the server, and
-        # all work is done.
-        os._exit(status)
+        exit_functions.end(status)
 
 
 def _kill_orphans() -> None:

@@ -251,7 +251,7 @@ def test_eval_model_of_a_run_fn_is_where_tfx_looks_for_it(inputs, outputs, tmp_p
 
 
 RUN_FN = """
-import json, os
+import atexit, os
 import tensorflow as tf
 from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx_bsl.public import tfxio
@@ -259,6 +259,7 @@ from tfx_distribute.trainer_module import get_strategy
 
 def run_fn(fn_args: FnArgs):
     assert fn_args.custom_config == {"units": 4} and fn_args.train_steps == 6
+    atexit.register(os.mkdir, f"{fn_args.model_run_dir}/exited-{os.getpid()}")
     strategy = %s
     spec = {"pixels": tf.io.FixedLenFeature([64], tf.float32), "digit": tf.io.FixedLenFeature([1], tf.int64)}
     def parse(batch):
@@ -340,6 +341,7 @@ def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp
     cluster.job = run_fn_job(strategy=strategy)
     assert cluster.train().num_replicas == replicas
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
+    assert len(list((tmp_path / "model_run").glob("exited-*"))) == replicas, "functions of atexit ran"
 
 
 @pytest.mark.e2e
@@ -353,7 +355,7 @@ def test_run_fn_that_leaves_the_strategy_is_refused(run_fn_job, cluster):
 def test_run_fn_that_makes_a_strategy_is_refused_at_once(run_fn_job, cluster):
     cluster.job = run_fn_job(RUN_FN % "tf.distribute.MirroredStrategy()")
     with pytest.raises(
-        TrainingError, match=r"made a MirroredStrategy of its own \(.*own_run_fn.py, line 10\).* get_strategy"
+        TrainingError, match=r"made a MirroredStrategy of its own \(.*own_run_fn.py, line 11\).* get_strategy"
     ):
         cluster.train()
     assert not any("restart" in message for message in cluster.messages())

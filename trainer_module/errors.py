@@ -14,6 +14,10 @@ class TfxDistributeError(Exception):
     It says what was asked, what is wrong and what to write instead.
     """
 
+    # AutoGraph replaces an error that is raised while it traces by one with a traceback
+    # in its message, unless the error has this.
+    ag_pass_through = True
+
 
 class ConfigurationError(TfxDistributeError, ValueError):
     """A setting or a combination of settings cannot work. Raised before training."""

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from ones import Ones, model_with
 
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import keras_metrics, learning_rate, optimizers
 from tfx_distribute.trainer_module.training.model_adapters import factory
@@ -19,7 +20,7 @@ def test_loss_without_a_gradient_is_refused():
     model.compile(tf.keras.optimizers.SGD(0.1), lambda truth, prediction: tf.round(prediction - truth))
     step_runner = make_step_runner(model)
     step_runner.open(0)
-    with pytest.raises(Exception, match="module: the loss does not depend on any trainable variable"):
+    with pytest.raises(ConfigurationError, match="^module: the loss does not depend on any trainable variable"):
         step_runner.train(1)
 
 

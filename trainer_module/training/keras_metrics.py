@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,6 +30,22 @@ def reset(metrics: Iterable[tf.keras.metrics.Metric]) -> None:
                 variable.assign(tf.constant(0, variable.dtype), read_value=False)
         else:
             metric.reset_state()
+
+
+@tf.autograph.experimental.do_not_convert  # contains no user code
+def flatten(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Puts the values of a metric that has a dictionary of them in its place.
+
+    Keras does the same: `{"loss": 0.5, "both": {"low": 0.1, "high": 0.9}}` becomes
+    `{"loss": 0.5, "low": 0.1, "high": 0.9}`.
+
+    Args:
+      results: Name -> result of a metric.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in results.items():
+        flat |= flatten(value) if isinstance(value, Mapping) else {name: value}
+    return flat
 
 
 def as_floats(metrics: dict[str, Any]) -> dict[str, float]:

@@ -5,28 +5,35 @@ logged values would be a mean of running means, so the metric itself has to be f
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-Results: TypeAlias = list[tuple[Any, tf.keras.metrics.Metric]]
+from tfx_distribute.trainer_module.training import keras_metrics
+
+# A value, and a function that reads it from its metric again.
+Results: TypeAlias = list[tuple[Any, Callable[[], Any]]]
 
 
 @contextlib.contextmanager
 def recording(metrics: Iterable[tf.keras.metrics.Metric], results: Results) -> Iterator[None]:
     """Adds each value that `result()` of a metric returns within the block to a list.
 
+    If it returns a dictionary, as that of Keras 3 for all compiled metrics does, the
+    values in it are added.
+
     ```python
     results = []
     with metric_results.recording(model.metrics, results):
         logs = model.train_step(batch)
-        of_loss = [metric for value, metric in results if value is logs["loss"]]
+        read_loss = [read for value, read in results if value is logs["loss"]]
     ```
 
     Args:
       metrics: The metrics. Keras 3 lists some twice.
-      results: The list of values, each with its metric; empty after the block.
+      results: The list of values; empty after the block.
     """
     unique = list({id(metric): metric for metric in metrics}.values())
     own = [vars(metric).get("result") for metric in unique]  # Keras 2 sets it for each object
@@ -47,7 +54,14 @@ def _recording_result(metric: tf.keras.metrics.Metric, result: Callable[..., Any
     def record(*arguments: Any, **named: Any) -> Any:
         value = result(*arguments, **named)
         if not (arguments or named):  # the loop calls it without any
-            results.append((value, metric))
+            parts = keras_metrics.flatten(value) if isinstance(value, Mapping) else {None: value}
+            results.extend((part, functools.partial(_read, metric, name)) for name, part in parts.items())
         return value
 
     return record
+
+
+def _read(metric: tf.keras.metrics.Metric, name: str | None) -> Any:
+    """Returns the result of a metric, or one of its results."""
+    value = metric.result()
+    return value if name is None else keras_metrics.flatten(value)[name]

@@ -35,8 +35,8 @@ class CompiledModel(ModelAdapter):
         self._has_label = True
         # Names of the values that the user's steps log, by whether it is an evaluation.
         self._logged: dict[bool, list[str]] = {False: [], True: []}
-        # Those that are the result of a metric: name -> metric.
-        self._logged_results: dict[bool, dict[str, Any]] = {False: {}, True: {}}
+        # Those that are the result of a metric: name -> what reads it.
+        self._logged_results: dict[bool, dict[str, Callable[[], Any]]] = {False: {}, True: {}}
         self._metric_results: metric_results.Results = []  # while a step is traced
         # Means of the logged values that Keras has no metric for.
         self._means = {"loss": tf.keras.metrics.Mean("loss")}
@@ -102,7 +102,7 @@ class CompiledModel(ModelAdapter):
         if not self._logged[evaluated]:
             return results
         results |= {name: mean.result() for name, mean in self._means.items() if name not in results}
-        results |= {name: metric.result() for name, metric in self._logged_results[evaluated].items()}
+        results |= {name: read() for name, read in self._logged_results[evaluated].items()}
         return {name: results[name] for name in self._logged[evaluated] if name in results}
 
     @override
@@ -127,9 +127,9 @@ class CompiledModel(ModelAdapter):
     def _find_results(self, logs: dict[str, Any], evaluated: bool) -> None:
         """Finds the logged values that are the result of a metric."""
         for name, value in logs.items():
-            for result, metric in self._metric_results:
+            for result, read in self._metric_results:
                 if value is result:
-                    self._logged_results[evaluated][name] = metric
+                    self._logged_results[evaluated][name] = read
 
     def _record_logs(self, logs: dict[str, Any], batch: Any, evaluated: bool) -> tf.Tensor:
         """Updates the means of the values that the user's own step logs.
@@ -137,6 +137,7 @@ class CompiledModel(ModelAdapter):
         Returns:
           The loss that the step logs, or 0 if it logs none.
         """
+        logs = keras_metrics.flatten(logs)
         self._logged[evaluated] = list(logs)
         self._find_results(logs, evaluated)
         values = {name: tf.reduce_mean(tf.cast(value, tf.float32)) for name, value in logs.items()}

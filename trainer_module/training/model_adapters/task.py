@@ -55,7 +55,7 @@ class TaskAdapter(ModelAdapter):
 
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
-        return {metric.name: metric.result() for metric in self._all_metrics()}
+        return keras_metrics.flatten({metric.name: metric.result() for metric in self._all_metrics()})
 
     @override
     def reset_metrics(self) -> None:

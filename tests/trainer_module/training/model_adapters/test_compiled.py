@@ -79,3 +79,44 @@ def test_a_tracing_leaves_metrics_as_they_were():
     before = dict(vars(model.mean))
     factory.make(model, "f").prepare((tf.zeros([2, 1]), tf.zeros([2, 1])))
     assert vars(model.mean).get("result") is before.get("result")
+
+
+class Extremes(tf.keras.metrics.Metric):
+    """Has two results."""
+
+    def __init__(self):
+        super().__init__(name="extremes")
+        self.highest = self.add_weight(name="highest", shape=(), initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.highest.assign(tf.maximum(self.highest, tf.reduce_max(y_pred)))
+
+    def result(self):
+        return {"highest": self.highest + 0.0, "twice": {"highest_twice": self.highest * 2.0}}
+
+
+class LogsAll(OwnSteps):
+    """Logs the results of all its metrics by name, as the guide of Keras 3 does."""
+
+    @property
+    def metrics(self):
+        return [self.mean, self.extremes]
+
+    def train_step(self, data):
+        self.mean.update_state(data[0])
+        self.extremes.update_state(data[1], data[0])
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+def test_a_step_may_log_a_metric_that_has_several_results():
+    inputs = tf.keras.Input((1,))
+    model = LogsAll([], inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
+    model.extremes = Extremes()
+    model.compile()
+    adapter = factory.make(model, "f")
+    adapter.prepare((tf.zeros([2, 1]), tf.zeros([2, 1])))
+    adapter.reset_metrics()
+    for values in ([1.0], [2.0, 6.0], [3.0]):
+        adapter.train_step(tf.reshape(values, [-1, 1]), tf.zeros([len(values), 1]))
+    metrics = {name: float(value) for name, value in adapter.metrics().items()}
+    assert metrics == {"loss": 3.0, "highest": 6.0, "highest_twice": 12.0}, "results of metrics, and not means of them"

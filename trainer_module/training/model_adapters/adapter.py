@@ -23,6 +23,7 @@ class ModelAdapter:
     model: tf.keras.Model
     optimizer: Any
     applies_gradients = False
+    _prediction: Any = None  # of the last tracing, without values
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
     def updates(self) -> tf.Tensor:
@@ -69,10 +70,19 @@ class ModelAdapter:
 
     def _trace_prediction(self, features: Any) -> Any:
         """Traces the model; returns its predictions without values."""
-        return tf.function(self._predict).get_concrete_function(features).structured_outputs
+        tf.function(self._predict).get_concrete_function(features)
+        return self._prediction
 
-    def _predict(self, features: Any) -> Any:
-        return self.model(features, training=False)
+    def _predict(self, features: Any) -> None:
+        strategy = tf.distribute.get_strategy()
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):  # only a worker can run something
+            self._predict_on_replica(features)
+        else:  # a layer may communicate with the other replicas
+            strategy.run(self._predict_on_replica, args=(features,))
+
+    def _predict_on_replica(self, features: Any) -> None:
+        # TPUs could return tensors only.
+        self._prediction = _without_values(self.model(features, training=False))
 
     def _trace_step(self, step: Callable[..., Any], batch: Any) -> None:
         """Traces a step of the user's own, to create the variables that it creates."""
@@ -118,3 +128,8 @@ class ModelAdapter:
         The keys are the same in every process.
         """
         raise NotImplementedError
+
+
+@tf.autograph.experimental.do_not_convert  # contains no user code
+def _without_values(prediction: Any) -> Any:
+    return tf.nest.map_structure(lambda value: tf.type_spec_from_value(value) if tf.is_tensor(value) else value, prediction)

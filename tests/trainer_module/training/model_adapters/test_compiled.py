@@ -120,3 +120,32 @@ def test_a_step_may_log_a_metric_that_has_several_results():
         adapter.train_step(tf.reshape(values, [-1, 1]), tf.zeros([len(values), 1]))
     metrics = {name: float(value) for name, value in adapter.metrics().items()}
     assert metrics == {"loss": 3.0, "highest": 6.0, "highest_twice": 12.0}, "results of metrics, and not means of them"
+
+
+class Centered(tf.keras.layers.Layer):
+    """Subtracts the mean over all replicas."""
+
+    def call(self, inputs):
+        replica = tf.distribute.get_replica_context()
+        return inputs - replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.reduce_mean(inputs, 0))
+
+
+class OfLayers(tf.keras.Model):
+    def __init__(self, *layers):
+        super().__init__()
+        self.parts = list(layers)
+
+    def call(self, features):
+        for layer in self.parts:
+            features = layer(features)
+        return features
+
+
+def test_a_layer_may_communicate_with_other_replicas():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = OfLayers(tf.keras.layers.Dense(2), Centered(), tf.keras.layers.Dense(1))
+        model.compile("sgd", "mse", metrics=["mae"])
+        adapter = factory.make(model, "f")
+        adapter.prepare((tf.zeros([2, 3]), tf.zeros([2, 1])))
+    assert len(model.weights) == 4

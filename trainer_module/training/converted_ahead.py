@@ -44,7 +44,6 @@ CALLED: tuple[Callable[..., Any], ...] = (
     StepRunner._zero_losses,
     StepRunner._whole_step,
     StepRunner._gradients,
-    StepRunner._check_gradients,
     StepRunner._apply,
     StepRunner._eval_step,
     gradients.compute,

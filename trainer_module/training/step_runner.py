@@ -68,6 +68,9 @@ class StepRunner:
         if not self._variables:
             setting = "freeze" if options.freeze else "module"
             raise ConfigurationError(f"{setting}: the model has no trainable variables")
+        # Those that the optimizer knows. Callbacks may freeze some before the first
+        # step.
+        self._known = {id(variable): variable for variable in self._variables}
         # Indices of the variables that the loss depends on; known once a step is
         # traced.
         self._with_gradient: list[int] = []
@@ -310,19 +313,25 @@ class StepRunner:
             with normalisation.replica_share(share), noise.seeded_by_step(self._seed, step, number):
                 return self._model_adapter.train_step(*batch)
 
+        self._variables = self._model_adapter.model.trainable_variables
         loss, gradients = gradients_lib.compute(self._model_adapter.optimizer, compute_loss, self._variables, share)
         self._check_gradients(gradients)
         return loss, [gradients[index] for index in self._with_gradient]
 
+    @tf.autograph.experimental.do_not_convert  # contains no user code
     def _check_gradients(self, gradients: list[Any]) -> None:
         """Notes which variables have a gradient, and warns of those that have none.
 
         Raises:
-          ConfigurationError: No variable has a gradient, or the step created variables.
+          ConfigurationError: No variable has a gradient, or the optimizer does not know
+            a variable, because it was not there or not trainable before training.
         """
-        if len(self._model_adapter.model.trainable_variables) != len(self._variables):
+        trainable = self._model_adapter.model.trainable_variables
+        unknown = [_name(variable) for variable in trainable if id(variable) not in self._known]
+        if unknown:
             raise ConfigurationError(
-                "module: train_step made variables that it would not train; make all of the model's in build_model"
+                f"module: the optimizer does not know {', '.join(unknown)}, which a train_step has made, or a callback has "
+                "made trainable; make all of the model's variables in build_model, and trainable; on_train_begin may freeze some"
             )
         self._with_gradient = [index for index, gradient in enumerate(gradients) if gradient is not None]
         if not self._with_gradient:
@@ -332,7 +341,7 @@ class StepRunner:
             )
         untrained = [self._variables[index] for index, gradient in enumerate(gradients) if gradient is None]
         if untrained:
-            names = ", ".join(getattr(variable, "path", variable.name) for variable in untrained)
+            names = ", ".join(map(_name, untrained))
             warnings.warn(f"module: the loss does not depend on {names}, which will not be trained", stacklevel=1)
 
     def _first_gradients(self, batch: Any, share: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -354,3 +363,7 @@ class StepRunner:
 @tf.autograph.experimental.do_not_convert
 def _gather_rows(row: tf.Tensor) -> tf.Tensor:
     return tf.distribute.get_replica_context().all_gather(row, axis=0)
+
+
+def _name(variable: Any) -> str:
+    return str(getattr(variable, "path", variable.name))

@@ -35,6 +35,35 @@ def test_variable_that_the_loss_does_not_depend_on_is_named():
         step_runner.train(1)
 
 
+def two_layers() -> tf.keras.Model:
+    inputs = tf.keras.Input((1,))
+    hidden = tf.keras.layers.Dense(1, kernel_initializer="ones", name="first")(inputs)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, kernel_initializer="zeros", name="last")(hidden))
+    model.compile(tf.keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+    return model
+
+
+def test_a_layer_that_a_callback_freezes_before_the_first_step():
+    model = two_layers()
+    step_runner = make_step_runner(model)
+    model.layers[1].trainable = False  # as in on_train_begin
+    step_runner.open(0)
+    step_runner.train(2)
+    (first, _), (last, _) = (layer.get_weights() for layer in model.layers[1:])
+    assert (first == 1.0).all()
+    assert (last != 0.0).all()
+
+
+def test_a_layer_that_a_callback_thaws_is_refused():
+    model = two_layers()
+    model.layers[1].trainable = False
+    step_runner = make_step_runner(model)
+    model.layers[1].trainable = True
+    step_runner.open(0)
+    with pytest.raises(ConfigurationError, match="^module: the optimizer does not know first/kernel:0, first/bias:0, which"):
+        step_runner.train(1)
+
+
 class OwnStep(tf.keras.Model):
     def train_step(self, data):
         return {**super().train_step(data), "answer": tf.constant(42.0)}

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import TrainingError, first_line
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
@@ -365,6 +365,34 @@ class Checkpoints:
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())
+
+
+def check_can_save(model_adapter: ModelAdapter) -> None:
+    """Checks that TensorFlow can save the state of training, without saving it.
+
+    Args:
+      model_adapter: The model, with all variables.
+
+    Raises:
+      ConfigurationError: It cannot save some object, which the message names.
+    """
+    root = tf.train.Checkpoint(**model_adapter.state())
+    seen, pending = {id(root): root}, [(root, "")]
+    while pending:
+        trackable, path = pending.pop(0)
+        try:
+            children = tf.train.TrackableView.children(trackable)
+        except ValueError as error:
+            if isinstance(trackable, Mapping) and not all(isinstance(key, str) for key in trackable):
+                raise ConfigurationError(
+                    f"module: {path} has keys that are not texts, with which TensorFlow cannot save it; write "
+                    '"0" instead of 0, or str(key)'
+                ) from error
+            raise ConfigurationError(f"module: TensorFlow cannot save {path}: {first_line(error)}") from error
+        for name, child in children.items():
+            if id(child) not in seen:
+                seen[id(child)] = child
+                pending.append((child, f"{path}.{name}" if path else name))
 
 
 def describe_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from tfx_distribute.trainer_module.training import (
 )
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
-from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
+from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, check_can_save, describe_settings
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
@@ -123,6 +123,7 @@ def train(
         reporter.enter("on_train_begin")
         callbacks.on_train_begin()
         reporter.enter("restoring the saved state")
+        check_can_save(model_adapter)
         checkpoints = Checkpoints(
             job.outputs.checkpoint_dir,
             job.fault_tolerance,

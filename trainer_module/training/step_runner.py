@@ -331,7 +331,7 @@ class StepRunner:
         if unknown:
             raise ConfigurationError(
                 f"module: the optimizer does not know {', '.join(unknown)}, which a train_step has made, or a callback has "
-                "made trainable; make all of the model's variables in build_model, and trainable; on_train_begin may freeze some"
+                "made trainable; make all of the model's variables in build_model; on_train_begin may only freeze some"
             )
         self._with_gradient = [index for index, gradient in enumerate(gradients) if gradient is not None]
         if not self._with_gradient:

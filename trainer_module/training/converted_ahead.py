@@ -59,7 +59,7 @@ CALLED: tuple[Callable[..., Any], ...] = (
     TaskAdapter._all_metrics,
     ModelAdapter._predict_on_replica,
     ExampleFunctions.decode_batch,
-    SignatureFunctions._predict,
+    SignatureFunctions._serve,
     SignatureFunctions._decode_targets,
 )
 # Called by those, in the adapter for one generation of Keras.

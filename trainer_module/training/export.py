@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.training.base_model import checkpoints
 from tfx_distribute.trainer_module.training.keras_models import input_names, is_keras_3
 
@@ -24,7 +25,8 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
       the data's source provides them, without the label. Applies the transform graph,
       if any, and the model. Returns the predictions as `outputs`; those of several
       outputs under their names if they are a dictionary or have labels of their own,
-      else as `output_0` and so on.
+      else as `output_0` and so on. Those of an output that has several itself are
+      called such as `head_mean` and `head_0`.
       Half-precision predictions are returned as float32, which every client can read.
       The argument is called `serialized_examples` if a column is called `examples`.
     * `transform_features`, only with a transform graph: takes the same examples, with
@@ -46,6 +48,27 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
     if tf.io.gfile.exists(folder):  # from an earlier try; the new one is complete
         tf.io.gfile.rmtree(folder)
     tf.io.gfile.rename(partial_folder, folder)
+
+
+def check_prediction(model: tf.keras.Model, features: Features, prediction: Any) -> None:
+    """Checks that the signatures can return a model's predictions.
+
+    Args:
+      model: The model.
+      features: The features of the examples.
+      prediction: The predictions, without values.
+
+    Raises:
+      ConfigurationError: They cannot.
+    """
+    outputs = SignatureFunctions(model, features).name_outputs(prediction)
+    for name, value in outputs.items():
+        if not isinstance(value, tf.TensorSpec):
+            kind = value.value_type.__name__ if isinstance(value, tf.TypeSpec) else type(value).__name__
+            raise ConfigurationError(
+                f"module: the model returns {name}, a {kind}, which cannot be served; return a tf.Tensor, such as that of "
+                "to_tensor() or tf.sparse.to_dense"
+            )
 
 
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
@@ -125,12 +148,12 @@ class SignatureFunctions:
 
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the predictions for examples that are not transformed."""
-        return _name_outputs(self._predict(tf.io.parse_example(examples, self._request_spec)), self._names)
+        return self._serve(tf.io.parse_example(examples, self._request_spec))
 
     def serve(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Transforms examples; returns the predictions for them."""
         transformed = _transform(self._model.transform_layer, examples, self._request_spec)
-        return _name_outputs(self._predict(transformed), self._names)
+        return self._serve(transformed)
 
     def transform_features(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the transformed features of examples, labels and weights decoded."""
@@ -141,26 +164,49 @@ class SignatureFunctions:
         """Returns decoded labels and weights of examples that are not transformed."""
         return self._decode_targets(tf.io.parse_example(examples, self._features.examples))
 
+    @tf.autograph.experimental.do_not_convert  # contains no user code
+    def name_outputs(self, prediction: Any) -> dict[str, Any]:
+        """Returns a model's predictions by the names that `serving_default` gives them.
+
+        Raises:
+          ConfigurationError: There are none, or two have the same name.
+        """
+        if self._names and not isinstance(prediction, Mapping):
+            return dict(zip(self._names, tf.nest.flatten(prediction), strict=True))
+        parts = _flatten(prediction)
+        if not parts:
+            raise ConfigurationError("module: the model returns no prediction; return a tensor, or a dictionary of them")
+        names = [name for name, _ in parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise ConfigurationError(
+                f"module: two of the model's outputs would be served as {twice}; return a dictionary of tensors, with "
+                "other names"
+            )
+        return dict(parts)
+
     def _decode_targets(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._features.examples})
         return {name: decoded[name] for name in self._features.targets()}
 
-    def _predict(self, examples: dict[str, Any]) -> Any:
+    def _serve(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._stored})
-        return self._model({name: decoded[name] for name in self._inputs}, training=False)
+        prediction = self._model({name: decoded[name] for name in self._inputs}, training=False)
+        return _without_half_precision(self.name_outputs(prediction))
+
+
+def _flatten(prediction: Any, name: str = "") -> list[tuple[str, Any]]:
+    """Returns the names and values of a prediction's parts that are not None."""
+    if isinstance(prediction, Mapping):
+        return [part for key, value in prediction.items() for part in _flatten(value, f"{name}_{key}" if name else str(key))]
+    if isinstance(prediction, list | tuple):
+        name = name or "output"
+        return [part for index, value in enumerate(prediction) for part in _flatten(value, f"{name}_{index}")]
+    return [] if prediction is None else [(name or "outputs", prediction)]
 
 
 @tf.autograph.experimental.do_not_convert  # contains no user code
-def _name_outputs(prediction: Any, names: list[str] | None) -> dict[str, tf.Tensor]:
-    """Returns a model's predictions by the names that a signature gives them."""
-    if isinstance(prediction, Mapping):
-        outputs = dict(prediction)
-    elif names:
-        outputs = dict(zip(names, tf.nest.flatten(prediction), strict=True))
-    elif isinstance(prediction, list | tuple):
-        outputs = {f"output_{index}": value for index, value in enumerate(prediction)}
-    else:
-        outputs = {"outputs": prediction}
+def _without_half_precision(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {name: tf.cast(value, tf.float32) if value.dtype in _HALF_TYPES else value for name, value in outputs.items()}
 
 

@@ -23,7 +23,9 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import (
+    export,
     gradients,
+    keras_models,
     learning_rate,
     mesh_errors,
     model_builder,
@@ -110,6 +112,8 @@ def train(
         before_step = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps, in_step)
         optimizers.set_global_clipnorm(all_optimizers, options.global_clipnorm)
         step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
+        if job.outputs.serving_model_dir:
+            _check_prediction(model_adapter, features, input_pipeline)
         sidecar_writer = (
             SidecarCheckpointWriter(model_adapter.model, run_dir, is_chief, plan.num_replicas)
             if job.distribution.num_evaluators
@@ -263,6 +267,18 @@ def _make_input_pipeline(
         if uses_parameter_servers
         else plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
     )
+
+
+def _check_prediction(model_adapter: ModelAdapter, features: Features, input_pipeline: InputPipeline) -> None:
+    """Checks that the model's predictions can be exported.
+
+    Raises:
+      ConfigurationError: They cannot.
+    """
+    model = model_adapter.model
+    zeros, *_ = input_pipeline.zeros(keras_models.input_shapes(model))
+    prediction = model_adapter.trace_prediction({name: zeros[name] for name in keras_models.input_names(model, features)})
+    export.check_prediction(model, features, prediction)
 
 
 def _make_best_model(

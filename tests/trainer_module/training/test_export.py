@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 
@@ -210,6 +211,81 @@ def test_exports_ragged_features(cluster, request, tmp_path, raw, keras_version)
     serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
     served = serve(examples=tf.constant(serialized(angles=ANGLES)))["outputs"]
     np.testing.assert_allclose(served.numpy().ravel(), [0.1, -0.3, 0.5 + 0.6], rtol=1e-6)
+
+
+OUTPUTS = """
+import tensorflow as tf
+
+OUTPUTS = {
+    "nested": lambda inner, outer: {"head": {"p": outer, "h": [inner, outer]}},
+    "with_none": lambda inner, outer: (outer, None),
+    "numbered": lambda inner, outer: {0: inner, 1: outer},
+    "same_names": lambda inner, outer: {"a_b": inner, "a": {"b": outer}},
+    "ragged": lambda inner, outer: {"rows": tf.RaggedTensor.from_tensor(outer)},
+    "nothing": lambda inner, outer: None,
+}
+
+class Model(tf.keras.Model):
+    def __init__(self, outputs):
+        super().__init__()
+        self.inner, self.outer = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
+        self.outputs_of = OUTPUTS[outputs]
+
+    def call(self, features, training=False):
+        inner = self.inner(features["angles"])
+        return self.outputs_of(inner, self.outer(inner))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        print("trains", flush=True)
+        return tf.add_n([tf.reduce_mean(tf.square(part)) for part in tf.nest.flatten(y_pred) if part is not None])
+
+def build_model(context):
+    model = Model(context.hparams["outputs"])
+    model.compile(tf.keras.optimizers.Adam())
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("outputs", "keras_version", "names"),
+    [
+        ("nested", 2, {"head_p", "head_h_0", "head_h_1"}),
+        ("nested", 3, {"head_p", "head_h_0", "head_h_1"}),
+        ("with_none", 2, {"output_0"}),
+        ("numbered", 3, {"0", "1"}),
+    ],
+)
+def test_outputs_in_any_structure_are_served(cluster, request, tmp_path, raw, outputs, keras_version, names):
+    train_outputs(cluster, request, tmp_path, raw, outputs, keras_version)
+    exported = tf.saved_model.load(str(cluster.model))
+    assert set(exported.signatures["serving_default"].structured_outputs) == names
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ("same_names", "module: two of the model's outputs would be served as a_b; return"),
+        ("ragged", "module: the model returns rows, a RaggedTensor, which cannot be served; return"),
+        ("nothing", "module: the model returns no prediction; return"),
+    ],
+)
+def test_outputs_that_cannot_be_served_are_refused_before_training(cluster, request, tmp_path, raw, outputs, message):
+    with pytest.raises(TrainingError, match=message):
+        train_outputs(cluster, request, tmp_path, raw, outputs)
+    assert "trains" not in (cluster.logs / "chief-0.log").read_text()
+
+
+def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):
+    (tmp_path / f"outputs_{outputs}.py").write_text(OUTPUTS)
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    cluster.train(
+        Distribution("one_device", devices="CPU:0"),
+        TrainingOptions(3, train_steps=1, keras_version=keras_version),
+        module=UserModule(f"outputs_{outputs}.build_model", (str(tmp_path),)),
+        data=raw,
+        hparams={"outputs": outputs},
+    )
 
 
 NAMED_AS_THE_ARGUMENT = """

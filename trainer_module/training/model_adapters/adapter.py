@@ -23,7 +23,7 @@ class ModelAdapter:
     model: tf.keras.Model
     optimizer: Any
     applies_gradients = False
-    _prediction: Any = None  # of the last tracing, without values
+    _prediction: Any = None  # without values, once the model is traced
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
     def updates(self) -> tf.Tensor:
@@ -66,11 +66,18 @@ class ModelAdapter:
         """
         if not all(layer.built for layer in self.model._flatten_layers()):
             # Only traces the model: replicas have nothing to compute yet.
-            self._trace_prediction(batch[0])
+            self.trace_prediction(batch[0])
 
-    def _trace_prediction(self, features: Any) -> Any:
-        """Traces the model; returns its predictions without values."""
-        tf.function(self._predict).get_concrete_function(features)
+    def trace_prediction(self, features: Any) -> Any:
+        """Returns the model's predictions without values.
+
+        The first call traces the model.
+
+        Args:
+          features: Name -> values of a batch.
+        """
+        if self._prediction is None:
+            tf.function(self._predict).get_concrete_function(features)
         return self._prediction
 
     def _predict(self, features: Any) -> None:

@@ -158,7 +158,7 @@ class CompiledModel(ModelAdapter):
             super().prepare(batch)
             return
 
-        prediction, label = self._trace_prediction(batch[0]), batch[1] if len(batch) > 1 else None
+        prediction, label = self.trace_prediction(batch[0]), batch[1] if len(batch) > 1 else None
         if self.model.compiled_loss is not None:
             self.model.compiled_loss.build(prediction)
         metrics = self.model.compiled_metrics
@@ -184,7 +184,7 @@ class CompiledModel(ModelAdapter):
             )
         if not isinstance(label, dict):
             return
-        prediction = self._trace_prediction(features)
+        prediction = self.trace_prediction(features)
         outputs = list(prediction) if isinstance(prediction, dict) else list(getattr(self.model, "output_names", None) or ())
         if not outputs:
             raise ConfigurationError(

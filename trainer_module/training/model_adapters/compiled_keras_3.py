@@ -28,7 +28,7 @@ class CompiledKeras3Model(CompiledModel):
         # `_symbolic_build` supports dense features only.
         named = keras_models.named_inputs(self.model)
         features = {name: batch[0][name] for name in (named if named and named <= set(batch[0]) else batch[0])}
-        outputs = self._trace_prediction(features)
+        outputs = self.trace_prediction(features)
         if len(batch) > 1:
             size = int(tf.nest.flatten(batch[1])[0].shape[0])
             prediction = tf.nest.map_structure(lambda output: tf.zeros([size, *output.shape[1:]], output.dtype), outputs)

@@ -1,13 +1,14 @@
 """Exports the trained model as one SavedModel, which appears once it is complete."""
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 from tfx_distribute.trainer_module.training.base_model import checkpoints
 from tfx_distribute.trainer_module.training.keras_models import input_names, is_keras_3
 
@@ -78,8 +79,26 @@ def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
         with _without_own_signature(model):
             tf.saved_model.save(model, folder, signatures=signatures)
     else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again, for a warm start
-        model.save(folder, save_format="tf", signatures=signatures)
+        model.save(folder, save_format="tf", signatures=signatures, include_optimizer=_can_describe_training(model))
     checkpoints.write_paths(model, folder)
+
+
+def _can_describe_training(model: tf.keras.Model) -> bool:
+    """Returns False if Keras 2 cannot save how a model is compiled, and warns of it.
+
+    It writes the configuration of the optimizer, with that of a learning rate schedule,
+    after everything else. A schedule of the user's need not have one.
+    """
+    try:
+        _ = model._tracking_metadata  # what Keras writes
+    except Exception as error:
+        warnings.warn(
+            f"module: Keras cannot save the optimizer ({first_line(error)}); the exported model has none, and neither loss "
+            "nor metrics. To load it compiled, write a get_config for what it cannot save",
+            stacklevel=1,
+        )
+        return False
+    return True
 
 
 @contextlib.contextmanager

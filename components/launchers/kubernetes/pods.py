@@ -13,7 +13,6 @@ from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 
 REMOVAL_SECONDS = 60.0  # after which a pod that is being deleted should be gone
-SIDECAR_SECONDS = 60.0  # for which other containers may run after the training's has ended
 
 _STARTING = ("ContainerCreating", "PodInitializing")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
@@ -109,20 +108,22 @@ def has_trained(pod: client.V1Pod) -> bool:
     return pod.status.phase == "Succeeded" or (end is not None and end.exit_code == 0)
 
 
-def find_held(pod: client.V1Pod, now: datetime) -> HeldPod | None:
-    """Returns a pod that still runs `SIDECAR_SECONDS` after its training has ended.
+def has_ended(pod: client.V1Pod) -> bool:
+    """Returns True if the training in a pod has ended, in whatever way."""
+    return pod.status.phase in ("Succeeded", "Failed") or _training_end(pod) is not None
+
+
+def find_held(pod: client.V1Pod) -> HeldPod | None:
+    """Returns a pod that still runs although its training has ended.
 
     Args:
       pod: The pod.
-      now: The current time.
 
     Returns:
       The pod and its running containers; None if it is not such a pod.
     """
     end = _training_end(pod)
     if pod.status.phase != "Running" or pod.metadata.deletion_timestamp is not None or end is None:
-        return None
-    if end.finished_at is None or now - end.finished_at < timedelta(seconds=SIDECAR_SECONDS):
         return None
     running = tuple(each.name for each in pod.status.container_statuses if each.state and each.state.running)
     return HeldPod(pod.metadata.name, end.exit_code, running) if running else None

@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from absl import logging
@@ -21,9 +20,10 @@ from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
 from tfx_distribute.components.launchers.kubernetes.pod_rejections import PodRejections
 from tfx_distribute.components.launchers.kubernetes.pod_restarts import PodRestarts
 from tfx_distribute.components.launchers.kubernetes.pod_starts import PodStarts
-from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, find_held, has_trained
+from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, has_trained
 from tfx_distribute.components.launchers.kubernetes.queue_wait import QueueWait
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+from tfx_distribute.components.launchers.kubernetes.unseen_ends import UnseenEnds
 from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
@@ -76,6 +76,7 @@ class Watcher:
         self._history = PodHistory(jobs)
         self._rejections = PodRejections(jobs, self._history, self._say_once)
         self._missing = MissingPods(jobs, limits.quota_timeout_seconds, self._say_once)
+        self._unseen_ends = UnseenEnds(jobs, self._say_once)
         self._queue_wait = QueueWait(jobs, self._say_once)
         self._start = Start()
         self._start_seen = 0.0  # by our own clock, from which the cluster's may differ
@@ -158,7 +159,8 @@ class Watcher:
                         return
                     self._restart_or_fail(state, pods)
                     continue
-                if self._has_succeeded_despite_sidecars(pods):
+                is_complete = self._kind.list_tasks(job) <= set(map(self._kind.task_of, pods))
+                if self._unseen_ends.observe(state, pods, is_complete):
                     log.finish()
                     self.remove(has_time=True)
                     return
@@ -213,35 +215,12 @@ class Watcher:
                 time.sleep(POLL_SECONDS)
         self.start(has_result=False)
 
-    def _has_succeeded_despite_sidecars(self, pods: list[client.V1Pod]) -> bool:
-        """Returns True if the chief has succeeded and the controller does not see it.
-
-        A pod that a sidecar keeps running never ends for the controller, and one whose
-        sidecar fails has failed.
-
-        Raises:
-          TrainingError: A process has failed, and a sidecar keeps its pod running.
-        """
-        now = datetime.now(timezone.utc)
-        held = [each for pod in pods if (each := find_held(pod, now))]
-        if self._has_chief_succeeded(pods):
-            for each in held:
-                self._say_once(str(each))
-            return bool(held) or any(pod.status.phase == "Failed" for pod in self._chiefs(pods))
-        for each in held:
-            if each.exit_code:
-                raise TrainingError("\n".join([str(each), *(f"  {line}" for line in self._jobs.last_lines(each.name))]))
-        return False
-
     def _has_chief_succeeded(self, pods: list[client.V1Pod]) -> bool:
         """Returns True if there is a model.
 
         JobSet looks at failed pods first, if another one failed in that moment.
         """
-        return any(map(has_trained, self._chiefs(pods)))
-
-    def _chiefs(self, pods: list[client.V1Pod]) -> list[client.V1Pod]:
-        return [pod for pod in pods if self._kind.task_of(pod) == CHIEF_TASK]
+        return any(has_trained(pod) for pod in pods if self._kind.task_of(pod) == CHIEF_TASK)
 
     def _restart_or_fail(self, state: JobState, pods: list[client.V1Pod]) -> None:
         """Creates a failed job again if another try may succeed.
@@ -325,9 +304,11 @@ class Watcher:
     def _why(self, state: JobState) -> str:
         """Describes why the job failed.
 
-        Has the controller's reason, and the last lines of the pod that failed first.
+        Has the controller's reason, if it knows, and the last lines of the pod that
+        failed first.
         """
-        lines = [f"{self._jobs} failed: {state.reason or 'no reason is given'}"]
+        reason = f": {state.reason or 'no reason is given'}" if state.phase == "failed" else ""
+        lines = [f"{self._jobs} failed{reason}"]
         candidates = [end for end in self._failed_pods.values() if end.is_final] or list(self._failed_pods.values())[-1:]
         for end in sorted(candidates, key=lambda end: end.at)[:1]:
             lines.append(f"pod {end.name} {end.how}")

@@ -6,7 +6,7 @@ from tfjobs import NAMESPACE, NEEDED
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
-from tfx_distribute.components.launchers.kubernetes import missing_pods, pod_log, pod_starts, refusals, watcher
+from tfx_distribute.components.launchers.kubernetes import missing_pods, pod_log, pod_starts, refusals, unseen_ends, watcher
 
 
 @pytest.fixture
@@ -20,6 +20,7 @@ def api(tmp_path, monkeypatch):
         (missing_pods, "CONTROLLER_SECONDS", 3.0),
         (pod_starts, "EVENTS_SECONDS", 0.1),
         (kubernetes_client, "WEBHOOK_SECONDS", 0.5),
+        (unseen_ends, "UNSEEN_SECONDS", 0.5),
         (watcher, "DELETE_SECONDS", 2.0),
         (refusals, "FINAL_SECONDS", 1.0),
         (pod_log, "RETRY_SECONDS", 0.1),

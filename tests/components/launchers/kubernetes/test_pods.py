@@ -67,12 +67,10 @@ def test_the_end_of_another_container_is_none_of_the_training():
 @pytest.mark.parametrize("exit_code", [0, 1])
 def test_a_pod_that_another_container_keeps_running(exit_code):
     ended = container("tensorflow", exit_code)
-    soon, later = (DELETED + timedelta(seconds=seconds) for seconds in (59, 61))
-    assert pods.find_held(pod_of(container("a-proxy"), ended), soon) is None
-    held = pods.find_held(pod_of(container("a-proxy"), ended), later)
+    held = pods.find_held(pod_of(container("a-proxy"), ended))
     assert held == pods.HeldPod("p", exit_code, ("a-proxy",))
     assert f"exit code {exit_code}, but its container a-proxy still runs" in str(held)
     for others in ([], [container("a-proxy", 0)]):
-        assert pods.find_held(pod_of(*others, ended), later) is None
-    assert pods.find_held(pod_of(container("a-proxy"), container("tensorflow")), later) is None
-    assert pods.find_held(pod_of(container("a-proxy"), ended, phase="Failed"), later) is None
+        assert pods.find_held(pod_of(*others, ended)) is None
+    assert pods.find_held(pod_of(container("a-proxy"), container("tensorflow"))) is None
+    assert pods.find_held(pod_of(container("a-proxy"), ended, phase="Failed")) is None

@@ -9,6 +9,7 @@ from tfjobs import NAME, NAMESPACE, NEEDED, condition, exists, pod, start, statu
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.errors import NoAnswerError
+from tfx_distribute.components.launchers.kubernetes import refusals
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, Owner
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -117,6 +118,39 @@ def test_a_process_that_fails_after_the_chief_has_succeeded(api):
     api.set_pod(NAMESPACE, with_proxy(pod(exit_code=0), {"running": {}}, "Running"))
     api.set_status(NAMESPACE, NAME, status(condition("Running")))
     assert launch.wait() is None
+
+
+def test_a_chief_that_succeeds_while_the_operator_is_away(api):
+    launch = start(api)
+    api.set_pod(NAMESPACE, pod() | {"status": {"phase": "Succeeded"}})
+    api.set_status(NAMESPACE, NAME, status(condition("Running"), Chief={"active": 1}))
+    assert launch.wait(20) is None
+    assert not exists(api), "otherwise it would be running for ever"
+
+
+def test_a_chief_that_fails_while_the_operator_is_away(api, monkeypatch):
+    """Another attempt might succeed, but nobody begins one."""
+    monkeypatch.setattr(refusals, "OTHER_SECONDS", 2.0)
+    launch = start(api, manifest=tfjob(workers=2))
+    api.set_status(NAMESPACE, NAME, status(condition("Running"), Chief={"active": 1}))
+    api.set_pod(NAMESPACE, pod(exit_code=138))
+    time.sleep(2.5)
+    assert launch.is_running, "the operator cannot create the worker, and looks at no other pod until then"
+    api.set_pod(NAMESPACE, pod(name=f"{NAME}-worker-0", replica="worker"))
+    error = launch.wait(20)
+    assert isinstance(error, TrainingError)
+    assert str(error).startswith(
+        f"TFJob {NAME}: pod {NAME}-chief-0 ended with exit code 138 (Error), and Kubeflow's Training Operator has not "
+        "reacted for 2 s; see whether the pods of Kubeflow's Training Operator run, usually in namespace kubeflow"
+    )
+    assert not exists(api)
+
+
+def test_a_final_failure_that_the_operator_does_not_see(api):
+    launch = start(api)
+    api.set_status(NAMESPACE, NAME, status(condition("Running", message="TFJob is running."), Chief={"active": 1}))
+    api.set_pod(NAMESPACE, pod(exit_code=1))
+    assert str(launch.wait(20)).startswith(f"TFJob {NAME} failed\npod {NAME}-chief-0 ended with exit code 1 (Error)")
 
 
 def test_deleted_by_somebody(api):

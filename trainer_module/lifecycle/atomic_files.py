@@ -11,15 +11,22 @@ import tensorflow as tf
 def write(path: str, text: str) -> None:
     """Writes a document to a temporary name, then renames it.
 
-    No reader ever sees half of it.
+    No reader ever sees half of it. If the disk is full, nothing stays under the
+    temporary name.
 
     Args:
       path: Path or address of the file; an existing file is replaced.
       text: The document.
     """
-    with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+    partial = f"{path}.partial"
+    try:
+        with tf.io.gfile.GFile(partial, "w") as file:
+            file.write(text)
+    except tf.errors.ResourceExhaustedError:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.remove(partial)
+        raise
+    tf.io.gfile.rename(partial, path, overwrite=True)
 
 
 def read(path: str) -> str | None:

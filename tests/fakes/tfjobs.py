@@ -14,11 +14,12 @@ LIST_EVENTS = ("", "events", "list")
 NEEDED = {(each.group, each.resource, each.verb) for each in permissions.needed("tfjobs")} | {LIST_EVENTS}
 
 
-def tfjob(command="exit 0", workers=1, owner=None):
+def tfjob(command="exit 0", workers=1, owner=None, distribution=None):
     """Returns a TFJob whose pods run a shell command."""
     template = {"metadata": {"labels": {}}, "spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
     settings = KubernetesSettings("digits", template, template)
-    distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
+    if distribution is None:
+        distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
     manifest = TFJob().make_manifest(Training(NAME, "/job.json", distribution, {}, 3), settings, owner)
     for replica in manifest["spec"]["tfReplicaSpecs"].values():
         replica["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", command]
@@ -90,9 +91,9 @@ def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="
     return document
 
 
-def rejected_pod(uid):
+def rejected_pod(uid="1", **of):
     """Returns a pod that its machine has rejected, as while a device plugin starts."""
-    document = pod(uid=uid)
+    document = pod(uid=uid, **of)
     message = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
     document["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}
     return document

@@ -174,6 +174,12 @@ class JobKind(abc.ABC):
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks that a job shall have a pod for."""
 
+    def list_replaceable(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
+        """Returns the tasks whose processes a training can replace while it runs."""
+        tasks = self.list_tasks(job)
+        roles = {task.role for task in tasks}
+        return frozenset(task for task in tasks if is_replaceable(task.role, roles))
+
     @abc.abstractmethod
     def task_of(self, pod: "client.V1Pod") -> ClusterTask:
         """Returns the task that a job has made a pod for."""

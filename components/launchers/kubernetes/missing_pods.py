@@ -8,7 +8,7 @@ from kubernetes import client
 
 from tfx_distribute.components.launchers.kubernetes import refusals, remedies
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobState, is_replaceable
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobState
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 
@@ -50,7 +50,7 @@ class MissingPods:
             self._missing, self._missing_since, self._refused_since = missing, now, 0.0
         if state.is_suspended or (not missing and state.start.time):
             return False
-        roles = {task.role for task in kind.list_tasks(job)}
+        needed = missing - kind.list_replaceable(job)
         events = self._jobs.list_events(job)
         refusal = refusals.find_refusal(kind.refusal_reasons, state.changed_at, pods, events or ())
         if refusal:
@@ -59,12 +59,11 @@ class MissingPods:
             self._refused_since = self._refused_since or now
             if phases.get(CHIEF_TASK) == "Succeeded":
                 return True
-            if phases.get(CHIEF_TASK) == "Running" and missing and all(is_replaceable(task.role, roles) for task in missing):
+            if phases.get(CHIEF_TASK) == "Running" and missing and not needed:
                 return False
             if now - self._refused_since > refusals.patience(refusal, self._quota_timeout_seconds):
                 raise TrainingError(words)
             return False
-        needed = [task for task in missing if not is_replaceable(task.role, roles)]
         if not needed or now - self._missing_since <= CONTROLLER_SECONDS:
             return False
         is_unseen = not (pods or state.was_seen)

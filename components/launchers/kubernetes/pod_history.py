@@ -16,11 +16,13 @@ class PodHistory:
     Attributes:
       admitted: Uids of pods that a machine has admitted.
       started: Uids of pods in which training has started.
+      started_tasks: Their tasks.
     """
 
     def __init__(self, jobs: JobClient):
         self.admitted: set[str] = set()
         self.started: set[str] = set()
+        self.started_tasks: set[ClusterTask] = set()
         self._jobs = jobs
         self._seen: set[str] = set()  # uids of pods
         self._latest: dict[ClusterTask, client.V1Pod] = {}
@@ -31,15 +33,15 @@ class PodHistory:
         Returns:
           The pod whose place it takes, when it is seen for the first time; else None.
         """
-        uid = pod.metadata.uid
+        uid, task = pod.metadata.uid, self._jobs.kind.task_of(pod)
         if pods.was_admitted(pod):
             self.admitted.add(uid)
         if pods.has_started(pod):
             self.started.add(uid)
+            self.started_tasks.add(task)
         if uid in self._seen:
             return None
         self._seen.add(uid)
-        task = self._jobs.kind.task_of(pod)
         replaced = self._latest.get(task)
         self._latest[task] = pod
         return replaced

@@ -34,12 +34,13 @@ class PodRejections:
         self._jobs, self._history, self._say_once = jobs, history, say_once
         self._since: dict[ClusterTask, float] = {}  # task -> since when its pods are rejected
 
-    def observe(self, pod: client.V1Pod, replaced: client.V1Pod | None) -> None:
+    def observe(self, pod: client.V1Pod, replaced: client.V1Pod | None, is_needed: bool) -> None:
         """Notes if a pod, or the one whose place it takes, was rejected.
 
         Args:
           pod: The pod.
           replaced: See `PodHistory.observe`.
+          is_needed: False if the training goes on without it.
 
         Raises:
           TrainingError: Pods of its task have been rejected for `START_SECONDS`, and
@@ -50,17 +51,19 @@ class PodRejections:
             self._since.pop(task, None)
         elif pod.status.phase == "Failed":
             self.rejected.add(uid)
-            self._note(task, f"pod {pod.metadata.name} {pods.PodEnd.of(pod).how or 'failed before it had a container'}")
+            how = pods.PodEnd.of(pod).how or "failed before it had a container"
+            self._note(task, f"pod {pod.metadata.name} {how}", is_needed)
         elif replaced and replaced.metadata.uid not in (*admitted, *self.rejected):
             # It is gone already, but its events stay.
             rejection = refusals.find_rejection(self._jobs.list_events_of_pod(replaced.metadata.uid))
             if rejection:
-                self._note(task, f"pod {replaced.metadata.name} failed ({rejection})")
+                self._note(task, f"pod {replaced.metadata.name} failed ({rejection})", is_needed)
 
-    def _note(self, task: ClusterTask, words: str) -> None:
+    def _note(self, task: ClusterTask, words: str, is_needed: bool) -> None:
         self._say_once(f"{words}; this uses up no restart")
         now = time.monotonic()
-        if now - self._since.setdefault(task, now) > pod_starts.START_SECONDS:
+        has_lasted = now - self._since.setdefault(task, now) > pod_starts.START_SECONDS
+        if has_lasted and is_needed:
             raise TrainingError(
                 f"{self._jobs}: {words}; machines have rejected all pods of {task} for {pod_starts.START_SECONDS:g} s. See "
                 "with `kubectl describe node` whether the machine and its device plugins are healthy"

@@ -29,8 +29,12 @@ class PodStarts:
         self._mount_failures: dict[str, str] = {}  # pod's uid -> why its volumes are not there
         self._stuck: dict[str, float] = {}  # uid -> since when the pod cannot start
 
-    def observe(self, pod: client.V1Pod) -> None:
+    def observe(self, pod: client.V1Pod, is_needed: bool) -> None:
         """Logs what a pod waits for, and gives up one that cannot start.
+
+        Args:
+          pod: The pod.
+          is_needed: False if the training goes on without it.
 
         Raises:
           TrainingError: The pod could not start for `START_SECONDS`.
@@ -49,7 +53,8 @@ class PodStarts:
             return
         words = remedies.with_remedy(f"pod {name} {problem}")
         self._say_once(words)
-        if time.monotonic() - self._stuck.setdefault(uid, time.monotonic()) > START_SECONDS:
+        is_stuck = time.monotonic() - self._stuck.setdefault(uid, time.monotonic()) > START_SECONDS
+        if is_stuck and is_needed:
             raise TrainingError(f"{self._jobs}: {words}")
 
     def _find_mount_failure(self, pod: client.V1Pod) -> str:

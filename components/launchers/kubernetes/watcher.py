@@ -26,7 +26,7 @@ from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.components.launchers.kubernetes.unseen_ends import UnseenEnds
 from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, EVALUATOR
 
 POLL_SECONDS = 2.0
 # For the controller to see that a pod has failed for good. Where several fail at once,
@@ -157,7 +157,7 @@ class Watcher:
                     if self._has_chief_succeeded(pods):
                         log.finish()
                         return
-                    self._restart_or_fail(state, pods)
+                    self._restart_or_fail(job, state, pods)
                     continue
                 is_complete = self._kind.list_tasks(job) <= set(map(self._kind.task_of, pods))
                 if self._unseen_ends.observe(state, pods, is_complete):
@@ -168,8 +168,7 @@ class Watcher:
                     self._queue_wait.observe(job)
                 else:
                     self._queue_wait.end()
-                    for pod in pods:
-                        self._observe(pod)
+                    self._observe_all(job, pods)
                 if self._missing.observe(job, state, pods):
                     log.finish()
                     return
@@ -222,15 +221,14 @@ class Watcher:
         """
         return any(has_trained(pod) for pod in pods if self._kind.task_of(pod) == CHIEF_TASK)
 
-    def _restart_or_fail(self, state: JobState, pods: list[client.V1Pod]) -> None:
+    def _restart_or_fail(self, job: Mapping[str, Any], state: JobState, pods: list[client.V1Pod]) -> None:
         """Creates a failed job again if another try may succeed.
 
         The Training Operator gives up the whole TFJob if its pods were only taken away.
         JobSet does not know that training has advanced, and counts restarts after
         rejected pods too.
         """
-        for pod in pods:
-            self._observe(pod)
+        self._observe_all(job, pods)
         why = self._why(state)
         if state.restarts_used_up:
             self._budget.spend_all()
@@ -282,8 +280,24 @@ class Watcher:
             self._failed_pods.clear()
         self._start, self._start_seen = start, seen
 
-    def _observe(self, pod: client.V1Pod) -> None:
-        """Notes the state of a pod. A failed pod is soon deleted, with its log."""
+    def _observe_all(self, job: Mapping[str, Any], pods: list[client.V1Pod]) -> None:
+        """Notes the states of all pods of a job."""
+        # A chief that runs may wait for workers that have never started, but for no
+        # evaluator.
+        chief_runs = any(pod.status.phase == "Running" for pod in pods if self._kind.task_of(pod) == CHIEF_TASK)
+        replaceable = self._kind.list_replaceable(job) if chief_runs else frozenset()
+        for pod in pods:
+            task = self._kind.task_of(pod)
+            has_begun = task.role == EVALUATOR or task in self._history.started_tasks
+            self._observe(pod, is_needed=not (has_begun and task in replaceable))
+
+    def _observe(self, pod: client.V1Pod, is_needed: bool) -> None:
+        """Notes the state of a pod. A failed pod is soon deleted, with its log.
+
+        Args:
+          pod: The pod.
+          is_needed: False if the training goes on without it.
+        """
         uid = pod.metadata.uid
         if uid in self._ignored:
             return
@@ -292,8 +306,8 @@ class Watcher:
         replaced = self._history.observe(pod)
         if not self._kind.restarts_itself:
             self._restarts.observe(replaced)
-        self._starts.observe(pod)
-        self._rejections.observe(pod, replaced)
+        self._starts.observe(pod, is_needed)
+        self._rejections.observe(pod, replaced, is_needed)
         end = PodEnd.of(pod)
         if uid in self._rejections.rejected:  # it has printed nothing
             self._failed_pods[uid] = end

@@ -4,10 +4,11 @@ import time
 
 import pytest
 from running import wait_until
-from tfjobs import NAME, NAMESPACE, condition, exists, pod, start, status
+from tfjobs import NAME, NAMESPACE, condition, exists, pod, rejected_pod, start, status, tfjob, wait_until_seen
 
 from tfx_distribute.components.launchers.kubernetes import pod_starts
 from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
 def test_what_a_pod_waits_for_is_logged_once(api, caplog):
@@ -26,9 +27,9 @@ def test_what_a_pod_waits_for_is_logged_once(api, caplog):
     assert [record.getMessage() for record in caplog.records].count(line) == 1
 
 
-def waiting_pod(reason, message=None):
+def waiting_pod(reason, message=None, **of):
     """Returns a pod whose container waits on a machine."""
-    document = pod()
+    document = pod(**of)
     waiting = {"waiting": {"reason": reason, "message": message}}
     container = {"name": "tensorflow", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": waiting}
     document["status"] = {"phase": "Pending", "containerStatuses": [container]}
@@ -54,6 +55,32 @@ def test_a_container_that_cannot_be_created(api, caplog, reason, message, remedy
     assert words in str(error)
     assert caplog.text.count(words) == 1
     assert not exists(api)
+
+
+WORKER = {"name": f"{NAME}-worker-0", "replica": "worker"}
+
+
+@pytest.mark.parametrize("cannot_start", [waiting_pod("ImagePullBackOff", **WORKER), rejected_pod(**WORKER)])
+def test_a_worker_of_parameter_servers_is_lost(api, caplog, cannot_start):
+    """The training goes on without it, but does not begin without it."""
+    launch = start(api, manifest=tfjob(distribution=Distribution("parameter_server", 1, 1)))
+    for document in (pod(), pod(name=f"{NAME}-ps-0", replica="ps"), pod(**WORKER)):
+        api.set_pod(NAMESPACE, document)
+    wait_until_seen(api)
+    api.remove(NAMESPACE, WORKER["name"])
+    api.set_pod(NAMESPACE, cannot_start)
+    wait_until(lambda: f"pod {WORKER['name']} " in caplog.text)
+    time.sleep(1.5)
+    assert launch.is_running
+    api.set_pod(NAMESPACE, pod() | {"status": {"phase": "Pending"}})  # the chief is lost too, and needs all others
+    assert isinstance(launch.wait(), TrainingError)
+
+
+def test_a_worker_of_parameter_servers_that_never_started(api):
+    launch = start(api, manifest=tfjob(distribution=Distribution("parameter_server", 1, 1)))
+    for document in (pod(), pod(name=f"{NAME}-ps-0", replica="ps"), waiting_pod("ImagePullBackOff", **WORKER)):
+        api.set_pod(NAMESPACE, document)
+    assert f"pod {WORKER['name']} cannot start (ImagePullBackOff" in str(launch.wait())
 
 
 def test_a_claim_that_does_not_exist(api):

@@ -447,7 +447,7 @@ class ApiServer:
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         names = [container["name"] for container in pod["spec"]["containers"]]
         container = query.get("container") or names[0]
-        if container not in names:
+        if container not in (*names, *(each["name"] for each in pod["spec"].get("initContainers", ()))):
             raise ApiError(400, f"container {container} is not valid for pod {key[1]}")
         if "container" not in query and len(names) > 1:
             raise ApiError(400, f"a container name must be specified for pod {key[1]}, choose one of: [{' '.join(names)}]")

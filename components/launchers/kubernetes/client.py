@@ -240,13 +240,13 @@ class JobClient:
         """Returns what Kueue made for the job; None if it cannot be listed now."""
         return self._list_of_kueue(permissions.LIST_WORKLOADS, f"{queues.JOB_UID_LABEL}={uid}")
 
-    def last_lines(self, pod: str) -> list[str]:
-        """Returns the last lines that a pod printed; none if its log cannot be read."""
+    def last_lines(self, pod: str, container: str = CONTAINER) -> list[str]:
+        """Returns the last lines of a container; none if its log cannot be read."""
         try:
             answer = self._core.read_namespaced_pod_log(
                 pod,
                 self.namespace,
-                container=CONTAINER,
+                container=container,
                 tail_lines=LAST_LINES,
                 _preload_content=False,
                 _request_timeout=REQUEST_SECONDS,

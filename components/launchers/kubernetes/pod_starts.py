@@ -26,7 +26,7 @@ class PodStarts:
     def __init__(self, jobs: JobClient, say_once: Callable[[str], None]):
         self._jobs, self._say_once = jobs, say_once
         self._events_read: dict[str, float] = {}  # pod's uid -> when its events were last read
-        self._mount_failures: dict[str, str] = {}  # pod's uid -> why its volumes are not there
+        self._obstacles: dict[str, str] = {}  # pod's uid -> why it is not ready
         self._stuck: dict[str, float] = {}  # uid -> since when the pod cannot start
 
     def observe(self, pod: client.V1Pod, is_needed: bool) -> None:
@@ -40,14 +40,16 @@ class PodStarts:
           TrainingError: The pod could not start for `START_SECONDS`.
         """
         uid, name = pod.metadata.uid, pod.metadata.name
-        removal = pods.describe_removal(pod, datetime.now(timezone.utc))
+        now = datetime.now(timezone.utc)
+        removal = pods.describe_removal(pod, now)
         if removal:
             self._say_once(f"pod {name} {removal}")
-        mount_failure = self._find_mount_failure(pod)
-        problem = pods.cannot_start(pod) or (mount_failure if refusals.will_not_pass(mount_failure) else "")
+        obstacle = self._find_obstacle(pod)
+        words = f"cannot start ({obstacle})" if obstacle else ""
+        problem = pods.cannot_start(pod) or (words if refusals.will_not_pass(obstacle) else "")
         if not problem:
             self._stuck.pop(uid, None)
-            waits = pods.waits_for_machine(pod) or mount_failure
+            waits = pods.waits_for_machine(pod) or words or pods.describe_initial(pod, now)
             if waits:
                 self._say_once(f"pod {name} {waits}")
             return
@@ -57,13 +59,12 @@ class PodStarts:
         if is_stuck and is_needed:
             raise TrainingError(f"{self._jobs}: {words}")
 
-    def _find_mount_failure(self, pod: client.V1Pod) -> str:
-        """Describes why a pod's volumes cannot be mounted, which only events say."""
+    def _find_obstacle(self, pod: client.V1Pod) -> str:
+        """Returns why a machine cannot prepare a pod yet, which only events say."""
         uid, now = pod.metadata.uid, time.monotonic()
         if not pods.is_being_made(pod):
             return ""
         if now - self._events_read.get(uid, -EVENTS_SECONDS) >= EVENTS_SECONDS:
             self._events_read[uid] = now
-            self._mount_failures[uid] = refusals.find_mount_failure(self._jobs.list_events_of_pod(uid))
-        failure = self._mount_failures[uid]
-        return f"cannot start (FailedMount: {failure})" if failure else ""
+            self._obstacles[uid] = refusals.find_obstacle(self._jobs.list_events_of_pod(uid))
+        return self._obstacles[uid]

@@ -13,6 +13,7 @@ from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 
 REMOVAL_SECONDS = 60.0  # after which a pod that is being deleted should be gone
+INITIAL_SECONDS = 60.0  # after which an init container should have ended
 
 _STARTING = ("ContainerCreating", "PodInitializing")
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
@@ -28,6 +29,7 @@ class PodEnd:
       how: How it failed; empty if it has not failed.
       at: When it failed, in seconds since 1970; 0 if that is unknown.
       is_final: True if another attempt would fail too.
+      container: Name of the container that has failed.
       last_lines: Last lines that it printed.
     """
 
@@ -35,6 +37,7 @@ class PodEnd:
     how: str = ""
     at: float = float("inf")
     is_final: bool = False
+    container: str = CONTAINER
     last_lines: tuple[str, ...] = ()
 
     @staticmethod
@@ -43,7 +46,8 @@ class PodEnd:
         name = pod.metadata.name
         if pod.status.reason:  # such as Evicted
             return PodEnd(name, f"failed ({pod.status.reason}: {pod.status.message or ''})", 0.0)
-        for status in sorted(pod.status.container_statuses or (), key=lambda status: status.name != CONTAINER):
+        initial, others = pod.status.init_container_statuses or [], pod.status.container_statuses or []
+        for status in [*sorted(others, key=lambda status: status.name != CONTAINER), *initial]:
             is_training = status.name == CONTAINER
             end = (status.state and status.state.terminated) or (status.last_state and status.last_state.terminated)
             # Another container matters only if it makes the pod fail.
@@ -52,10 +56,11 @@ class PodEnd:
                 # The container's own words are in its log. If it could not even be
                 # started, there are others.
                 words = f": {end.message}" if end.message and end.reason in _NOT_STARTED else ""
-                which = "" if is_training else f"failed: its container {status.name} "
+                kind = "init container" if status in initial else "container"
+                which = "" if is_training else f"failed: its {kind} {status.name} "
                 how = f"{which}ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
                 is_final = is_training and exit_codes.is_final(end.exit_code) and not _was_removed(pod, end)
-                return PodEnd(name, how, at, is_final)
+                return PodEnd(name, how, at, is_final, status.name)
         return PodEnd(name)
 
 
@@ -176,6 +181,32 @@ def cannot_start(pod: client.V1Pod) -> str:
         if waiting and waiting.reason not in (None, *_STARTING):
             return f"cannot start ({waiting.reason}: {waiting.message or ''})"
     return ""
+
+
+def find_initial(pod: client.V1Pod) -> client.V1ContainerStatus | None:
+    """Returns the init container that a pod waits for; None if it waits for none.
+
+    A cluster may add such containers. One that runs beside the others is ready.
+    """
+    for status in pod.status.init_container_statuses or ():
+        has_succeeded = status.state and status.state.terminated and status.state.terminated.exit_code == 0
+        if not has_succeeded and not status.ready:
+            return status
+    return None
+
+
+def describe_initial(pod: client.V1Pod, now: datetime) -> str:
+    """Describes the init container that keeps a pod from starting; empty if none does.
+
+    Args:
+      pod: The pod.
+      now: The current time.
+    """
+    status = find_initial(pod)
+    running = status and status.state and status.state.running
+    if not running or running.started_at is None or now - running.started_at < timedelta(seconds=INITIAL_SECONDS):
+        return ""
+    return f"waits for its init container {status.name}, which has been running for over {INITIAL_SECONDS:g} s"
 
 
 def is_being_made(pod: client.V1Pod) -> bool:

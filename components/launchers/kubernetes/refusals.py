@@ -67,24 +67,27 @@ def _is_too_small(requested: str, limited: str) -> bool:
     return any(name in limits and amount > limits[name] for name, amount in amounts.items())
 
 
-def find_mount_failure(events: Sequence[client.CoreV1Event]) -> str:
-    """Returns why volumes of a pod cannot be mounted; empty if they can.
+def find_obstacle(events: Iterable[client.CoreV1Event]) -> str:
+    """Returns why a pod that a machine prepares is not ready; empty if it goes well.
 
     Args:
-      events: All events about the pod. Later ones mean that the volumes are there.
+      events: All events about the pod. A later one that is no warning ends the trouble.
+
+    Returns:
+      Reason and words of the latest event.
     """
     # Of events of the same second, the failure came first.
-    latest = max(events, key=lambda event: (_time(event), event.reason != "FailedMount"), default=None)
-    return str(latest.message) if latest and latest.reason == "FailedMount" else ""
+    latest = max(events, key=lambda event: (_time(event), event.type != "Warning"), default=None)
+    return f"{latest.reason}: {latest.message}" if latest and latest.type == "Warning" else ""
 
 
-def will_not_pass(mount_failure: str) -> bool:
+def will_not_pass(obstacle: str) -> bool:
     """Returns True if a volume's mount fails because something does not exist.
 
     Other failures pass: a volume is still attached elsewhere, or its files change their
     group.
     """
-    return bool(_MISSING_OBJECT.search(mount_failure))
+    return obstacle.startswith("FailedMount: ") and bool(_MISSING_OBJECT.search(obstacle))
 
 
 def was_started(events: Iterable[client.CoreV1Event]) -> bool:

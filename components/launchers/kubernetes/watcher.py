@@ -1,6 +1,7 @@
 """Starts a job and follows it until it ends."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
 from tfx_distribute.components.launchers.kubernetes.pod_rejections import PodRejections
 from tfx_distribute.components.launchers.kubernetes.pod_restarts import PodRestarts
 from tfx_distribute.components.launchers.kubernetes.pod_starts import PodStarts
-from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, has_trained
+from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, find_initial, has_trained
 from tfx_distribute.components.launchers.kubernetes.queue_wait import QueueWait
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.components.launchers.kubernetes.unseen_ends import UnseenEnds
@@ -32,6 +33,9 @@ POLL_SECONDS = 2.0
 # For the controller to see that a pod has failed for good. Where several fail at once,
 # it may look at another one first, and restart.
 FINAL_EXIT_SECONDS = 15.0
+# Parts of the cluster's words that differ each time: ends of names that it makes up,
+# ids of containers, and ports that it connects from.
+_RANDOM = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b|\b[0-9a-f]{12,}\b|:\d+(?=->)")
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Watcher:
         self._start_seen = 0.0  # by our own clock, from which the cluster's may differ
         self._budget = RestartBudget(limits.max_restarts, limits.read_step)
         self._restarts = PodRestarts(jobs, self._history, self._budget)
-        self._pods: list[str] = []  # uids, since the last suspension: a pod created again has a new one
+        self._pods: dict[str, client.V1Pod] = {}  # uid -> as last seen, since the last suspension
         self._ignored: set[str] = set()  # uids of pods from before the last suspension
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
         self._failed_for_good_since = 0.0  # 0 if no pod has
@@ -301,8 +305,7 @@ class Watcher:
         uid = pod.metadata.uid
         if uid in self._ignored:
             return
-        if uid not in self._pods:
-            self._pods.append(uid)
+        self._pods[uid] = pod
         replaced = self._history.observe(pod)
         if not self._kind.restarts_itself:
             self._restarts.observe(replaced)
@@ -312,7 +315,7 @@ class Watcher:
         if uid in self._rejections.rejected:  # it has printed nothing
             self._failed_pods[uid] = end
         elif end.how and uid not in self._failed_pods:
-            self._failed_pods[uid] = replace(end, last_lines=tuple(self._jobs.last_lines(end.name)))
+            self._failed_pods[uid] = replace(end, last_lines=tuple(self._jobs.last_lines(end.name, end.container)))
             logging.warning("pod %s %s", end.name, end.how)
 
     def _why(self, state: JobState) -> str:
@@ -340,7 +343,12 @@ class Watcher:
     def _failed_starts(self) -> list[str]:
         """Describes why pods that are gone could not start: their events stay."""
         failures = (refusals.find_failed_start(self._jobs.list_events_of_pod(uid)) for uid in self._pods)
-        return [remedies.with_remedy(failure) for failure in failures if failure][-1:]
+        lines = [remedies.with_remedy(failure) for failure in failures if failure][-1:]
+        if lines:
+            return lines
+        # An init container that fails is not an event, and its pod may be gone at once.
+        initial = ((pod, status.name) for pod in self._pods.values() if (status := find_initial(pod)))
+        return [f"pod {pod.metadata.name} did not get past its init container {name}" for pod, name in initial][-1:]
 
     def _restarts_used_up(self) -> str:
         return f"All {self._limits.max_restarts} restarts (max_restarts) are used up"
@@ -353,6 +361,7 @@ class Watcher:
 
     def _say_once(self, words: str) -> None:
         """Logs why the training does not start, unless that is known already."""
-        if words not in self._said:
-            self._said.add(words)
+        known = _RANDOM.sub("", words)
+        if known not in self._said:
+            self._said.add(known)
             logging.warning("%s", words)

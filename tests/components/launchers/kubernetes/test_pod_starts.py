@@ -106,6 +106,23 @@ def test_a_volume_that_cannot_be_mounted(api, caplog):
     assert str(error).partition(": ")[2] in caplog.text
 
 
+def test_what_keeps_a_machine_from_making_a_pod(api, caplog):
+    """Nobody knows whether it passes, and the cluster's words differ each time."""
+    caplog.set_level("INFO", logger="absl")
+    launch = start(api)
+    made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))
+    for sandbox in ("b" * 64, "c" * 64):
+        api.add_event(made, "FailedCreatePodSandBox", f'failed to set up sandbox "{sandbox}": no network')
+        wait_until_seen(api)
+        time.sleep(0.3)
+    api.add_event(made, "FailedAttachVolume", "AttachVolume.Attach failed for volume: no driver")
+    words = f"pod {NAME}-chief-0 cannot start (FailedAttachVolume: AttachVolume.Attach failed for volume: no driver)"
+    wait_until(lambda: words in caplog.text)
+    assert caplog.text.count("cannot start (FailedCreatePodSandBox: failed to set up") == 1
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
 def test_a_large_image_after_a_volume_that_was_late(api, monkeypatch):
     monkeypatch.setattr(pod_starts, "START_SECONDS", 2.0)
     launch = start(api)

@@ -74,3 +74,23 @@ def test_a_pod_that_another_container_keeps_running(exit_code):
         assert pods.find_held(pod_of(*others, ended)) is None
     assert pods.find_held(pod_of(container("a-proxy"), container("tensorflow"))) is None
     assert pods.find_held(pod_of(container("a-proxy"), ended, phase="Failed")) is None
+
+
+def test_an_init_container_that_fails():
+    failed = pod_of(phase="Failed")
+    failed.status.init_container_statuses = [container("first", exit_code=0), container("login", exit_code=7)]
+    end = pods.PodEnd.of(failed)
+    assert (end.how, end.container) == ("failed: its init container login ended with exit code 7 (Error)", "login")
+    assert not end.is_final
+
+
+def test_an_init_container_that_does_not_end():
+    waiting = pod_of(phase="Pending")
+    waiting.status.init_container_statuses = [container("first", exit_code=0), container("login")]
+    waiting.status.init_container_statuses[1].state.running.started_at = DELETED
+    assert pods.describe_initial(waiting, DELETED + timedelta(seconds=59)) == ""
+    assert pods.describe_initial(waiting, DELETED + timedelta(seconds=61)).startswith(
+        "waits for its init container login, which has been running for over 60 s"
+    )
+    waiting.status.init_container_statuses[1].ready = True  # it runs beside the others
+    assert pods.describe_initial(waiting, DELETED + timedelta(days=1)) == ""

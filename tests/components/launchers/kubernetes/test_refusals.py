@@ -16,11 +16,11 @@ def at(second: int) -> datetime:
     return datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc)
 
 
-def event(second: int, message: str = "no", reason: str = "FailedCreatePod") -> client.CoreV1Event:
+def event(second: int, message: str = "no", reason: str = "FailedCreatePod", kind: str = "Warning") -> client.CoreV1Event:
     about = client.V1ObjectReference(kind="TFJob", name=NAME)
     meta = client.V1ObjectMeta(name=f"{NAME}.{second}")
     return client.CoreV1Event(
-        metadata=meta, involved_object=about, reason=reason, message=message, type="Warning", last_timestamp=at(second)
+        metadata=meta, involved_object=about, reason=reason, message=message, type=kind, last_timestamp=at(second)
     )
 
 
@@ -82,26 +82,30 @@ def test_the_last_failed_start():
     assert refusals.find_failed_start([event(3, "Pulled", "Pulled")]) == ""
 
 
-def test_a_volume_is_there_when_something_happened_after_it_was_not():
-    failed, pulling = event(1, "no secret", "FailedMount"), event(2, "Pulling image", "Pulling")
-    assert refusals.find_mount_failure([failed]) == "no secret"
-    assert refusals.find_mount_failure([pulling, failed]) == ""
-    assert refusals.find_mount_failure([]) == ""
-    same_second = event(1, "Pulling image", "Pulling")
-    assert refusals.find_mount_failure([failed, same_second]) == ""
+def test_a_pod_is_ready_when_something_happened_after_a_warning():
+    failed, pulling = event(1, "no secret", "FailedMount"), event(2, "Pulling image", "Pulling", "Normal")
+    assert refusals.find_obstacle([failed]) == "FailedMount: no secret"
+    assert refusals.find_obstacle([pulling, failed]) == ""
+    assert refusals.find_obstacle([]) == ""
+    same_second = event(1, "Pulling image", "Pulling", "Normal")
+    assert refusals.find_obstacle([failed, same_second]) == ""
+    assert refusals.find_obstacle([failed, pulling, event(3, "no network", "FailedCreatePodSandBox")]) == (
+        "FailedCreatePodSandBox: no network"
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "final"),
     [
-        ('MountVolume.SetUp failed for volume "key" : secret "key" not found', True),
-        ('MountVolume.SetUp failed for volume "key" : references non-existent secret key: x', True),
-        ('MountVolume.SetUp failed for volume "data" : timed out waiting for the condition', False),
-        ("Multi-Attach error for volume: Volume is already used by pod(s) other", False),
+        ('FailedMount: MountVolume.SetUp failed for volume "key" : secret "key" not found', True),
+        ('FailedMount: MountVolume.SetUp failed for volume "key" : references non-existent secret key: x', True),
+        ('FailedMount: MountVolume.SetUp failed for volume "data" : timed out waiting for the condition', False),
+        ("FailedAttachVolume: Multi-Attach error for volume: Volume is already used by pod(s) other", False),
+        ('FailedCreatePodSandBox: no runtime for "kata" is configured: not found', False),
         ("", False),
     ],
 )
-def test_mount_failures_that_will_not_pass(words, final):
+def test_obstacles_that_will_not_pass(words, final):
     assert refusals.will_not_pass(words) == final
 
 

@@ -153,6 +153,36 @@ def test_a_final_failure_that_the_operator_does_not_see(api):
     assert str(launch.wait(20)).startswith(f"TFJob {NAME} failed\npod {NAME}-chief-0 ended with exit code 1 (Error)")
 
 
+def with_init(document, state, phase):
+    """Adds an init container in a state to a pod, and sets the phase that results."""
+    login = {"name": "login", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": state}
+    document["status"] = {"phase": phase, "initContainerStatuses": [login]}
+    document["spec"] = {"containers": [{"name": "tensorflow"}], "initContainers": [{"name": "login"}]}
+    return document
+
+
+def test_an_init_container_that_fails(api, tmp_path):
+    launch = start(api, max_restarts=0)
+    terminated = {"exitCode": 7, "reason": "Error", "finishedAt": "2026-01-01T00:00:01Z"}
+    api.set_pod(NAMESPACE, with_init(pod(), {"terminated": terminated}, "Failed"))
+    (tmp_path / "log").write_text("2026-01-01T00:00:00.000000000Z no token\n")
+    api.logs[(NAMESPACE, f"{NAME}-chief-0")] = tmp_path / "log"
+    wait_until_seen(api)
+    api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
+    assert f"pod {NAME}-chief-0 failed: its init container login ended with exit code 7 (Error)\n  no token" in str(
+        launch.wait()
+    )
+
+
+def test_an_init_container_whose_pod_is_gone_before_anybody_sees_that_it_has_failed(api):
+    launch = start(api, max_restarts=0)
+    api.set_pod(NAMESPACE, with_init(pod(), {"waiting": {"reason": "PodInitializing"}}, "Pending"))
+    wait_until_seen(api)
+    api.remove(NAMESPACE, f"{NAME}-chief-0")
+    api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
+    assert f"pod {NAME}-chief-0 did not get past its init container login" in str(launch.wait())
+
+
 def test_deleted_by_somebody(api):
     launch = start(api)
     api.delete(NAMESPACE, NAME)

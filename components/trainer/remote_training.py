@@ -24,7 +24,13 @@ from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.components.launchers.settings import Settings
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, saved_state, staging
-from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError, TrainingError
+from tfx_distribute.trainer_module.errors import (
+    ConfigurationError,
+    TfxDistributeError,
+    TrainingError,
+    as_shortage_error,
+    explaining_shortage,
+)
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
 from tfx_distribute.trainer_module.lifecycle import atomic_files, failure_report, lease, saved_step
 
@@ -115,6 +121,7 @@ def training_folder(
 
     Raises:
       ConfigurationError: Other machines cannot reach what the trainings need.
+      TrainingError: The folder, or the step's own disk, is full.
     """
     name = job_name(settings.name, output_dir)
     shared_root = settings.training_dir if isinstance(settings, KubernetesSettings) else None
@@ -125,13 +132,15 @@ def training_folder(
             f"module_file: other machines cannot import from {folder}; have the image hold the module, and write "
             "build_model or run_fn with its dotted path"
         )
-    make_folder(folder)
     lease_file = os.path.join(folder, LEASE_FILE)
     own_lease = lease.Lease(lease_file)
-    with terminable(), _cleaning_up(folder, own_lease), holding(own_lease):
-        _remove_abandoned(root)
-        staged = staging.stage(inputs, outputs, folder, is_shared=shared_root is not None)
-        yield TrainingFolder(name, folder, lease_file, staged, settings)
+    # Outside of what cleans up: a retry takes over a training whose disk was full.
+    with explaining_shortage():
+        make_folder(folder)
+        with terminable(), _cleaning_up(folder, own_lease), holding(own_lease):
+            _remove_abandoned(root)
+            staged = staging.stage(inputs, outputs, folder, is_shared=shared_root is not None)
+            yield TrainingFolder(name, folder, lease_file, staged, settings)
 
 
 def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -> TrainingResult:
@@ -210,8 +219,11 @@ def make_folder(folder: str) -> None:
     if "://" in folder:
         fileio.makedirs(folder)
         return
-    with contextlib.suppress(OSError):
+    try:
         os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        if as_shortage_error(error):
+            raise
     if not os.access(folder, os.W_OK):
         raise ConfigurationError(
             f"targets.kubeflow.training_dir: this step may not write to {os.path.dirname(folder)}; have the volume's folder "
@@ -249,15 +261,17 @@ def _find_unneeded(folder: str, error: BaseException | None) -> str | None:
       error: What has ended the step; None if nothing has.
 
     Returns:
-      The whole folder after a training that failed by itself. Nothing if the training
-      was interrupted: its retry may continue it, and until then it may read its inputs.
-      Otherwise, the copies of inputs: a retry takes the result and the model.
+      The whole folder after a training that failed by itself, or that had no room for
+      its lease. Nothing if the training was interrupted: its retry may continue it, and
+      until then it may read its inputs. Otherwise, the copies of inputs: a retry takes
+      the result and the model.
     """
     is_interrupted = error is not None and not isinstance(error, Exception)  # by a signal
     if is_interrupted or isinstance(error, NotFollowedError):
         return None
     has_failed = isinstance(error, TfxDistributeError) and not fileio.exists(os.path.join(folder, job_builder.RESULT_FILE))
-    return folder if has_failed else os.path.join(folder, staging.INPUTS)
+    has_begun = fileio.exists(os.path.join(folder, LEASE_FILE))
+    return folder if has_failed or not has_begun else os.path.join(folder, staging.INPUTS)
 
 
 @contextlib.contextmanager

@@ -157,7 +157,8 @@ def _type_of(value: dict[str, Any]) -> str:
     if value.get("type") == "array":
         return f"list of {_type_of(value['items'])}"
     if value.get("type") == "object":
-        inner = value.get("additionalProperties")
+        # A mapping whose keys have a pattern has its values there.
+        inner = next(iter(value.get("patternProperties", {}).values()), value.get("additionalProperties"))
         return f"map to {_type_of(inner)}" if isinstance(inner, dict) else "map"
     return str(value.get("type", "any value"))
 

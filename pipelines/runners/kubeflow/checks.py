@@ -15,6 +15,9 @@ from tfx_distribute.trainer_module.job import strategy_table
 # backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
 RESERVED_FOLDERS = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
 
+# Where the image has Python and this package. Nothing may hide them.
+PACKAGE_FOLDER = Path("/opt/venv")
+
 # Schemes of addresses that Kubeflow's importer takes and TensorFlow can read (it cannot
 # read a model in an image, oci://).
 IMPORTED_SCHEMES = ("gs://", "s3://", "minio://")
@@ -131,6 +134,12 @@ def _check_volumes(settings: KubeflowSettings) -> None:
             raise ConfigurationError(
                 f"targets.kubeflow.volumes: {volume.mount_path} is a folder of Kubeflow's own in every step; write another "
                 "mount_path"
+            )
+        mounted = Path(volume.mount_path)
+        if mounted.is_relative_to(PACKAGE_FOLDER) or PACKAGE_FOLDER.is_relative_to(mounted):
+            raise ConfigurationError(
+                f"targets.kubeflow.volumes: {volume.mount_path} would hide {PACKAGE_FOLDER}, where the image has this "
+                "package; write another mount_path"
             )
     claims = [volume.claim for volume in settings.volumes]
     paths = [volume.mount_path.rstrip("/") for volume in settings.volumes]

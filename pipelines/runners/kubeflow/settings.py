@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from tfx_distribute.pipelines.runners import names
 from tfx_distribute.pipelines.runners.settings import RemoteSettings
 from tfx_distribute.pipelines.spec.base import SpecModel
 
@@ -11,19 +12,19 @@ from tfx_distribute.pipelines.spec.base import SpecModel
 class Volume(SpecModel):
     """A persistent volume claim that all steps and training processes mount."""
 
-    claim: str
+    claim: names.Name
     """Name of the claim. If training has several pods, its access mode must be
     ReadWriteMany."""
-    mount_path: str = Field(pattern=r"^/[^/]")
+    mount_path: names.Path
     """Folder where it is mounted."""
 
 
 class Secret(SpecModel):
     """A Kubernetes secret that sets environment variables of steps and training."""
 
-    name: str
+    name: names.Name
     """Name of the secret."""
-    env: dict[str, str] = Field(min_length=1)
+    env: dict[names.Variable, names.SecretKey] = Field(min_length=1)
     """Environment variable -> key of the secret."""
 
 
@@ -53,9 +54,9 @@ class GangScheduling(SpecModel):
 
     min_available: int | None = Field(None, ge=1)
     """Number of pods that must fit at once; default all."""
-    queue: str | None = None
+    queue: names.Name | None = None
     """Queue of Volcano."""
-    priority_class: str | None = None
+    priority_class: names.Name | None = None
     """Priority class of the pods."""
     schedule_timeout_seconds: int | None = Field(None, ge=0)
     """Seconds to wait for free capacity."""
@@ -76,11 +77,11 @@ class KubeflowSettings(RemoteSettings):
     `minio://BUCKET/private-artifacts/NAMESPACE/v2`, or below `artifacts`."""
     host: str | None = None
     """Address of the Kubeflow Pipelines API; default what `kfp` finds."""
-    namespace: str | None = None
+    namespace: names.Namespace | None = None
     """Kubernetes namespace of runs."""
     experiment: str | None = None
     """Experiment of runs; default the installation's."""
-    service_account: str | None = None
+    service_account: names.Name | None = None
     """Kubernetes service account of runs; default the installation's."""
     platform: Literal["kubernetes", "gke"] = "kubernetes"
     """Platform that decides how accelerators are named; `gke` is Google Kubernetes
@@ -97,13 +98,13 @@ class KubeflowSettings(RemoteSettings):
     """Volumes."""
     secrets: list[Secret] = Field(default_factory=list)
     """Secrets."""
-    image_pull_secrets: list[str] = Field(default_factory=list)
+    image_pull_secrets: list[names.Name] = Field(default_factory=list)
     """Secrets for pulling the image."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[names.LabelKey, names.LabelValue] = Field(default_factory=dict)
     """Labels of all pods, and of the TFJob or JobSet."""
-    annotations: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[names.Key, str] = Field(default_factory=dict)
     """Annotations of all pods, such as those that autoscalers or meshes read."""
-    queue: str | None = None
+    queue: names.QueueName | None = None
     """Local queue of Kueue that admits training."""
     gang_scheduling: GangScheduling | None = None
     """How pods of a TFJob start together; leave it out to start each when it fits. The
@@ -116,7 +117,7 @@ class KubeflowSettings(RemoteSettings):
     their part of it; an hour by default, as the step that waits needs little."""
     security_context: SecurityContext = Field(default_factory=SecurityContext)
     """User and group of pods."""
-    metrics_port: int | None = Field(None, ge=1024, le=65535)
+    metrics_port: names.Port = Field(None, ge=1024, le=65535)
     """Port of each pod of a training that serves its progress as Prometheus text, at
     `/metrics`, to everyone who can connect; the pods are annotated for it. Default
     none."""

@@ -528,6 +528,10 @@ def test_what_kubeflow_would_not_do_is_refused():
             "targets.kubeflow.volumes: /minio/ is a folder of Kubeflow's own",
         ),
         (
+            {"targets": {"kubeflow": TARGET | {"volumes": [{"claim": "c", "mount_path": "/opt"}]}}},
+            "targets.kubeflow.volumes: /opt would hide /opt/venv",
+        ),
+        (
             {"targets": {"kubeflow": TARGET | {"volumes": [{"claim": "c", "mount_path": path} for path in ("/a", "/b")]}}},
             "targets.kubeflow.volumes: claim c is there more than once",
         ),

@@ -41,9 +41,6 @@ class PodStarts:
         """
         uid, name = pod.metadata.uid, pod.metadata.name
         now = datetime.now(timezone.utc)
-        removal = pods.describe_removal(pod, now)
-        if removal:
-            self._say_once(f"pod {name} {removal}")
         obstacle = self._find_obstacle(pod)
         words = f"cannot start ({obstacle})" if obstacle else ""
         problem = pods.cannot_start(pod) or (words if refusals.will_not_pass(obstacle) else "")

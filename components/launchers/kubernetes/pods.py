@@ -159,7 +159,8 @@ def describe_removal(pod: client.V1Pod, now: datetime) -> str:
     if due is None or now - due < timedelta(seconds=REMOVAL_SECONDS):
         return ""
     return (
-        f"is still being removed from node {pod.spec.node_name}, which may be lost; nothing takes its place until it is gone"
+        f"is still being removed from node {pod.spec.node_name}, which may be lost; nothing takes its place until it is "
+        f"gone: if that machine does not come back, `kubectl delete node {pod.spec.node_name}`"
     )
 
 

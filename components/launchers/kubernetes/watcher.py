@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
 from absl import logging
@@ -21,7 +22,7 @@ from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
 from tfx_distribute.components.launchers.kubernetes.pod_rejections import PodRejections
 from tfx_distribute.components.launchers.kubernetes.pod_restarts import PodRestarts
 from tfx_distribute.components.launchers.kubernetes.pod_starts import PodStarts
-from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, find_initial, has_trained
+from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, describe_removal, find_initial, has_trained
 from tfx_distribute.components.launchers.kubernetes.queue_wait import QueueWait
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.components.launchers.kubernetes.unseen_ends import UnseenEnds
@@ -209,14 +210,23 @@ class Watcher:
         deadline = time.monotonic() + retry.TIMEOUT_SECONDS
         with contextlib.suppress(GoneError):
             while self._has_ended(self._jobs.get()):  # otherwise another attempt has created it
+                left = [self._report_removal(pod) or f"pod {pod.metadata.name} exists" for pod in self._jobs.list_pods()]
                 if time.monotonic() > deadline:
                     raise TrainingError(
-                        f"{self._jobs} of an earlier attempt was deleted, and is still there after "
-                        f"{retry.TIMEOUT_SECONDS:g} s; see which of its pods are left, `kubectl get pods -l "
-                        f"{self._kind.name_label}={self._jobs.name}`"
+                        f"{self._jobs} has ended, and cannot be created again: {retry.TIMEOUT_SECONDS:g} s after its "
+                        f"deletion it is still there; {'; '.join(left) or 'see with `kubectl describe` what holds it'}"
                     )
                 time.sleep(POLL_SECONDS)
         self.start(has_result=False)
+
+    def _report_removal(self, pod: client.V1Pod) -> str:
+        """Logs, and returns, why a pod is still there; empty if it may be."""
+        removal = describe_removal(pod, datetime.now(timezone.utc))
+        if not removal:
+            return ""
+        words = f"pod {pod.metadata.name} {removal}"
+        self._say_once(words)
+        return words
 
     def _has_chief_succeeded(self, pods: list[client.V1Pod]) -> bool:
         """Returns True if there is a model.
@@ -309,6 +319,7 @@ class Watcher:
         replaced = self._history.observe(pod)
         if not self._kind.restarts_itself:
             self._restarts.observe(replaced)
+        self._report_removal(pod)
         self._starts.observe(pod, is_needed)
         self._rejections.observe(pod, replaced, is_needed)
         end = PodEnd.of(pod)

@@ -9,7 +9,7 @@ from tfjobs import NAME, NAMESPACE, NEEDED, condition, exists, pod, start, statu
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.errors import NoAnswerError
-from tfx_distribute.components.launchers.kubernetes import refusals
+from tfx_distribute.components.launchers.kubernetes import pods, refusals
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, Owner
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -181,6 +181,33 @@ def test_an_init_container_whose_pod_is_gone_before_anybody_sees_that_it_has_fai
     api.remove(NAMESPACE, f"{NAME}-chief-0")
     api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
     assert f"pod {NAME}-chief-0 did not get past its init container login" in str(launch.wait())
+
+
+def test_a_job_whose_pod_stays_on_a_lost_node(api, monkeypatch, caplog):
+    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 3.0)
+    monkeypatch.setattr(pods, "REMOVAL_SECONDS", 0.0)
+    launch = start(api)
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "name": NAME,
+        "uid": api.get(NAMESPACE, NAME)["metadata"]["uid"],
+    }
+    document = pod()
+    document["metadata"]["ownerReferences"] = [owner]
+    document["spec"]["nodeName"] = "node-3"
+    api.set_pod(NAMESPACE, document)
+    wait_until_seen(api)
+    api.delete(NAMESPACE, f"{NAME}-chief-0", "pods")  # as for any node that does not answer
+    api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
+    error = launch.wait()
+    assert isinstance(error, TrainingError)
+    words = f"pod {NAME}-chief-0 is still being removed from node node-3, which may be lost"
+    assert f"TFJob {NAME} has ended, and cannot be created again: 3 s after its deletion it is still there; {words}" in str(
+        error
+    )
+    assert str(error).endswith("`kubectl delete node node-3`")
+    assert caplog.text.count(words) == 1
 
 
 def test_deleted_by_somebody(api):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, first_line
+from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.lifecycle import lease, listening
@@ -19,6 +19,8 @@ from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, P
 COME_SECONDS = 3600.0
 GONE_SECONDS = 30.0  # how long the chief may be away before it counts as gone
 _STORAGE_MODULE = "tensorflow/python/lib/io/file_io.py"  # of tf.io.gfile
+# In TensorFlow's messages about Google Cloud Storage, whose errors it calls aborted.
+_STORAGE_WORDS = "retry attempts failed. The last failure:"
 
 
 def cluster_spec() -> tf.train.ClusterSpec:
@@ -55,7 +57,9 @@ def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]
     The message names that process if TensorFlow's message does, which is not always.
 
     Args:
-      error: The error that ended this process's training.
+      error: The error that ended this process's training. Of a `TrainingError`, which
+        describes what could not be saved or restored, the cause counts, unless that is
+        the storage.
       is_user_file: Returns True for a file of the user's code. Errors that this code
         raises, also by reading or writing files, have nothing to do with other
         processes.
@@ -63,9 +67,12 @@ def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]
     Returns:
       The error to raise instead; None if the cause is something else.
     """
-    if isinstance(error, TfxDistributeError) or not cluster_spec().jobs:
+    cause = error.__cause__ if isinstance(error, TrainingError) else error
+    if cause is None or isinstance(cause, TfxDistributeError) or not cluster_spec().jobs:
         return None
-    text = str(error)
+    if cause is not error and _is_of_storage(cause):
+        return None
+    error, text = cause, str(cause)
     type_matches = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
     text_matches = isinstance(error, tf.errors.OpError | RuntimeError) and any(words in text for words in _PEER_LOST_WORDS)
     if not (type_matches or text_matches):
@@ -83,10 +90,20 @@ def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]
 
 def _is_of_user(error: BaseException, is_user_file: Callable[[str], bool]) -> bool:
     """Returns True if the user's code, or `tf.io.gfile` that it called, raised it."""
-    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    files = _files(error)
     while files and files[-1].endswith(_STORAGE_MODULE):
         files.pop()
     return bool(files) and is_user_file(files[-1])
+
+
+def _is_of_storage(error: BaseException) -> bool:
+    """Returns True if the storage of files raised it."""
+    return _STORAGE_WORDS in str(error) or any(file.endswith(_STORAGE_MODULE) for file in _files(error)[-1:])
+
+
+def _files(error: BaseException) -> list[str]:
+    """Returns the files that an error has passed; the last one raised it."""
+    return [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
 
 
 class ChiefMonitor:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import PeerLostError
+from tfx_distribute.trainer_module.errors import DataError, PeerLostError, TrainingError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.lifecycle import lease, peer_loss
@@ -54,6 +54,39 @@ def test_errors_of_the_users_code_are_its_own(module):
     with pytest.raises(tf.errors.NotFoundError) as missing:  # TensorFlow's own code is below the module's
         module_loader.load_optional(module, "reads")(None)
     assert peer_loss._is_of_user(missing.value, partial(module_loader.contains, module))
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (tf.errors.UnavailableError(None, None, "failed to connect to all addresses"), "failed to connect"),
+        (LOST, "Collective ops is aborted"),
+        (tf.errors.AbortedError(None, None, "All 10 retry attempts failed. The last failure: HTTP 503"), None),
+        (tf.errors.ResourceExhaustedError(None, None, "No space left on device"), None),
+        (ValueError("the file is damaged"), None),
+    ],
+)
+def test_what_could_not_be_saved_for_a_lost_process_is_its_loss(module, error, message):
+    """And not that of the storage."""
+
+    def save(kind, cause):
+        try:
+            raise cause
+        except Exception as raised:
+            raise kind("export_best: the best weights so far cannot be saved") from raised
+
+    lost = conclude(partial(save, TrainingError), module, error)
+    assert lost is None if message is None else message in str(lost)
+    assert conclude(partial(save, DataError), module, error) is None
+
+
+def test_files_that_cannot_be_read_are_not_a_lost_process():
+    with pytest.raises(tf.errors.OpError) as missing:
+        tf.io.gfile.GFile("/nowhere", "r").read()
+    assert peer_loss._is_of_storage(missing.value)
+    with pytest.raises(tf.errors.OpError) as missing:
+        tf.train.Checkpoint().read("/nowhere/state")
+    assert not peer_loss._is_of_storage(missing.value)
 
 
 def test_wait_for_a_chief_that_never_starts(module, monkeypatch):

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+
 
 class RestartBudget:
     """Counts the restarts of a training since its saved state last advanced.
@@ -15,25 +17,28 @@ class RestartBudget:
     Args:
       max_restarts: How many restarts in a row are allowed in which the training does
         not advance.
-      read_step: Returns the training step of the saved state; 0 if that is unknown, so
-        that each restart counts.
+      read_step: Returns the training step of the newest saved state. If that is
+        unknown, each restart counts.
 
     Attributes:
       max_restarts: As above.
       used: Restarts since the training last advanced.
     """
 
-    def __init__(self, max_restarts: int, read_step: Callable[[], int]):
+    def __init__(self, max_restarts: int, read_step: Callable[[], SavedStep]):
         self.max_restarts = max_restarts
         self.used = 0
         self._read_step = read_step
-        self._step = read_step()  # when the training last advanced
+        saved = read_step()
+        # The furthest step of each state's settings. A training may begin in a folder
+        # whose newest state is further, but of other settings.
+        self._furthest = {saved.made_with: saved.step}
 
     def is_used_up(self) -> bool:
         """Returns True if no other restart is allowed."""
-        step = self._read_step()
-        if step > self._step:
-            self._step, self.used = step, 0
+        saved = self._read_step()
+        if saved.step > self._furthest.get(saved.made_with, 0):
+            self._furthest[saved.made_with], self.used = saved.step, 0
         return self.used >= self.max_restarts
 
     def spend(self) -> bool:

@@ -1,6 +1,7 @@
 """Reads the training step of a saved state, without the code that restores it."""
 
 import json
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -9,14 +10,36 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files
 STATE_FILE = "state.json"  # the document that makes a saved state the one to resume from
 
 
-def read(folder: str) -> int:
-    """Returns the training step of the newest state in a folder; 0 if none is readable.
+@dataclass(frozen=True)
+class SavedStep:
+    """The training step of a saved state.
+
+    Attributes:
+      step: Training steps that were done; 0 if that is unknown.
+      made_with: The settings that the state depends on, as JSON. Steps of states with
+        different settings cannot be compared.
+    """
+
+    step: int = 0
+    made_with: str = ""
+
+
+def read(folder: str) -> SavedStep:
+    """Returns the training step of the newest state in a folder.
+
+    That may be a state of other settings, which a training keeps until it has saved.
 
     Args:
       folder: Path or address of the folder of states; empty if there is none.
+
+    Returns:
+      The step; 0 if no state is readable.
     """
     try:
         text = atomic_files.read(f"{folder}/{STATE_FILE}") if folder else None
-        return int(json.loads(text)["position"]["step"]) if text else 0
+        if not text:
+            return SavedStep()
+        document = json.loads(text)
+        return SavedStep(int(document["position"]["step"]), json.dumps(document.get("made_with"), sort_keys=True))
     except (OSError, tf.errors.OpError, ValueError, KeyError, TypeError):
-        return 0
+        return SavedStep()

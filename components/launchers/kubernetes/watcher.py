@@ -29,6 +29,7 @@ from tfx_distribute.components.launchers.kubernetes.unseen_ends import UnseenEnd
 from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, EVALUATOR
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 POLL_SECONDS = 2.0
 # For the controller to see that a pod has failed for good. Where several fail at once,
@@ -48,13 +49,13 @@ class Limits:
       deadline_seconds: Seconds that the job may take after its start, or after it was
         last resumed; None for no limit.
       quota_timeout_seconds: Seconds to wait while a quota refuses pods.
-      read_step: Returns the training step of the saved state; 0 if that is unknown.
+      read_step: Returns the training step of the newest saved state.
     """
 
     max_restarts: int
     deadline_seconds: int | None = None
     quota_timeout_seconds: float = 3600.0
-    read_step: Callable[[], int] = lambda: 0
+    read_step: Callable[[], SavedStep] = SavedStep
 
 
 class FailedError(TrainingError):

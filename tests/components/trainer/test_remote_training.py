@@ -26,6 +26,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     UserModule,
 )
 from tfx_distribute.trainer_module.lifecycle import atomic_files, lease
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 RESULT = TrainingResult(1, 32, 10, 1.0, {})
 
@@ -277,6 +278,7 @@ def test_the_launcher_can_read_the_saved_step(settings, tmp_path, monkeypatch):
     outputs = Outputs("", "", "", checkpoint_dir=str(tmp_path))
     job = TrainingJob(UserModule("model.build_model"), None, Distribution(), TrainingOptions(32, train_steps=10), outputs)
     remote_training._launch(replace(settings, training="tfjob"), "digits-1", "/job.json", {}, job, has_result=False)
-    for text, step in (("{", 0), ('{"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}}', 90)):
+    document = {"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}, "made_with": {"global_batch_size": 32}}
+    for text, step, made_with in (("{", 0, ""), (json.dumps(document), 90, '{"global_batch_size": 32}')):
         (tmp_path / "state.json").write_text(text)
-        assert limits[0].read_step() == step
+        assert limits[0].read_step() == SavedStep(step, made_with)

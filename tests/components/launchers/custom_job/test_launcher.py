@@ -28,6 +28,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 SETTINGS = CustomJobSettings(
     name="digits",
@@ -77,7 +78,7 @@ def launch(
     workers: int = 1,
     max_restarts: int = 0,
     has_result: bool = False,
-    read_step: Callable[[], int] = lambda: 0,
+    read_step: Callable[[], SavedStep] = SavedStep,
 ) -> None:
     restarts = RestartBudget(max_restarts, read_step)
     custom_job_launcher.launch(make_spec(script, workers), SETTINGS, restarts, error_file, has_result=has_result)
@@ -182,7 +183,7 @@ def test_restarts_after_progress_do_not_add_up(api, error_file, tmp_path):
     script = (
         f"import sys; open({str(tries)!r}, 'a').write('x'); sys.exit(0 if len(open({str(tries)!r}).read()) > 3 else 138)"
     )
-    launch(error_file, script, max_restarts=1, read_step=lambda: len(tries.read_text()) if tries.exists() else 0)
+    launch(error_file, script, max_restarts=1, read_step=lambda: SavedStep(len(tries.read_text()) if tries.exists() else 0))
     assert len(jobs(api)) == 4
 
 

@@ -6,6 +6,7 @@ from kubernetes import client
 from tfx_distribute.components.launchers.errors import GoneError
 from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
 from tfx_distribute.components.launchers.kubernetes.watcher import FailedError, Limits, Watcher
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 pytestmark = pytest.mark.usefixtures("api")
 
@@ -59,7 +60,7 @@ class JobSets:
         return []
 
 
-def follow(jobs: JobSets, max_restarts: int = 3, read_step=lambda: 0) -> None:
+def follow(jobs: JobSets, max_restarts: int = 3, read_step=SavedStep) -> None:
     watcher = Watcher(jobs, {"metadata": {"name": jobs.name, "labels": {}}}, Limits(max_restarts, read_step=read_step))
     assert watcher.start(has_result=False)
     watcher.follow()
@@ -67,7 +68,7 @@ def follow(jobs: JobSets, max_restarts: int = 3, read_step=lambda: 0) -> None:
 
 def test_it_is_created_again_if_training_has_advanced():
     jobs, steps = JobSets(USED_UP, USED_UP, COMPLETED), iter([0, 100, 200])
-    follow(jobs, read_step=lambda: next(steps))
+    follow(jobs, read_step=lambda: SavedStep(next(steps)))
     assert jobs.created == 3
 
 
@@ -75,7 +76,7 @@ def test_it_is_created_again_if_training_has_advanced():
 def test_without_progress_it_ends_the_step(max_restarts):
     jobs = JobSets(USED_UP)
     with pytest.raises(FailedError, match=rf"All {max_restarts} restarts \(max_restarts\) are used up"):
-        follow(jobs, max_restarts, read_step=lambda: 100)
+        follow(jobs, max_restarts, read_step=lambda: SavedStep(100))
     assert jobs.created == 1
 
 

@@ -13,6 +13,7 @@ from tfx_distribute.components.launchers.kubernetes import pods, refusals
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, Owner
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 
 def cut_before(request, api, seconds, monkeypatch):
@@ -360,7 +361,7 @@ def test_restarts_before_a_suspension_count(api):
 def test_restarts_after_progress_do_not_add_up(api, is_job_lost):
     """A week on spot machines has more preemptions than `max_restarts`."""
     steps = [0]
-    launch = start(api, max_restarts=1, read_step=lambda: steps[-1])
+    launch = start(api, max_restarts=1, read_step=lambda: SavedStep(steps[-1]))
 
     def preempt():
         if is_job_lost:  # the operator gives up a job whose pod is deleted

@@ -7,6 +7,7 @@ from tfx_distribute.components.launchers.local.processes import ClusterFailure
 from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 DIED = ClusterFailure("training process worker 0 failed (killed by SIGKILL)\n  its last line", final=False)
 OUT_OF_MEMORY = ClusterFailure("training process chief failed (exit code 137)", final=False, out_of_memory=True)
@@ -23,7 +24,7 @@ def waits(monkeypatch):
 
 def make_policy(max_restarts, on_progress, saved=(0,)):
     """Returns a policy for a training whose last saved step is the last of `saved`."""
-    return restarts_lib.RestartPolicy(RestartBudget(max_restarts, lambda: saved[-1]), on_progress)
+    return restarts_lib.RestartPolicy(RestartBudget(max_restarts, lambda: SavedStep(saved[-1])), on_progress)
 
 
 def test_limit_and_reports(waits):

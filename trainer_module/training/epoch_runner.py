@@ -63,7 +63,7 @@ class EpochRunner:
         self._agreeing = peers if step_runner.has_peers else "other"
 
     def run(self, epoch: int, first_step: int, num_steps: int) -> None:
-        """Runs the steps of an epoch, or the rest of them.
+        """Runs the steps of an epoch, or the rest of them, until a batch hook stops it.
 
         Args:
           epoch: Number of the epoch, from 0.
@@ -97,10 +97,12 @@ class EpochRunner:
                     preemption.preemption_requested(),
                     calls_hooks and self._callbacks.model.stop_training,
                 )
+            if stop_training:
+                # Without a save, even if a process was asked to stop: a training that
+                # resumes has to come to this step again to end here.
+                break
             if save_due or preempted:
                 self._save(Position(epoch, done, self._counter.step), bool(preempted))
-            if stop_training:
-                break
             self._counter.enter_step()
             self._stretch = max(min_steps, int(agreed_stretch))
 

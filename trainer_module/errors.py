@@ -44,14 +44,14 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def as_shortage_error(error: BaseException) -> TrainingError | None:
-    """Returns a `TrainingError` for a full disk or too many open files.
+def describe_shortage(error: BaseException) -> str | None:
+    """Describes a full disk or too many open files, and what to do about it.
 
     Args:
       error: An `OSError`, or an error of TensorFlow, which has its cause only as text.
 
     Returns:
-      The error to raise instead; None if the cause is something else.
+      The description; None if the cause is something else.
     """
     if isinstance(error, TfxDistributeError):
         return None
@@ -64,10 +64,23 @@ def as_shortage_error(error: BaseException) -> TrainingError | None:
 
     for text in ("No space left on device", "No usable temporary directory", "Disk quota exceeded"):
         if line := matching_line(errno.ENOSPC, errno.EDQUOT, text=text):
-            return TrainingError(f"no space is left on the disk: {line}; free some, then run the same command again")
+            return f"no space is left on the disk: {line}; free some"
     if line := matching_line(errno.EMFILE, errno.ENFILE, text="Too many open files"):
-        return TrainingError(f"too many open files: {line}; raise the limit, for instance with `ulimit -n 4096`")
+        return f"too many open files: {line}; raise the limit, for instance with `ulimit -n 4096`"
     return None
+
+
+def as_shortage_error(error: BaseException) -> TrainingError | None:
+    """Returns a `TrainingError` for a full disk or too many open files.
+
+    Args:
+      error: As for `describe_shortage`.
+
+    Returns:
+      The error to raise instead; None if the cause is something else.
+    """
+    shortage = describe_shortage(error)
+    return TrainingError(f"{shortage}, then run the same command again") if shortage else None
 
 
 @contextlib.contextmanager

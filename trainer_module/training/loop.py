@@ -30,7 +30,6 @@ from tfx_distribute.trainer_module.training import (
     mesh_errors,
     model_builder,
     optimizers,
-    sidecar_evaluator,
 )
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
@@ -162,7 +161,7 @@ def train(
             metrics = epoch_runner.read_metrics()
             is_evaluated = (epoch + 1) % options.validation_freq == 0
             if is_evaluated and sidecar_writer:
-                sidecar_writer.save(epoch)
+                _hand_over(sidecar_writer, epoch, counter)
             elif is_evaluated and input_pipeline.has_evaluation:
                 atomic_files.choose_temporary_folder()
                 reporter.enter(f"the evaluation after epoch {epoch + 1}")
@@ -193,7 +192,7 @@ def train(
                     counter.report(metrics, words)
                 break
         if sidecar_writer and not is_evaluated:
-            sidecar_writer.save(epoch)  # the evaluator's last metrics are those of the result
+            _hand_over(sidecar_writer, epoch, counter)  # the evaluator's last metrics are those of the result
         if job.fault_tolerance.keep_checkpoints:
             reporter.enter("saving the training states to keep")
             checkpoints.keep(f"{run_dir}/checkpoints", counter.step)
@@ -204,7 +203,7 @@ def train(
             evaluated = sidecar_writer.finish()
             if step_runner.agree(evaluated is None)[0] > 0:  # the others wait here for the chief
                 if is_chief:
-                    counter.report(metrics, _describe_missing_evaluator(options.export_best))
+                    counter.report(metrics, _describe_missing_evaluator(sidecar_writer.remark, options.export_best))
                 reporter.enter("the evaluation of the last epoch")
                 model_adapter.reset_metrics()
                 evaluated = epoch_runner.evaluate()
@@ -329,11 +328,15 @@ def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.ker
     return [TensorBoardLogs(folder) for folder in filter(None, folders)]
 
 
-def _describe_missing_evaluator(export_best: str) -> str:
-    message = (
-        f"the evaluator has shown no sign of life for {sidecar_evaluator.SILENT_SECONDS:g} s: the training processes "
-        "evaluate the last epoch instead"
-    )
+def _hand_over(sidecar_writer: SidecarCheckpointWriter, epoch: int, counter: StepCounter) -> None:
+    """Saves the weights for the evaluator, and reports if there is no space."""
+    sidecar_writer.save(epoch)
+    if sidecar_writer.remark:
+        counter.report(message=sidecar_writer.remark)
+
+
+def _describe_missing_evaluator(why: str, export_best: str) -> str:
+    message = f"{why}: the training processes evaluate the last epoch instead"
     if export_best:
         message += "; export_best chooses from this evaluation and those that the evaluator did before"
     return message

@@ -11,13 +11,14 @@ import json
 import os
 import threading
 import time
+from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
-from tfx_distribute.trainer_module.errors import PeerLostError
+from tfx_distribute.trainer_module.errors import PeerLostError, describe_shortage
 from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
 from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
@@ -28,7 +29,7 @@ from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 from tfx_distribute.trainer_module.training import keras_models, model_builder
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel
-from tfx_distribute.trainer_module.training.checkpoint import save_and_discard
+from tfx_distribute.trainer_module.training.checkpoint import remove_others, save_and_discard
 from tfx_distribute.trainer_module.training.keras_metrics import as_floats
 from tfx_distribute.trainer_module.training.tensorboard_logs import skipping_if_full
 
@@ -40,6 +41,8 @@ SIGN_SECONDS = 15.0  # between two signs of life of the evaluator
 # last metrics: enough for a new pod on a new machine.
 SILENT_SECONDS = 600.0
 _NUM_REPLICAS = "num_replicas"
+_PREFIX = "epoch-"  # of the checkpoints
+_FINISHED = "finished"
 _NONE = -1  # number of the last checkpoint for an evaluator that is not waited for
 
 
@@ -65,6 +68,10 @@ class SidecarCheckpointWriter:
       is_chief: True in the chief.
       num_replicas: Replicas that train in step. The evaluator cannot count the devices
         of other machines.
+
+    Attributes:
+      remark: In the chief, why the evaluator does not get the last weights, or why
+        `finish` has no metrics of it. Empty if there is nothing to say.
     """
 
     def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool, num_replicas: int):
@@ -77,22 +84,30 @@ class SidecarCheckpointWriter:
             tf.io.gfile.makedirs(self._folder)
             atomic_files.write(f"{self._folder}/{_NUM_REPLICAS}", json.dumps(num_replicas))
         self._manager = self._make_manager(self._folder) if is_chief else None
-        self._last_epoch = -1
+        self._last_epoch = _NONE
+        self.remark = ""
 
     def save(self, epoch: int) -> None:
-        """Saves the weights for the evaluator.
+        """Saves the weights for the evaluator, if there is space for them.
 
         Args:
           epoch: Number of the epoch that has ended, from 0.
         """
-        if self._manager:
-            self._manager.save(checkpoint_number=epoch)
-        else:
+        self.remark, self._last_epoch = "", epoch
+        if not self._manager:
             save_and_discard(lambda folder: self._make_manager(folder).save(checkpoint_number=epoch))
-        self._last_epoch = epoch
+            return
+        try:
+            self._manager.save(checkpoint_number=epoch)
+        except (tf.errors.OpError, OSError) as error:
+            shortage = describe_shortage(error)
+            if shortage is None:
+                raise
+            self.remark, self._last_epoch = f"the evaluator does not get epoch {epoch + 1}: {shortage}", _NONE
+            remove_others(self._folder, _PREFIX, [path.rpartition("/")[2] for path in self._manager.checkpoints])
 
     def _make_manager(self, folder: str) -> tf.train.CheckpointManager:
-        return tf.train.CheckpointManager(self._checkpoint, folder, MAX_CHECKPOINTS, checkpoint_name="epoch")
+        return tf.train.CheckpointManager(self._checkpoint, folder, MAX_CHECKPOINTS, checkpoint_name=_PREFIX[:-1])
 
     def finish(self) -> dict[str, float] | None:
         """Tells the evaluator which checkpoint is the last, and waits for its metrics.
@@ -100,12 +115,30 @@ class SidecarCheckpointWriter:
         Waits for as long as the evaluator shows that it is alive.
 
         Returns:
-          In the chief, the metrics of the last checkpoint; None if the evaluator has
-          shown no life for `SILENT_SECONDS`. In other processes, an empty dict at once.
+          In the chief, the metrics of the last checkpoint; None if the evaluator could
+          not get it, or has shown no life for `SILENT_SECONDS`. In other processes, an
+          empty dict at once.
         """
         if not self._is_chief:
             return {}
-        atomic_files.write(f"{self._folder}/finished", json.dumps(self._last_epoch))
+        # Makes space for what both sides still write. The evaluator skips the others.
+        remove_others(self._folder, _PREFIX, [f"{_PREFIX}{self._last_epoch}"])
+        metrics = None
+        if self._last_epoch == _NONE:
+            self.remark = "there was no space for the evaluator's last weights"
+        elif shortage := _write_if_space(f"{self._folder}/{_FINISHED}", self._last_epoch):
+            self.remark = shortage
+        else:
+            metrics = self._wait_for_metrics()
+        if metrics is None:
+            _write_if_space(f"{self._folder}/{_FINISHED}", _NONE)
+        atomic_files.remove(self._life_file)
+        remove_others(self._folder, _PREFIX, ())
+        atomic_files.remove(f"{self._folder}/checkpoint")
+        return metrics
+
+    def _wait_for_metrics(self) -> dict[str, float] | None:
+        """Returns the metrics of the last checkpoint; None without a sign of life."""
         clock = RunningClock(longest_gap=10.0)
         sign, seen_at = None, 0.0
         while (metrics := atomic_files.read(f"{self._folder}/metrics-{self._last_epoch}")) is None:
@@ -113,13 +146,26 @@ class SidecarCheckpointWriter:
             if latest_sign != sign:
                 sign, seen_at = latest_sign, clock.seconds()
             elif clock.seconds() - seen_at >= SILENT_SECONDS:
-                atomic_files.write(f"{self._folder}/finished", json.dumps(_NONE))
-                break
+                self.remark = f"the evaluator has shown no sign of life for {SILENT_SECONDS:g} s"
+                return None
             time.sleep(POLL_SECONDS)
-        atomic_files.remove(self._life_file)
-        for file in tf.io.gfile.glob([f"{self._folder}/epoch-*", f"{self._folder}/checkpoint"]):
-            tf.io.gfile.remove(file)
-        return None if metrics is None else dict(json.loads(metrics))
+        return dict(json.loads(metrics))
+
+
+def _write_if_space(path: str, value: Any) -> str:
+    """Writes a JSON document unless there is no space for it.
+
+    Returns:
+      An empty string, or what there is a shortage of.
+    """
+    try:
+        atomic_files.write(path, json.dumps(value))
+    except (tf.errors.OpError, OSError) as error:
+        shortage = describe_shortage(error)
+        if shortage is None:
+            raise
+        return shortage
+    return ""
 
 
 def wait_for_replicas(folder: str, chief_monitor: ChiefMonitor, task: ClusterTask) -> int:
@@ -138,6 +184,12 @@ def wait_for_replicas(folder: str, chief_monitor: ChiefMonitor, task: ClusterTas
             raise PeerLostError(f"{task} has lost the chief, which has not begun to train")
         time.sleep(POLL_SECONDS)
     return int(json.loads(text))
+
+
+def _read_last_epoch(folder: str) -> int | None:
+    """Returns the epoch of the last checkpoint; None while training goes on."""
+    text = atomic_files.read(f"{folder}/{_FINISHED}")
+    return None if text is None else int(json.loads(text))
 
 
 def _show_life(path: str) -> None:
@@ -188,12 +240,14 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     checkpoint = tf.train.Checkpoint(**keras_models.state(model_adapter.model))
     best_model = BestModel(job, plan, model_adapter.model, is_chief=True) if options.export_best else None
     eval_step = tf.function(lambda batch: model_adapter.eval_step(*batch))
-    evaluated_epoch, summary_writer = -1, None
-    while (last_epoch := atomic_files.read(f"{folder}/finished")) is None or evaluated_epoch < json.loads(last_epoch):
+    evaluated_epoch, summary_writer, shortage = -1, None, ""
+    while (last_epoch := _read_last_epoch(folder)) is None or evaluated_epoch < last_epoch:
         latest = tf.train.latest_checkpoint(folder)
         epoch = int(latest.rpartition("-")[2]) if latest else -1
         if epoch <= evaluated_epoch:
             if chief_monitor.has_gone():
+                if atomic_files.read(job.outputs.result_file) is not None:
+                    return  # it had no space to write which checkpoint is the last
                 raise PeerLostError(f"{task} has lost the chief, which has not finished")
             reporter.enter("waiting for the chief", limited=False)
             time.sleep(POLL_SECONDS)
@@ -219,6 +273,10 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
         if best_model:
             step = min((epoch + 1) * plan.steps_per_epoch, plan.train_steps)
             best_model.offer({f"val_{name}": value for name, value in metrics.items()}, epoch, step)
-        atomic_files.write(f"{folder}/metrics-{epoch}", json.dumps(metrics))
+        shortage = _write_if_space(f"{folder}/metrics-{epoch}", metrics)
         evaluated_epoch = epoch
-        reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics))
+        reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics, message=shortage))
+    # The chief waits for the last metrics.
+    while shortage and evaluated_epoch == _read_last_epoch(folder) and not chief_monitor.has_gone():
+        time.sleep(POLL_SECONDS)
+        shortage = _write_if_space(f"{folder}/metrics-{evaluated_epoch}", metrics)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_distribute.trainer_module.errors import TrainingError, explaining_shortage
+from tfx_distribute.trainer_module.errors import describe_shortage
 
 _log = logging.getLogger(__name__)
 
@@ -17,9 +17,11 @@ _log = logging.getLogger(__name__)
 def skipping_if_full() -> Iterator[None]:
     """Within the block, an error about a full disk or open files is only logged."""
     try:
-        with explaining_shortage():
-            yield
-    except TrainingError as shortage:
+        yield
+    except Exception as error:
+        shortage = describe_shortage(error)
+        if shortage is None:
+            raise
         _log.warning("logs for TensorBoard are incomplete: %s", shortage)
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from single_processes import SingleProcesses
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
-from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult, UserModule
 from tfx_distribute.trainer_module.lifecycle import lease
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.training import sidecar_evaluator
@@ -57,6 +57,76 @@ def test_chief_does_not_wait_for_an_evaluator_without_life(writer, tmp_path, mon
     assert writer.finish() is None
     (folder,) = (tmp_path / "evaluator").iterdir()
     assert json.loads((folder / "finished").read_text()) < 0, "an evaluator that comes now has nothing left to do"
+
+
+def no_space(*_, **__):
+    raise tf.errors.ResourceExhaustedError(None, None, "2 root error(s) found.\n  (0) No space left on device")
+
+
+def test_weights_that_find_no_space_are_skipped(writer, tmp_path, monkeypatch):
+    (folder,) = (tmp_path / "evaluator").iterdir()
+    with monkeypatch.context() as full:
+        full.setattr(tf.train.CheckpointManager, "save", no_space)
+        (folder / "epoch-5_temp").mkdir()
+        writer.save(5)
+    assert writer.remark.startswith("the evaluator does not get epoch 6: no space is left on the disk: (0) No space left")
+    assert {path.name.partition(".")[0] for path in folder.glob("epoch-*")} == {"epoch-4"}
+    writer.save(6)
+    assert writer.remark == ""
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", no_space)
+    writer.save(7)
+    assert writer.finish() is None, "the training processes evaluate"
+    assert writer.remark == "there was no space for the evaluator's last weights"
+    assert {path.name for path in folder.iterdir()} == {"finished", "num_replicas"}
+    assert json.loads((folder / "finished").read_text()) < 0
+
+
+def test_no_space_to_name_the_last_weights(writer, tmp_path, monkeypatch):
+    monkeypatch.setattr(sidecar_evaluator.atomic_files, "write", no_space)
+    assert writer.finish() is None
+    assert writer.remark.startswith("no space is left on the disk")
+
+
+def test_other_errors_of_a_hand_over_end_the_training(writer, monkeypatch):
+    def lose(*_, **__):
+        raise tf.errors.UnavailableError(None, None, "failed to connect to all addresses")
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", lose)
+    with pytest.raises(tf.errors.UnavailableError):
+        writer.save(5)
+
+
+FULL = """
+import tensorflow as tf
+from model import build_model
+from tfx_distribute.trainer_module.lifecycle import atomic_files, peer_loss
+
+peer_loss.GONE_SECONDS = 2.0
+write = atomic_files.write
+
+def no_space(*_, **__):
+    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+def write_if_no_exchange(path, text):
+    no_space() if path.rpartition("/")[2].startswith(("finished", "metrics-")) else write(path, text)
+
+tf.train.CheckpointManager.save = no_space
+atomic_files.write = write_if_no_exchange
+"""
+
+
+@pytest.mark.e2e
+def test_full_disk_between_training_and_evaluator_does_not_end_the_training(cluster, tmp_path):
+    """Not even if there is no space to tell the evaluator that the training is over."""
+    (tmp_path / "full.py").write_text(FULL)
+    module = UserModule("full.build_model", (str(tmp_path), *cluster.job.module.search_path))
+    with_evaluator = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
+    result = cluster.train(with_evaluator, TrainingOptions(32, train_steps=4), module=module)
+    assert result.metrics["val_accuracy"] > 0.0
+    assert [message.partition(":")[0] for message in cluster.messages()] == [
+        "the evaluator does not get epoch 1",
+        "there was no space for the evaluator's last weights",
+    ]
 
 
 @pytest.mark.e2e

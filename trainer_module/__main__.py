@@ -21,6 +21,9 @@ def main() -> int:
         description="Runs one training process of the cluster that TF_CONFIG describes.",
     )
     parser.add_argument("--job", required=True, metavar="FILE", help="path or address of a training job document (JSON)")
+    parser.add_argument(
+        "--done-code", type=int, default=0, metavar="N", help="exit code of a process that has done its part (default 0)"
+    )
     arguments = parser.parse_args()
     # The Keras version has to be set before TensorFlow is imported, which is needed to
     # read an address. A launcher that passes an address sets the version itself.
@@ -36,7 +39,7 @@ def main() -> int:
         from tfx_distribute.trainer_module import process
 
     exit_functions.record()
-    return process.main(arguments.job)
+    return process.main(arguments.job) or int(arguments.done_code)
 
 
 def _read(file: Path) -> TrainingJob:

@@ -22,7 +22,9 @@ answers on standard output:
 A `command` is what a fork runs in place of itself, for a process that has to import
 TensorFlow in another way than the server has.
 
-`status` is the exit code, or minus the number of the signal that ended the process.
+`status` is the exit code, or minus the number of the signal that ended the process. If
+the process has left with exit code 0 without having done its part, because user code
+has called `os._exit(0)`, it is `exit_codes.LEFT`.
 When standard input closes, because the launcher closed it or has died, the server kills
 all processes that it started and exits.
 """
@@ -41,7 +43,7 @@ import traceback
 from typing import Any
 
 from tfx_distribute.trainer_module import garbage_collection
-from tfx_distribute.trainer_module.lifecycle import exit_functions, exposure
+from tfx_distribute.trainer_module.lifecycle import exit_codes, exit_functions, exposure
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -111,7 +113,9 @@ class _Server:
                 task = self._tasks.pop(pid)
                 if not self._tasks:
                     _kill_orphans()
-                self._answer({"ended": task, "pid": pid, "status": os.waitstatus_to_exitcode(status)})
+                code = os.waitstatus_to_exitcode(status)
+                status = {exit_codes.DONE: 0, 0: exit_codes.LEFT}.get(code, code)
+                self._answer({"ended": task, "pid": pid, "status": status})
 
     def _end_all(self) -> None:
         for pid in self._tasks:
@@ -152,7 +156,7 @@ def _run_training_process(request: dict[str, Any], answers: int) -> None:
         exit_functions.record()
         from tfx_distribute.trainer_module import process
 
-        status = process.main(request["job"])
+        status = process.main(request["job"]) or exit_codes.DONE
     except BaseException:
         traceback.print_exc()
     finally:

@@ -137,7 +137,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         while True:
             try:
                 _run_attempt(job, job_file, log_dir, temporary, server, restarts)
-                return _read_result(job, log_dir)
+                return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
             except LostError as lost:
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.describe(lost.failure)) from lost
@@ -187,17 +187,6 @@ def _write_private(path: Path, text: str) -> None:
         raise TrainingError(
             f"{path} cannot be written ({error.strerror}), and training needs it; free some space there, or set TMPDIR to "
             "another folder"
-        ) from error
-
-
-def _read_result(job: TrainingJob, log_dir: Path) -> TrainingResult:
-    """Returns the chief's result, after all processes have ended with exit code 0."""
-    try:
-        return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise TrainingError(
-            f"training process {CHIEF_TASK} ended with exit code 0 before the model was trained; os._exit() in the module "
-            f"or in a library does that. All it printed is in {log_dir / CHIEF_TASK.file_name}.log"
         ) from error
 
 

@@ -75,8 +75,8 @@ class Process:
       is_server: True if it runs for as long as the coordinator does, and is ended then.
       imports_tensorflow: As in `ForkServer.start`.
       pid: Process id; 0 until it has started.
-      status: Exit code, or minus the number of the signal that ended it; None while it
-        runs.
+      status: Exit code, minus the number of the signal that ended it, or
+        `exit_codes.LEFT`; None while it runs.
       silence: How long it was silent when it was killed for that; None if it was not.
       killed_at: When it was first killed for its silence, in seconds of the launcher's
         `RunningClock`.
@@ -148,6 +148,12 @@ class Process:
         """Describes why it failed, with its last lines if it reported no reason."""
         assert self.status is not None
         final = exit_codes.is_final(self.status)
+        if self.status == exit_codes.LEFT:
+            message = (
+                f"training process {self.task} ended with exit code 0 before it was done; os._exit() in the module or in "
+                f"a library does that. All it printed is in {self.log}"
+            )
+            return ClusterFailure(message, final)
         killed_for_memory = (
             self.status == -signal.SIGKILL and not self.silence and self.oom_kills is not None and self.oom_kills.any_since()
         )

@@ -100,6 +100,15 @@ def build_model(context):
 """
 
 
+EXITS = """
+import json, os, sys, time
+def build_model(context):
+    if json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("type", "chief") == ROLE:
+        STATEMENT
+    time.sleep(600)
+"""
+
+
 @pytest.mark.e2e
 def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
     (tmp_path / "own_breaks.py").write_text(BREAKS)
@@ -115,16 +124,18 @@ def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("statement", "message"),
+    ("statement", "role", "message"),
     [
-        ("sys.exit(0)", r"^module: sys.exit\(0\) was called in .*leaver.py, line 3$"),
-        ("os._exit(0)", r"^training process chief ended with exit code 0 before the model was trained; os._exit\(\)"),
+        ("sys.exit(0)", "chief", r"^module: sys.exit\(0\) was called in .*leaver.py, line 5$"),
+        ("os._exit(0)", "chief", r"^training process chief ended with exit code 0 before it was done; os._exit\(\)"),
+        ("os._exit(0)", "worker", r"^training process worker 0 ended with exit code 0 before it was done; os._exit\(\)"),
     ],
 )
-def test_process_that_exits_without_a_model_has_failed(cluster, tmp_path, statement, message):
-    (tmp_path / "leaver.py").write_text(f"import os, sys\ndef build_model(context):\n    {statement}\n")
+def test_process_that_exits_before_it_is_done_has_failed(cluster, tmp_path, statement, role, message):
+    (tmp_path / "leaver.py").write_text(EXITS.replace("STATEMENT", statement).replace("ROLE", repr(role)))
+    distribution = TWO_WORKERS if role == "worker" else None
     with pytest.raises(TrainingError, match=message):
-        cluster.train(module=UserModule("leaver.build_model", (str(tmp_path),)))
+        cluster.train(distribution, module=UserModule("leaver.build_model", (str(tmp_path),)))
 
 
 @pytest.mark.e2e

@@ -5,7 +5,12 @@ Any other exception is a bug in this package or in a library, and keeps its trac
 
 import contextlib
 import errno
+import re
 from collections.abc import Iterator
+
+# Lines of TensorFlow's messages that do not say what happened: blank ones, frames of a
+# stack and their code, and headings.
+_WHERE = re.compile(r"\s*$|\s+(?!\s|\(\d)|Graph execution error:|Detected at node |<stack traces|\d+ root error")
 
 
 class TfxDistributeError(Exception):
@@ -40,8 +45,13 @@ class DataError(TfxDistributeError, RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message, without what TensorFlow adds."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Returns the first line of an error's message that says what happened.
+
+    TensorFlow's messages begin with where that was, and add lines at the end.
+    """
+    lines = str(error).strip().splitlines()
+    telling = (line.strip() for line in lines if not _WHERE.match(line))
+    return next(telling, next(iter(lines), type(error).__name__))
 
 
 def describe_shortage(error: BaseException) -> str | None:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, as_shortage_error, explaining_shortage
+from tfx_distribute.trainer_module.errors import (
+    ConfigurationError,
+    TrainingError,
+    as_shortage_error,
+    explaining_shortage,
+    first_line,
+)
 
 
 @contextlib.contextmanager
@@ -55,3 +61,34 @@ def test_other_errors_stay(error):
 
 def test_a_message_for_people_stays():
     assert as_shortage_error(ConfigurationError("data: No space left on device")) is None
+
+
+STACK = """Graph execution error:
+
+Detected at node CollectiveReduceV2 defined at (most recent call last):
+  File "<string>", line 1, in <module>
+
+  File "/trainer_module/training/step_runner.py", line 218, in _mean
+    meet()
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("failed to connect to all addresses\nAdditional GRPC error information", "failed to connect to all addresses"),
+        (
+            f"{STACK}Collective ops is aborted by: Socket closed\nThe error could be",
+            "Collective ops is aborted by: Socket closed",
+        ),
+        (
+            "Graph execution error:\n\n2 root error(s) found.\n  (0) UNAVAILABLE: gone\n  (1) CANCELLED",
+            "(0) UNAVAILABLE: gone",
+        ),
+        (STACK, "Graph execution error:"),
+        ("", "ValueError"),
+    ],
+)
+def test_the_first_line_that_says_what_happened(message, line):
+    assert first_line(ValueError(message)) == line

@@ -124,12 +124,18 @@ def _with_total_weights(exec_properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]) -> str:
-    """Returns why the baseline cannot be evaluated; empty if it can or is not there."""
+    """Returns why the baseline is left out; empty if it is not, or is not there."""
     models = input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)
     new_models = input_dict.get(standard_component_specs.MODEL_KEY)
     config = _read_config(exec_properties)
     own_code = (standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY)
-    if not (models and new_models) or config is None or any(exec_properties.get(key) for key in own_code):
+    if not (models and new_models):
+        return ""
+    if models[0].uri == new_models[0].uri:
+        # An earlier run has blessed it, and may have ended before the push. Compared
+        # with itself, it would never be better.
+        return "it is the new model itself, which was blessed before"
+    if config is None or any(exec_properties.get(key) for key in own_code):
         return ""  # the module may load models in its own way
     if not fileio.exists(models[0].uri):
         return f"{models[0].uri} is not there any more"

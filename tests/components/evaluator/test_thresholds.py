@@ -297,11 +297,15 @@ def evaluate(tmp_path_factory):
     examples = standard_artifacts.Examples()
     examples.uri, examples.split_names = str(folder), '["eval"]'
 
-    def run(metric: Metric, new: list[float], baseline: list[float] | None = None, feature: str = "hour"):
+    def run(
+        metric: Metric, new: list[float], baseline: list[float] | None = None, feature: str = "hour", again: bool = False
+    ):
         place = tmp_path_factory.mktemp("evaluation")
         inputs = {"examples": [examples], "model": [write_model(place / "new", new)]}
         if baseline is not None:
             inputs["baseline_model"] = [write_model(place / "baseline", baseline, feature)]
+        if again:  # the run after one that has blessed the model
+            inputs["baseline_model"] = inputs["model"]
         evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
         evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
         eval_config = config(metric)
@@ -343,6 +347,14 @@ def test_baseline_that_cannot_read_the_examples_is_ignored(evaluate, caplog):
     assert (name, failed) == ("BLESSED", [])
     assert "cannot read these examples: Feature: removed (data type: int64) is required" in reason
     assert f"The latest blessed model is not compared with: {reason}" in caplog.text
+
+
+@pytest.mark.e2e
+def test_blessed_model_that_was_not_pushed_is_blessed_again(evaluate):
+    """No model is better than itself."""
+    better = Metric(change=Change(absolute=-0.001, higher_is_better=False))
+    reason = "it is the new model itself, which was blessed before"
+    assert evaluate(better, [0.6, 0.6], again=True) == ("BLESSED", [], reason)
 
 
 @pytest.mark.e2e

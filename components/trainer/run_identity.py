@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 from tfx import types
 
-from tfx_distribute.trainer_module.data import shard_manifest
-from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
+from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
+from tfx_distribute.trainer_module.job.training_job import Split, TrainingData, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training.base_model import location
@@ -59,22 +59,23 @@ def fingerprint_inputs(
     """
     options = {name: value for name, value in asdict(job.training_options).items() if name not in RESULT_NEUTRAL}
     order = {"shuffle_buffer_size": job.input_options.shuffle_buffer_size, "cycle_length": job.input_options.cycle_length}
-    checksums = [_read_checksums(artifact) for artifact in examples]
+    checksums = _read_checksums(examples)
     data_document = asdict(data)
     for copy, original in (addresses or {}).items():  # a retry has its copies elsewhere
         text = json.dumps(data_document).replace(json.dumps(f"{copy}/")[1:-1], json.dumps(f"{original}/")[1:-1])
         data_document = json.loads(text)
     # If the checksums of the examples are known, neither their place matters nor what
-    # produced them.
-    if checksums and all(checksums):
-        data_document["train"], data_document["eval"] = data.train.num_examples, data.eval and data.eval.num_examples
+    # produced them; nor do splits that are not read.
+    if checksums:
+        data_document["train"] = _find_checksums(data.train, checksums)
+        data_document["eval"] = data.eval and _find_checksums(data.eval, checksums)
         del data_document["transform_graph"], data_document["schema"]
     # These keys are part of the fingerprints: if one were renamed, retries would not
     # find existing checkpoints.
     module = {"function": job.module.function, "files": _fingerprint_module_files(job), "told": module_fingerprint}
     return {
         "module": _fingerprint(module),
-        "data": _fingerprint({"read": data_document, "shards": checksums}),
+        "data": _fingerprint(data_document),
         "hparams": _fingerprint(dict(job.hparams)),
         "parameters": _fingerprint({**options, **order}),
         "environment": _fingerprint(fingerprint.environment()),
@@ -144,10 +145,24 @@ def _fingerprint_module_files(job: TrainingJob) -> list[str]:
     return [fingerprint.of_folder(path) if path.is_dir() else fingerprint.of_file(path) for path in map(Path, paths)]
 
 
-def _read_checksums(artifact: types.Artifact) -> Any:
-    """Returns the checksums of shards per split; None if there is no manifest."""
-    manifest = shard_manifest.read(artifact.uri)
-    return manifest and {name: [shard.crc32c for shard in split.shards] for name, split in manifest.splits.items()}
+def _read_checksums(examples: list[types.Artifact]) -> dict[str, str]:
+    """Returns the checksum of each shard by its path; empty if one has no manifest."""
+    manifests = [(artifact.uri, shard_manifest.read(artifact.uri)) for artifact in examples]
+    return {
+        os.path.join(folder, shard.file): shard.crc32c
+        for folder, manifest in manifests
+        if manifest and all(each for _, each in manifests)
+        for split in manifest.splits.values()
+        for shard in split.shards
+    }
+
+
+def _find_checksums(split: Split, checksums: Mapping[str, str]) -> list[str]:
+    """Returns the checksums of a split's files, in order.
+
+    Those of the readable records of damaged files are computed: no manifest has them.
+    """
+    return [checksums.get(file) or tfrecords.checksum(file) for file in split.files]
 
 
 def _fingerprint(value: Any) -> str:

@@ -39,14 +39,24 @@ def job(tmp_path):
     )
 
 
-def shards(folder, checksum="00000000"):
+def shards(folder, **checksums):
+    """Writes a manifest of splits with one shard each; returns the artifact."""
     made = standard_artifacts.Examples()
     made.uri = str(folder)
-    made.split_names = artifact_utils.encode_split_names(["train"])
-    split = shard_manifest.SplitEntry(10, "asked for", (shard_manifest.ShardEntry("Split-train/a", 10, 100, checksum),))
+    made.split_names = artifact_utils.encode_split_names(list(checksums))
+    splits = {
+        name: shard_manifest.SplitEntry(10, "", (shard_manifest.ShardEntry(f"Split-{name}/a", 10, 100, checksum),))
+        for name, checksum in checksums.items()
+    }
     folder.mkdir()
-    shard_manifest.write(shard_manifest.Manifest("none", 0, "schema", {"train": split}), made.uri)
+    shard_manifest.write(shard_manifest.Manifest("none", 0, "schema", splits), made.uri)
     return made
+
+
+def reading(data, folder, train, evaluation=None):
+    """Returns the data with the shards of these splits."""
+    train, evaluation = (name and Split((f"{folder}/Split-{name}/a",), 10) for name in (train, evaluation))
+    return replace(data, train=train, eval=evaluation)
 
 
 def changed(one, other):
@@ -87,10 +97,38 @@ def test_machines_and_speed_do_not_matter(job):
 
 
 def test_shards_are_identified_by_their_checksums(job, tmp_path):
-    here = run_identity.fingerprint_inputs(job, job.data, [shards(tmp_path / "one")])
-    again = replace(job.data, train=Split((f"{tmp_path}/elsewhere",), 10), transform_graph=f"{tmp_path}/Transform/2")
-    assert run_identity.fingerprint_inputs(job, again, [shards(tmp_path / "two")]) == here
-    assert changed(here, run_identity.fingerprint_inputs(job, again, [shards(tmp_path / "three", "11111111")])) == ["data"]
+    here = shards(tmp_path / "one", train="00000000")
+    parts = run_identity.fingerprint_inputs(job, reading(job.data, here.uri, "train"), [here])
+    again = shards(tmp_path / "two", train="00000000", test="33333333")
+    other_folders = replace(reading(job.data, again.uri, "train"), transform_graph=f"{tmp_path}/Transform/2")
+    assert run_identity.fingerprint_inputs(job, other_folders, [again]) == parts, "a split that is not read does not matter"
+    others = shards(tmp_path / "three", train="11111111")
+    data = reading(job.data, others.uri, "train")
+    assert changed(parts, run_identity.fingerprint_inputs(job, data, [others])) == ["data"]
+
+
+def test_splits_of_the_same_shards_are_other_data(job, tmp_path):
+    """As in cross-validation: each fold has as many examples."""
+    folds = shards(tmp_path / "folds", a="00000000", b="11111111", c="22222222")
+    read = [("a", "b"), ("b", "a"), ("a", "c"), ("a", None)]
+    parts = [
+        run_identity.fingerprint_inputs(job, reading(job.data, folds.uri, train, evaluation), [folds])
+        for train, evaluation in read
+    ]
+    assert len({part["data"] for part in parts}) == len(read)
+
+
+def test_readable_records_of_damaged_shards_are_identified_by_their_content(job, tmp_path):
+    """Copies of several shards may have the same name, and are elsewhere in a retry."""
+    damaged = shards(tmp_path / "damaged", a="00000000", b="11111111")
+
+    def identify(number, content):
+        copy = tmp_path / f"{number}-a"
+        copy.write_bytes(content)
+        return run_identity.fingerprint_inputs(job, replace(job.data, train=Split((str(copy),), 9)), [damaged])
+
+    assert identify(0, b"records") == identify(1, b"records")
+    assert changed(identify(0, b"records"), identify(0, b"others")) == ["data"]
 
 
 def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):

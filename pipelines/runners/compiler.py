@@ -9,6 +9,7 @@ from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_component, base_node
+from tfx.dsl.components.common import resolver
 from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as pipeline_lib
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
@@ -20,7 +21,7 @@ from tfx_distribute.components.pusher.component import Pusher
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.components.tuner.component import Tuner
-from tfx_distribute.pipelines.runners import tfx_pipeline
+from tfx_distribute.pipelines.runners import pipeline_ir, tfx_pipeline
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.machines import DEFAULT, TRAINER, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -48,13 +49,16 @@ def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bo
     # The runner checks that the name fits the schema, but writes no file.
     runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="job.yaml" if schema_2_1 else "job.json")
     try:
-        return dict(runner.run(pipeline, write_out=False))
+        job = dict(runner.run(pipeline, write_out=False))
     except (AssertionError, NotImplementedError, TypeError) as error:
         raise ConfigurationError(
             "the pipeline has a node that TFX cannot compile for Kubeflow Pipelines and Vertex AI: it knows no subpipelines,"
             " no ForEach, no InfraValidator, no unions of channels and no resolvers of spans; leave such nodes out, or run "
             f"the pipeline with LocalDagRunner ({type(error).__name__}: {error})"
         ) from error
+    resolvers = [component for component in pipeline.components if isinstance(component, resolver.Resolver)]
+    upstream = {node.id: sorted(other.id for other in node.upstream_nodes) for node in resolvers}
+    return {**job, "pipelineSpec": pipeline_ir.with_dependencies_of_resolvers(job["pipelineSpec"], upstream)}
 
 
 @contextlib.contextmanager

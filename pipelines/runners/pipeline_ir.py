@@ -71,6 +71,28 @@ def with_defaults(pipeline: Document, defaults: Mapping[str, Any]) -> Document:
     return pipeline
 
 
+def with_dependencies_of_resolvers(pipeline: Document, upstream: Mapping[str, Sequence[str]]) -> Document:
+    """Restores the order of resolvers and other nodes, which TFX loses.
+
+    Its tasks of a resolver wait for nothing, and what waits for the resolver of the
+    latest blessed model waits for a task that is not there: that one has two tasks.
+
+    Args:
+      pipeline: The pipeline, as TFX compiles it.
+      upstream: Id of a resolver -> ids of the nodes that it waits for.
+    """
+    pipeline = copy.deepcopy(pipeline)
+    tasks = _get_tasks(pipeline)
+    for node, dependencies in upstream.items():
+        task = tasks[node if node in tasks else f"{node}{_BLESSING_RESOLVER}"]
+        task["dependentTasks"] = [*task.get("dependentTasks", ()), *dependencies]
+    last_tasks = {node: node if node in tasks else f"{node}{_MODEL_RESOLVER}" for node in upstream}
+    for task in tasks.values():
+        if task.get("dependentTasks"):
+            task["dependentTasks"] = sorted({last_tasks.get(name, name) for name in task["dependentTasks"]})
+    return pipeline
+
+
 def with_entrypoint(pipeline: Document) -> Document:
     """Replaces TFX's entrypoint of each component by ours."""
     pipeline = copy.deepcopy(pipeline)
@@ -130,7 +152,9 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
         inputs = {"parameters": copy.deepcopy(task["inputs"]["parameters"])}
         arguments = _make_arguments("resolve-input", driver, interface)
         resolver_container = {"image": container["image"], "command": make_command(ENTRYPOINT), "args": arguments}
-        _add_task(pipeline, resolver, interface, {"container": resolver_container}, {"inputs": inputs})
+        # What makes the files has to be done before they are inspected.
+        order = {"dependentTasks": list(task["dependentTasks"])} if task.get("dependentTasks") else {}
+        _add_task(pipeline, resolver, interface, {"container": resolver_container}, {"inputs": inputs, **order})
         component["inputDefinitions"]["parameters"][RESOLVED_INPUT] = string
         task["inputs"]["parameters"][RESOLVED_INPUT] = {
             "taskOutputParameter": {"producerTask": resolver, "outputParameterKey": RESOLVED_INPUT}
@@ -161,6 +185,7 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
         name for name, task in tasks.items() if "resolver" in _get_executor(pipeline, _get_component(pipeline, task))
     }
     used = {artifact["producerTask"] for task in tasks.values() for artifact in _iterate_input_artifacts(task)}
+    used |= {name for task in tasks.values() for name in task.get("dependentTasks", ())}
     for name in sorted(resolvers):
         node = name.removesuffix(_MODEL_RESOLVER)
         if name.endswith(_BLESSING_RESOLVER) and f"{name.removesuffix(_BLESSING_RESOLVER)}{_MODEL_RESOLVER}" in resolvers:
@@ -171,11 +196,11 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
                 "artifact by an Importer, or by a component of your own"
             )
         model_type = _get_component(pipeline, tasks[name])["outputDefinitions"]["artifacts"]["model"]
-        for resolver in (name, f"{node}{_BLESSING_RESOLVER}"):
-            _remove_task(pipeline, resolver)
+        _remove_task(pipeline, name)
+        dependencies = _remove_task(pipeline, f"{node}{_BLESSING_RESOLVER}").get("dependentTasks", [])
         if name not in used:
             continue
-        _add_latest_blessed_model(pipeline, node, model_type, image, metadata_service, pipeline_root)
+        _add_latest_blessed_model(pipeline, node, model_type, dependencies, image, metadata_service, pipeline_root)
         for task in tasks.values():
             for artifact in _iterate_input_artifacts(task):
                 if artifact["producerTask"] == name:
@@ -187,7 +212,13 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
 
 
 def _add_latest_blessed_model(
-    pipeline: Document, node: str, model_type: Document, image: str, metadata_service: str, pipeline_root: str
+    pipeline: Document,
+    node: str,
+    model_type: Document,
+    dependencies: list[str],
+    image: str,
+    metadata_service: str,
+    pipeline_root: str,
 ) -> None:
     uri = {"parameters": {"uri": {"parameterType": "STRING"}}}
     arguments = ["--metadata-service", metadata_service, "--pipeline", pipeline["pipelineInfo"]["name"]]
@@ -197,7 +228,8 @@ def _add_latest_blessed_model(
         "command": make_command(ENTRYPOINT),
         "args": ["latest-blessed-model", "--executor-input", "{{$}}", *arguments],
     }
-    _add_task(pipeline, node, {"outputDefinitions": uri}, {"container": step}, {})
+    task = {"dependentTasks": dependencies} if dependencies else {}
+    _add_task(pipeline, node, {"outputDefinitions": uri}, {"container": step}, task)
     importer, nested_pipeline = f"{node}-importer", f"{node}-import"
     importer_interface = {"inputDefinitions": uri, "outputDefinitions": {"artifacts": {"artifact": model_type}}}
     address = {"artifactUri": {"runtimeParameter": "uri"}, "typeSchema": model_type["artifactType"]}
@@ -422,7 +454,8 @@ def _add_task(pipeline: Document, name: str, interface: Document, executor: Docu
     _get_tasks(pipeline)[name] = _make_task(name, task)
 
 
-def _remove_task(pipeline: Document, name: str) -> None:
-    task = _get_tasks(pipeline).pop(name)
+def _remove_task(pipeline: Document, name: str) -> Document:
+    task: Document = _get_tasks(pipeline).pop(name)
     component = pipeline["components"].pop(task["componentRef"]["name"])
     del pipeline["deploymentSpec"]["executors"][component["executorLabel"]]
+    return task

@@ -487,6 +487,53 @@ def test_resources_as_tfx_takes_them_are_kept():
     }
 
 
+def latest_blessed(node="blessed", **channels):
+    from tfx.dsl.components.common import resolver
+    from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
+    from tfx.types import channel
+
+    kinds = {"model": standard_artifacts.Model, "model_blessing": standard_artifacts.ModelBlessing}
+    channels = channels or {name: channel.Channel(type=kind) for name, kind in kinds.items()}
+    strategy = latest_blessed_model_strategy.LatestBlessedModelStrategy
+    return resolver.Resolver(strategy_class=strategy, **channels).with_id(node)
+
+
+def trainer(examples, node="Trainer", **arguments):
+    from tfx_distribute.components import Trainer
+
+    known = {"build_model": "model.build_model", "label": "digit", "epochs": 1}
+    return Trainer(examples=examples.outputs["examples"], **(known | arguments)).with_id(node)
+
+
+def test_files_are_inspected_after_what_makes_them():
+    from by_hand import make_model
+    from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
+
+    download, examples = make_model(size=1).with_id("download"), CsvExampleGen("gs://bucket/data")
+    examples.add_upstream_node(download)
+    tasks = by_hand(download, examples).pipeline["root"]["dag"]["tasks"]
+    assert tasks["CsvExampleGen-input"]["dependentTasks"] == ["download"]
+    assert tasks["CsvExampleGen"]["dependentTasks"] == ["CsvExampleGen-input", "download"]
+
+
+def test_the_latest_blessed_model_is_looked_up_when_the_pipeline_says():
+    from by_hand import make_model
+    from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
+
+    first, last, examples = make_model(size=1).with_id("first"), make_model(size=1).with_id("last"), CsvExampleGen("gs://b")
+    model, other = latest_blessed(), latest_blessed("other")
+    model.add_upstream_node(first)
+    other.add_upstream_node(model)
+    last.add_upstream_node(other)
+    tuned = trainer(examples, base_model=model.outputs["model"])
+    tasks = by_hand(first, examples, model, tuned, other, last).pipeline["root"]["dag"]["tasks"]
+    assert tasks["blessed"]["dependentTasks"] == ["first"]
+    assert tasks["blessed-import"]["dependentTasks"] == ["blessed"]
+    assert tasks["Trainer"]["dependentTasks"] == ["CsvExampleGen", "blessed-import"]
+    assert tasks["other"]["dependentTasks"] == ["blessed-import"]
+    assert tasks["last"]["dependentTasks"] == ["other-import"]
+
+
 def test_what_tfx_cannot_compile_is_refused():
     from tfx.components import InfraValidator
     from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen

@@ -308,6 +308,35 @@ def test_a_pipeline_written_by_hand_is_told_of_the_target_too():
     assert {component.id: dict(component.exec_properties) for component in handwritten.components} == before
 
 
+def test_resolvers_wait_for_what_the_pipeline_says():
+    from by_hand import make_model
+    from tfx.dsl.components.common import resolver
+    from tfx.dsl.input_resolution.strategies import latest_artifact_strategy, latest_blessed_model_strategy
+    from tfx.orchestration import pipeline
+    from tfx.types import channel, standard_artifacts
+
+    from tfx_distribute.pipelines.runners.vertex import compiler as runner
+    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
+
+    kinds = {"model": standard_artifacts.Model, "model_blessing": standard_artifacts.ModelBlessing}
+    channels = {name: channel.Channel(type=kind) for name, kind in kinds.items()}
+    blessed = resolver.Resolver(latest_blessed_model_strategy.LatestBlessedModelStrategy, **channels).with_id("blessed")
+    latest = resolver.Resolver(latest_artifact_strategy.LatestArtifactStrategy, model=channels["model"]).with_id("latest")
+    first, last = make_model(size=1).with_id("first"), make_model(size=1).with_id("last")
+    blessed.add_upstream_node(first)
+    latest.add_upstream_node(blessed)
+    last.add_upstream_node(latest)
+    handwritten = pipeline.Pipeline("by-hand", "gs://bucket/root", components=[first, blessed, latest, last])
+    tasks = runner.compile_pipeline(handwritten, VertexSettings(**TARGET), {}).job["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert {name: task.get("dependentTasks") for name, task in tasks.items()} == {
+        "first": None,
+        "blessed-model-blessing-resolver": ["first"],
+        "blessed-model-resolver": None,  # it reads what the one before has found
+        "latest": ["blessed-model-resolver"],
+        "last": ["latest"],
+    }
+
+
 REFUSED = {
     "no project": ({"project": None}, {}, (), "targets.vertex.project: is missing; write it, or give --project"),
     "tensorboard": (

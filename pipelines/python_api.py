@@ -150,7 +150,8 @@ def compile_pipeline(
       pipeline: The TFX pipeline. The image has what its components import.
       target: Settings of the platform, `KubeflowSettings` or `VertexSettings`; their
         class decides for which one to compile.
-      resources: Id of a component, `ParameterServer` or `default` -> its machine.
+      resources: Id of a component, `Trainer`, `ParameterServer` or `default` -> its
+        machine. `Trainer` is that of Trainers without their own, and of Tuners.
       defaults: Defaults of pipeline parameters. Default: those of the
         RuntimeParameters.
 

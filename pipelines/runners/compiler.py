@@ -4,7 +4,7 @@ That is TFX's own KubeflowV2DagRunner, and the settings of the Trainer for the t
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
@@ -92,7 +92,8 @@ def built_pipeline(
 @contextlib.contextmanager
 def configured_trainers(
     pipeline: pipeline_lib.Pipeline,
-    settings: settings_lib.Settings,
+    resources: Mapping[str, MachineSpec],
+    make_launcher: Callable[[str], settings_lib.Settings],
     checkpoint_dir: str | None,
     defaults: Mapping[str, Any],
 ) -> Iterator[list[str]]:
@@ -100,8 +101,12 @@ def configured_trainers(
 
     Args:
       pipeline: The pipeline.
-      settings: Settings of the launcher, which say where training runs.
-      checkpoint_dir: Folder of checkpoints; None for the Trainer's own default.
+      resources: Component or training role -> machine.
+      make_launcher: Key of `resources` -> settings of the launcher that trains on that
+        machine, which say where training runs.
+      checkpoint_dir: Folder of checkpoints; None for the Trainer's own default. Several
+        Trainers and Tuners get a subfolder each: two that train alike would continue
+        each other's state.
       defaults: Defaults of pipeline parameters.
 
     Yields:
@@ -114,6 +119,7 @@ def configured_trainers(
     try:
         for trainer in trainers:
             properties = trainer.spec.exec_properties
+            settings = make_launcher(name_of_machine(trainer, resources))
             values = {name: _value(value, defaults) for name, value in properties.items()}
             launcher = settings_lib.from_json(values["launcher"]) if values.get("launcher") else settings
             if not settings_lib.runs_remotely(launcher, job_builder.training_parameters(values).distribution):
@@ -123,7 +129,8 @@ def configured_trainers(
                 launcher = settings if trainer.id in in_step else settings_lib.force_remote(settings)
                 properties["launcher"] = settings_lib.to_json(launcher)
             if checkpoint_dir and not values.get("checkpoint_dir"):
-                properties["checkpoint_dir"] = checkpoint_dir
+                own_dir = f"{checkpoint_dir}/{trainer.id}" if len(trainers) > 1 else checkpoint_dir
+                properties["checkpoint_dir"] = own_dir
         yield in_step
     finally:
         for trainer in trainers:
@@ -208,9 +215,13 @@ def _value(value: Any, defaults: Mapping[str, Any]) -> Any:
     return value
 
 
-def name_of_machine(component: base_node.BaseNode) -> str:
-    """Returns the key of `resources` that has the machine of a component's step."""
-    return TRAINER if isinstance(component, Tuner) else component.id
+def name_of_machine(component: base_node.BaseNode, resources: Mapping[str, MachineSpec]) -> str:
+    """Returns the key of `resources` that has the machine of a component.
+
+    For Trainers without a machine of their own and for Tuners, that is `Trainer`.
+    """
+    shares = isinstance(component, Tuner) or (isinstance(component, Trainer) and component.id not in resources)
+    return TRAINER if shares else component.id
 
 
 def check_resources(
@@ -226,8 +237,10 @@ def check_resources(
     Raises:
       ConfigurationError: A machine is set for another name.
     """
+    trains = any(isinstance(component, TRAINING) for component in components.values())
+    allowed = {*components, DEFAULT, *others, *([TRAINER] if trains else [])}
     for name in resources:
-        if name not in (*components, DEFAULT, *others):
+        if name not in allowed:
             raise ConfigurationError(f"resources.{name}: the pipeline has no such component; it has {', '.join(components)}")
         if isinstance(components.get(name), Tuner):
             raise ConfigurationError(

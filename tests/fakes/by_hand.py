@@ -11,6 +11,22 @@ def make_model(model: OutputArtifact[standard_artifacts.Model], size: Parameter[
     """Has an underscore in its name; never runs, since it is only compiled."""
 
 
+def make_trainer(examples, node: str = "Trainer", **arguments):
+    """Returns a Trainer of one epoch on raw examples, without the target's launcher."""
+    from tfx_distribute.components import Trainer
+
+    known = {"build_model": "model.build_model", "label": "digit", "epochs": 1}
+    return Trainer(examples=examples.outputs["examples"], **(known | arguments)).with_id(node)
+
+
+def two_trainers() -> list:
+    """Returns an ExampleGen, and the Trainers `Small` and `Large` of its examples."""
+    from tfx.components import CsvExampleGen
+
+    examples = CsvExampleGen("gs://bucket/data")
+    return [examples, make_trainer(examples, "Small"), make_trainer(examples, "Large")]
+
+
 def trained(root: str) -> pipeline.Pipeline:
     """Returns a pipeline with a Trainer that does not set the target's launcher."""
     from tfx.components import CsvExampleGen, SchemaGen, StatisticsGen

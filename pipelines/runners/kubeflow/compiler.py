@@ -3,6 +3,7 @@
 TFX's own KubeflowV2DagRunner compiles it; `pipeline_ir` adapts the result.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -93,7 +94,8 @@ def compile_pipeline(
     Args:
       pipeline: The pipeline; its components must be importable in the image.
       settings: Settings of Kubeflow.
-      resources: Component -> machine; `default` is that of all other components.
+      resources: Component -> machine; `default` is that of all other components, and
+        `Trainer` that of Trainers without their own, and of Tuners.
       defaults: Defaults of pipeline parameters; by default those of its
         RuntimeParameters.
 
@@ -105,10 +107,10 @@ def compile_pipeline(
     if defaults is None:
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
-    launcher = trainer_settings.launcher(name, resources, settings)
+    make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
     checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
     with (
-        runners_compiler.configured_trainers(pipeline, launcher, checkpoint_dir, defaults) as in_step,
+        runners_compiler.configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, defaults) as in_step,
         runners_compiler.fingerprinted_queries(pipeline) as unversioned,
     ):
         compiled = runners_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=True)["pipelineSpec"]
@@ -171,7 +173,7 @@ def _step(
 ) -> _Step:
     trains = isinstance(component, runners_compiler.TRAINING)
     own_spec = (
-        resources.get(runners_compiler.name_of_machine(component))
+        resources.get(runners_compiler.name_of_machine(component, resources))
         if trains_in_step or not trains
         else machine_of_waiting_step(resources)
     )

@@ -11,15 +11,18 @@ from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
 
 
-def launcher(name: str, resources: Mapping[str, MachineSpec], settings: KubeflowSettings) -> KubernetesSettings:
-    """Returns the description of the pods that the Trainer may have to create.
+def launcher(
+    name: str, resources: Mapping[str, MachineSpec], settings: KubeflowSettings, trainer: str = TRAINER
+) -> KubernetesSettings:
+    """Returns the description of the pods that a Trainer may have to create.
 
     Args:
       name: Name of the pipeline.
       resources: Component or training role -> machine.
       settings: Settings of Kubeflow.
+      trainer: Key of `resources` that has the Trainer's machine.
     """
-    worker = pods.make_machine(machine_of(resources, TRAINER), settings.platform)
+    worker = pods.make_machine(machine_of(resources, trainer), settings.platform)
     server = pods.make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
     gang = settings.gang_scheduling
     policy = {

@@ -3,6 +3,7 @@
 TFX's own KubeflowV2DagRunner makes the PipelineJob; this adds what it leaves out.
 """
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ def compile_pipeline(
     Args:
       pipeline: The pipeline; its components must be importable in the image.
       settings: Settings of Vertex AI, with project and region.
-      resources: Component -> machine; `default` is that of all other components.
+      resources: Component -> machine; `default` is that of all other components, and
+        `Trainer` that of Trainers without their own, and of Tuners.
       defaults: Defaults of pipeline parameters; by default those of its
         RuntimeParameters.
 
@@ -78,10 +80,10 @@ def compile_pipeline(
     if defaults is None:
         defaults = runners_compiler.runtime_defaults(by_name)
     name = pipeline.pipeline_info.pipeline_name
-    launcher = trainer_settings.launcher(name, resources, settings)
+    make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
     checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
     with (
-        runners_compiler.configured_trainers(pipeline, launcher, checkpoint_dir, defaults) as in_step,
+        runners_compiler.configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, defaults) as in_step,
         runners_compiler.fingerprinted_queries(pipeline) as unversioned,
     ):
         job = runners_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=False)
@@ -109,15 +111,19 @@ def _resources(
 ) -> dict[str, Any]:
     """Returns the ResourceSpec of a component's step; empty for none."""
     waits = isinstance(component, runners_compiler.TRAINING) and not trains_in_step
-    own_spec = machine_of_waiting_step(resources) if waits else resources.get(runners_compiler.name_of_machine(component))
+    own_spec = (
+        machine_of_waiting_step(resources)
+        if waits
+        else resources.get(runners_compiler.name_of_machine(component, resources))
+    )
     # TFX itself ignores the platform_config of file-based ExampleGens.
     if own_spec is None and component.platform_config:
         spec = dict(json_format.MessageToDict(component.platform_config))
-        checks.check_step_resources(runners_compiler.name_of_machine(component), spec)
+        checks.check_step_resources(runners_compiler.name_of_machine(component, resources), spec)
         return spec
     machine = own_spec or resources.get(DEFAULT) or MachineSpec()
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
-    checks.check_step(runners_compiler.name_of_machine(component) if own_spec else DEFAULT, machine)
+    checks.check_step(runners_compiler.name_of_machine(component, resources) if own_spec else DEFAULT, machine)
     return vertex_machines.make_resource_spec(machine)
 
 

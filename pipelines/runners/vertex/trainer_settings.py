@@ -42,18 +42,21 @@ def unsupported_in_step(worker: MachineSpec, settings: VertexSettings | None = N
     return ""
 
 
-def launcher(name: str, resources: Mapping[str, MachineSpec], settings: VertexSettings) -> CustomJobSettings:
-    """Returns the description of the worker pools that the Trainer may have to create.
+def launcher(
+    name: str, resources: Mapping[str, MachineSpec], settings: VertexSettings, trainer: str = TRAINER
+) -> CustomJobSettings:
+    """Returns the description of the worker pools that a Trainer may have to create.
 
     Args:
       name: Name of the pipeline.
       resources: Component or training role -> machine.
       settings: Settings of Vertex AI.
+      trainer: Key of `resources` that has the Trainer's machine.
 
     Raises:
       ConfigurationError: Vertex AI has no such machine.
     """
-    worker = machine_of(resources, TRAINER)
+    worker = machine_of(resources, trainer)
     parameter_server = machine_of(resources, PARAMETER_SERVER)
     worker_spec = vertex_machines.make_machine_spec(worker, settings.reservation)
     parameter_server_spec = vertex_machines.make_machine_spec(parameter_server)
@@ -73,7 +76,7 @@ def launcher(name: str, resources: Mapping[str, MachineSpec], settings: VertexSe
         reduction_server={"machine_type": settings.reduction_server_machine_type},
         reduction_server_replica_count=settings.reduction_server_replica_count,
         training=training,
-        disk_spec=_disk(TRAINER, worker, worker_spec["machine_type"], settings),
+        disk_spec=_disk(trainer, worker, worker_spec["machine_type"], settings),
         parameter_server_disk_spec=_disk(
             PARAMETER_SERVER, parameter_server, parameter_server_spec["machine_type"], settings
         ),

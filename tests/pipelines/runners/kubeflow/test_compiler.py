@@ -341,6 +341,8 @@ def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, word
     assert configs["Tuner_executor"] == configs["Trainer_executor"]
     assert tasks["Tuner"]["retryPolicy"] == tasks["Trainer"]["retryPolicy"]
     tuner_inputs, trainer_inputs = (tasks[name]["inputs"]["parameters"] for name in ("Tuner", "Trainer"))
+    folders = [inputs.pop("checkpoint_dir")["runtimeValue"]["constant"] for inputs in (tuner_inputs, trainer_inputs)]
+    assert folders == ["/shared/training/checkpoints/Tuner", "/shared/training/checkpoints/Trainer"]
     assert {name: tuner_inputs[name] for name in trainer_inputs if name in tuner_inputs} == {
         name: value for name, value in trainer_inputs.items() if name != "custom_config"
     }
@@ -459,15 +461,42 @@ def test_a_trainer_written_by_hand_gets_the_settings_of_the_target():
     assert {component.id: dict(component.exec_properties) for component in handwritten.components} == before
 
 
-def by_hand(*steps):
-    from tfx.orchestration import pipeline
-
-    from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
-    from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
-
-    handwritten = pipeline.Pipeline("by-hand", "gs://bucket/root", components=list(steps))
+def by_hand(*steps, **resources):
+    handwritten = tfx_orchestration.Pipeline("by-hand", "gs://bucket/root", components=list(steps))
     kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-    return runner.compile_pipeline(handwritten, kubeflow, {})
+    machines = {name: spec_machines.MachineSpec(**machine) for name, machine in resources.items()}
+    return kubeflow_compiler.compile_pipeline(handwritten, kubeflow, machines)
+
+
+def test_each_trainer_has_its_machine_and_its_folder():
+    from by_hand import two_trainers
+
+    from tfx_distribute.components.launchers import settings
+
+    machines = {"Small": {"cpu": 2, "memory": "4Gi"}, "Trainer": {"cpu": 8, "memory": "32Gi"}}
+    pipeline = by_hand(*two_trainers(), **machines).pipeline
+    for name, cpu in (("Small", "2"), ("Large", "8")):
+        assert executors(pipeline)[f"{name}_executor"]["container"]["resources"]["resourceCpuLimit"] == cpu
+        inputs = pipeline["root"]["dag"]["tasks"][name]["inputs"]["parameters"]
+        launcher = settings.from_json(inputs["launcher"]["runtimeValue"]["constant"])
+        assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == cpu, "a run may ask for pods"
+        folder = inputs["checkpoint_dir"]["runtimeValue"]["constant"]
+        assert folder == f"gs://bucket/root/by-hand/checkpoints/{name}"
+    with pytest.raises(ConfigurationError, match=r"resources.Trainer: the pipeline has no such component"):
+        by_hand(two_trainers()[0], Trainer={"cpu": 8})
+
+
+def test_trials_of_a_pipeline_without_a_trainer_have_its_machine():
+    from by_hand import two_trainers
+
+    from tfx_distribute.components import Search, Tuner, ValueRange
+
+    examples = two_trainers()[0]
+    search = Search("val_loss", {"learning_rate": ValueRange(min=0.1, max=1.0)}, max_trials=1)
+    known = {"build_model": "model.build_model", "label": "digit", "epochs": 1, "hparams": {"learning_rate": 0.1}}
+    tuner = Tuner(search, examples=examples.outputs["examples"], **known)
+    package = by_hand(examples, tuner, Trainer={"cpu": 8, "memory": "32Gi"})
+    assert executors(package.pipeline)["Tuner_executor"]["container"]["resources"]["resourceCpuLimit"] == "8"
 
 
 def test_resources_as_tfx_takes_them_are_kept():
@@ -498,13 +527,6 @@ def latest_blessed(node="blessed", **channels):
     return resolver.Resolver(strategy_class=strategy, **channels).with_id(node)
 
 
-def trainer(examples, node="Trainer", **arguments):
-    from tfx_distribute.components import Trainer
-
-    known = {"build_model": "model.build_model", "label": "digit", "epochs": 1}
-    return Trainer(examples=examples.outputs["examples"], **(known | arguments)).with_id(node)
-
-
 def test_files_are_inspected_after_what_makes_them():
     from by_hand import make_model
     from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
@@ -517,7 +539,7 @@ def test_files_are_inspected_after_what_makes_them():
 
 
 def test_the_latest_blessed_model_is_looked_up_when_the_pipeline_says():
-    from by_hand import make_model
+    from by_hand import make_model, make_trainer
     from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
 
     first, last, examples = make_model(size=1).with_id("first"), make_model(size=1).with_id("last"), CsvExampleGen("gs://b")
@@ -525,7 +547,7 @@ def test_the_latest_blessed_model_is_looked_up_when_the_pipeline_says():
     model.add_upstream_node(first)
     other.add_upstream_node(model)
     last.add_upstream_node(other)
-    tuned = trainer(examples, base_model=model.outputs["model"])
+    tuned = make_trainer(examples, base_model=model.outputs["model"])
     tasks = by_hand(first, examples, model, tuned, other, last).pipeline["root"]["dag"]["tasks"]
     assert tasks["blessed"]["dependentTasks"] == ["first"]
     assert tasks["blessed-import"]["dependentTasks"] == ["blessed"]

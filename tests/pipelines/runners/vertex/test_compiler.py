@@ -183,7 +183,7 @@ def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, num_
     tasks = package.job["pipelineSpec"]["root"]["dag"]["tasks"]
     assert tasks["Tuner"].get("retryPolicy") == tasks["Trainer"].get("retryPolicy")
     inputs = {name: tasks[name]["inputs"]["parameters"] for name in ("Tuner", "Trainer")}
-    for name in ("launcher", "checkpoint_dir", "strategy", "num_workers", "hparams"):
+    for name in ("launcher", "strategy", "num_workers", "hparams"):
         assert inputs["Tuner"][name] == inputs["Trainer"][name]
 
 
@@ -306,6 +306,27 @@ def test_a_pipeline_written_by_hand_is_told_of_the_target_too():
     assert launcher(package).image == TARGET["image"]
     assert launcher(package).training == "custom_job", "two workers"
     assert {component.id: dict(component.exec_properties) for component in handwritten.components} == before
+
+
+def test_each_trainer_has_its_machine_and_its_folder():
+    from by_hand import two_trainers
+    from tfx.orchestration import pipeline
+
+    from tfx_distribute.pipelines.runners.vertex import compiler as runner
+    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
+    from tfx_distribute.pipelines.spec.machines import MachineSpec
+
+    machines = {"Small": MachineSpec(cpu="4", memory="8Gi"), "Trainer": MachineSpec(machine_type="n1-highmem-64")}
+    handwritten = pipeline.Pipeline("by-hand", "gs://bucket/root", components=two_trainers())
+    spec = runner.compile_pipeline(handwritten, VertexSettings(**TARGET), machines).job["pipelineSpec"]
+    for name, worker, training in (("Small", "n2-standard-4", "auto"), ("Large", "n1-highmem-64", "custom_job")):
+        inputs = {
+            key: value["runtimeValue"]["constantValue"].get("stringValue")
+            for key, value in spec["root"]["dag"]["tasks"][name]["inputs"]["parameters"].items()
+        }
+        launcher = settings.from_json(inputs["launcher"])
+        assert (launcher.worker, launcher.training) == ({"machine_type": worker}, training)
+        assert inputs["checkpoint_dir"] == f"gs://bucket/root/by-hand/checkpoints/{name}"
 
 
 def test_resolvers_wait_for_what_the_pipeline_says():

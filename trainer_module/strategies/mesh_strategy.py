@@ -6,6 +6,8 @@ Its parts go to their devices one by one, so no device ever holds a whole variab
 """
 
 import contextlib
+import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -50,6 +52,9 @@ class MeshStrategy:
             list(zip((layout_rules.BATCH, layout_rules.MODEL), self.shape, strict=True)), devices=devices
         )
         self.num_replicas_in_sync = self.shape[0]
+        # DTensor adds up wrongly where it combines several sums over devices into one,
+        # for instance the norms of two gradients.
+        os.environ["DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION"] = "0"
         # Makes dropout use a generator: DTensor supports no other stateful random
         # operation.
         tf.keras.backend.experimental.enable_tf_random_generator()
@@ -58,7 +63,13 @@ class MeshStrategy:
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Lays variables that are made within the block out over the mesh."""
-        with tf.variable_creator_scope(self._create):
+        with tf.variable_creator_scope(functools.partial(self._create, self.rules)):
+            yield
+
+    @contextlib.contextmanager
+    def undivided(self) -> Iterator[None]:
+        """Keeps variables that are made within the block whole on every device."""
+        with tf.variable_creator_scope(functools.partial(self._create, ())):
             yield
 
     def check_rules(self, model: tf.keras.Model) -> None:
@@ -83,7 +94,7 @@ class MeshStrategy:
         """
         return mesh_variables.shard(value, to)
 
-    def _create(self, next_creator: Callable[..., Any], **arguments: Any) -> tf.Variable:
+    def _create(self, rules: layout_rules.Rules, next_creator: Callable[..., Any], **arguments: Any) -> tf.Variable:
         del next_creator
         scope, short_name = tf.get_current_name_scope(), arguments.get("name") or "variable"
         name = f"{scope}/{short_name}" if scope else short_name
@@ -92,6 +103,7 @@ class MeshStrategy:
             value = initial() if callable(initial) else initial
             value = tf.convert_to_tensor(value, arguments.get("dtype"))
             if not dtensor.is_dtensor(value):
-                dimensions = layout_rules.dimensions_of(self.rules, self.shape, name, tuple(value.shape))
+                dimensions = layout_rules.dimensions_of(rules, self.shape, name, tuple(value.shape))
                 value = self.shard_value(value, dtensor.Layout(list(dimensions), self.mesh))
-        return dtensor.DVariable(value, name=short_name, trainable=arguments.get("trainable", True))
+        kept = {option: arguments[option] for option in ("trainable", "constraint") if option in arguments}
+        return dtensor.DVariable(value, name=short_name, **kept)

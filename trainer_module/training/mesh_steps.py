@@ -6,9 +6,8 @@ variable that `build_model` creates becomes a DVariable whose parts are sent to 
 devices one by one, so no device ever holds a whole divided variable.
 """
 
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -45,19 +44,12 @@ class MeshStepRunner(StepRunner):
         options: TrainingOptions,
         before_step: Callable[[], None] | None = None,
     ):
-        _lay_out_optimizer(model_adapter, strategy.mesh)
-        # DTensor computes the norm of divided gradients incorrectly in a function that
-        # does more than that, so `_clip_factors` replaces the optimizer's clipping.
-        optimizer = model_adapter.optimizer
-        self._clipnorm, optimizer.clipnorm = optimizer.clipnorm, None
-        self._global_clipnorm, optimizer.global_clipnorm = optimizer.global_clipnorm, None
+        _lay_out_optimizer(model_adapter, strategy)
         super().__init__(model_adapter, strategy, input_pipeline, options, before_step)
         self._measures_peers = False  # DTensor has no operation for the time of day
         strategy.check_rules(model_adapter.model)
         self._gradients_function = tf.function(self._gradients)
         self._apply_function = tf.function(self._apply)
-        self._apply_clipped_function = tf.function(self._apply_clipped)
-        self._square_sum_function = tf.function(lambda gradient: tf.reduce_sum(gradient * gradient))
         self._eval_step_function = tf.function(self._eval_step)
         self._before_step_function = tf.function(before_step) if before_step else None
 
@@ -76,10 +68,7 @@ class MeshStepRunner(StepRunner):
             batch, _ = next(self._training)
             waited += time.monotonic() - before if is_measured else 0.0
             loss, gradients = self._gradients_function(self._shard_batch(batch))
-            if self._clipnorm or self._global_clipnorm:
-                self._apply_clipped_function(gradients, self._clip_factors(gradients))
-            else:
-                self._apply_function(gradients)
+            self._apply_function(gradients)
         return float(_local_value(loss)), CallTime(begin, waited * step_timing.weight_of_measured(num_steps, sample))
 
     @override
@@ -101,21 +90,6 @@ class MeshStepRunner(StepRunner):
     def open(self, first_step: int) -> None:
         self._input_pipeline = self._input_pipeline.of_global_batch(self._strategy.num_replicas_in_sync)
         self._training = iter(self._input_pipeline.train(tf.distribute.InputContext(), first_step))
-
-    def _apply_clipped(self, gradients: list[tf.Tensor], factors: list[tf.Tensor]) -> None:
-        self._apply([gradient * factor for gradient, factor in zip(gradients, factors, strict=True)])
-
-    def _clip_factors(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns what to multiply each gradient by, to clip as the optimizer would.
-
-        That is to the norm `clipnorm`, or all together to the norm `global_clipnorm`.
-        """
-        squares = [float(_local_value(self._square_sum_function(gradient))) for gradient in gradients]
-        if self._clipnorm:
-            norms = [math.sqrt(square) for square in squares]
-            return [tf.constant(self._clipnorm / max(norm, self._clipnorm)) for norm in norms]
-        norm = math.sqrt(sum(squares))
-        return [tf.constant(self._global_clipnorm / max(norm, self._global_clipnorm))] * len(gradients)
 
     def _gradients(
         self, batch: Any, share: tf.Tensor | float = 1.0, number: tf.Tensor | int = 0
@@ -144,7 +118,7 @@ class MeshStepRunner(StepRunner):
         return tf.nest.map_structure(shard, batch, expand_composites=False)
 
 
-def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:
+def _lay_out_optimizer(model_adapter: ModelAdapter, strategy: MeshStrategy) -> None:
     """Makes an optimizer divide its slots as the variables are divided.
 
     The optimizer did not know the mesh when the user's module created it.
@@ -188,16 +162,22 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, mesh: dtensor.Mesh) -> None:
             "module: model_parallel cannot use use_ema=True, because Keras does not update the averages there; leave it "
             "out, or use another strategy"
         )
-    optimizer._mesh = mesh
+    optimizer._mesh = strategy.mesh
     optimizer.jit_compile = False
-    update_step = optimizer.update_step
+    build, update_step = optimizer.build, optimizer.update_step
+
+    def build_laid_out(variables: Sequence[Any]) -> None:
+        # Slots of a variable's shape get its layout from Keras. Rules for the variable
+        # do not fit slots of another shape, which have names like its own.
+        with strategy.undivided():
+            build(variables)
 
     def update_laid_out(gradient: tf.Tensor, variable: Any) -> None:
         # A gradient has the layout that its computation produced. Optimizers assume
         # that it is the variable's.
         update_step(dtensor.relayout(gradient, variable.layout), variable)
 
-    optimizer.update_step = update_laid_out
+    optimizer.build, optimizer.update_step = build_laid_out, update_laid_out
 
 
 def _local_value(tensor: tf.Tensor) -> tf.Tensor:

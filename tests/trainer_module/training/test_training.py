@@ -184,6 +184,38 @@ def test_any_layout_trains_the_same_model(cluster, mesh, rules):
     assert cluster.train(divided, TrainingOptions(per_replica, epochs=3)).metrics == pytest.approx(alone.metrics, rel=1e-3)
 
 
+NORMS = """
+import tensorflow as tf
+
+class Lars(tf.keras.optimizers.SGD):
+    def update_step(self, gradient, variable):
+        ratio = tf.norm(tf.convert_to_tensor(variable)) / (tf.norm(gradient) + 1e-6)
+        super().update_step(gradient * tf.maximum(ratio, 0.1), variable)
+
+def build_model(context):
+    pixels, limit = tf.keras.Input((64,), name="pixels"), tf.keras.constraints.MaxNorm(0.5)
+    hidden = tf.keras.layers.Dense(16, activation="tanh", kernel_constraint=limit)(pixels)
+    digits = tf.keras.layers.Dense(10, activation="softmax", kernel_constraint=limit)(hidden)
+    model = tf.keras.Model({"pixels": pixels}, digits)
+    optimizer = %s
+    model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["Lars(0.01, momentum=0.9)", "tf.keras.optimizers.Adafactor(0.01)"])
+def test_norms_of_divided_weights_and_gradients(cluster, optimizer):
+    """An optimizer and constraints take norms; Adafactor has slots of other shapes."""
+    (cluster.folder / "norms.py").write_text(NORMS % optimizer)
+    module = UserModule("norms.build_model", (str(cluster.folder),))
+    alone = cluster.train(SHAPES["one_device"][0], TrainingOptions(64, train_steps=20, drop_remainder=True), module=module)
+    divided = replace(
+        SHAPES["model_parallel"][0], layout_rules="dense/kernel = model, unsharded; dense_1/kernel = model, unsharded"
+    )
+    trained = cluster.train(divided, TrainingOptions(32, train_steps=20), module=module)
+    assert trained.metrics == pytest.approx(alone.metrics, rel=1e-3)
+
+
 EMBEDDING = """
 import tensorflow as tf
 

@@ -15,9 +15,9 @@ PEER_LOST = 128 + signal.SIGUSR1  # reserved by the Training Operator for progra
 NO_PROGRESS = 128 + signal.SIGALRM  # the main thread made none for `progress_timeout_secs`
 PREEMPTED = 128 + signal.SIGTERM
 FINAL = range(1, 128)
-# What processes of the fork server end with when they have done their part; it answers 0
-# for it. User code may call `os._exit(0)`, and a last report is missing if the disk is
-# full.
+# What processes of the fork server end with when they have done their part; it answers
+# 0 for it. User code may call `os._exit(0)`, and a last report is missing if the disk
+# is full.
 DONE = 113
 # Not an exit code, but what the fork server answers of a process that has left with 0
 # before it has done its part.

@@ -26,7 +26,7 @@ class Children:
         self._answers = queue.Queue()
         self.process = None
 
-    def start(self, task, job, log, environment):
+    def start(self, task, job, log, environment, imports_tensorflow):
         self.process = subprocess.Popen([sys.executable, "-c", self._program], env={**os.environ, **environment})
         self._answers.put({"started": task, "pid": self.process.pid})
 

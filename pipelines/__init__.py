@@ -19,11 +19,17 @@ from tfx_distribute.trainer_module import lazy_names
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.plan.run_plan import RunPlan
     from tfx_distribute.pipelines.python_api import compile_pipeline, compile_spec, load, make_plan, run
-    from tfx_distribute.pipelines.runners.kubeflow.settings import GangScheduling, KubeflowSettings, Secret, Volume
+    from tfx_distribute.pipelines.runners.kubeflow.settings import (
+        GangScheduling,
+        KubeflowSettings,
+        Secret,
+        SecurityContext,
+        Volume,
+    )
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
     from tfx_distribute.pipelines.runners.local.runner import NodeError
     from tfx_distribute.pipelines.runners.local.settings import LocalSettings
-    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
+    from tfx_distribute.pipelines.runners.vertex.settings import DnsPeeringConfig, PscInterfaceConfig, VertexSettings
     from tfx_distribute.pipelines.spec.beam import Beam
     from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration
     from tfx_distribute.pipelines.spec.pipeline import (
@@ -47,6 +53,7 @@ __all__ = [
     "Change",
     "ConfigurationError",
     "Data",
+    "DnsPeeringConfig",
     "Evaluate",
     "GangScheduling",
     "KubeflowSettings",
@@ -57,10 +64,12 @@ __all__ = [
     "NodeError",
     "Parameters",
     "PipelineSpec",
+    "PscInterfaceConfig",
     "Push",
     "RunPlan",
     "RunResult",
     "Secret",
+    "SecurityContext",
     "Shards",
     "Targets",
     "Toleration",
@@ -84,11 +93,11 @@ __getattr__, __dir__ = lazy_names.export(
         "..trainer_module.errors": ("ConfigurationError",),
         ".plan.run_plan": ("RunPlan",),
         ".python_api": ("compile_pipeline", "compile_spec", "load", "make_plan", "run"),
-        ".runners.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "Volume"),
+        ".runners.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "SecurityContext", "Volume"),
         ".runners.local.results": ("MetricResult", "RunResult"),
         ".runners.local.runner": ("NodeError",),
         ".runners.local.settings": ("LocalSettings",),
-        ".runners.vertex.settings": ("VertexSettings",),
+        ".runners.vertex.settings": ("DnsPeeringConfig", "PscInterfaceConfig", "VertexSettings"),
         ".spec.beam": ("Beam",),
         ".spec.machines": ("MachineSpec", "Toleration"),
         ".spec.pipeline": (

@@ -29,6 +29,11 @@ def test_every_public_name_is_there_and_documented(name):
         assert public in dir(package(name))
 
 
+def test_every_class_of_a_pipeline_file_is_public():
+    pipelines = package("pipelines")
+    assert set(pipelines.PipelineSpec.model_json_schema()["$defs"]) <= set(pipelines.__all__)
+
+
 @pytest.mark.parametrize("name", PACKAGES)
 def test_names_that_are_not_public_are_named(name):
     with pytest.raises(AttributeError, match="has no attribute 'Missing'"):

@@ -43,6 +43,13 @@ def reference(groups: Groups) -> str:
             "RuntimeParameter whose default is 0 or empty: TFX drops such a default, and the component fails with "
             "`Parameter value not ready`."
         ),
+        _wrap(
+            "`-p` also takes each hyperparameter of `trainer.hparams`, `num_shards` of `shards` and `base_model` of "
+            "`trainer`; see [pipeline-file.md](pipeline-file.md). A pipeline that is compiled for Kubeflow Pipelines or "
+            "Vertex AI has all of these as parameters of a run, but the hyperparameters are one parameter, `hparams`, a "
+            'JSON object as text, such as `{"learning_rate": 0.01}`, which replaces all of them, and `base_model` is fixed '
+            "when the pipeline is compiled."
+        ),
     ]
     for group in groups:
         parts += [f"## {group.__name__}", *map(_wrap, (inspect.getdoc(group) or "").split("\n\n"))]
@@ -196,7 +203,8 @@ def _type_and_limits(declared: Declaration) -> str:
         if limit is not None
     ]
     if declared.choices:
-        limits.append("one of " + ", ".join(f"`{choice}`" for choice in declared.choices))
+        lead = "one of" if all(declared.choices) else "or one of"  # one that is empty is the default
+        limits.append(f"{lead} " + ", ".join(f"`{choice}`" for choice in declared.choices if choice))
     return ", ".join([kind.capitalize(), default, *limits])
 
 

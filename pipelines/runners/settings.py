@@ -15,5 +15,5 @@ class RemoteSettings(SpecModel):
     pipeline_root: str
     """Address that artifacts are written under."""
     log_format: Literal["text", "json"] = "text"
-    """Format of what training processes log; `json` is one object per line, for log
-    collectors."""
+    """Format of what training processes on machines of their own log; `json` is one
+    object per line, for log collectors."""

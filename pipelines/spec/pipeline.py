@@ -161,9 +161,11 @@ class Trainer(SpecModel):
     """Pipeline parameters and the pipeline's defaults for them."""
     hparams: dict[str, ScalarValue] = Field(default_factory=dict)
     """Hyperparameters of the module, in `context.hparams`. `-p name=value` replaces a
-    value for one run."""
+    value for one run. In a compiled pipeline they are one parameter, `hparams`, a JSON
+    object as text."""
     base_model: Annotated[str, AfterValidator(_base_model)] = ""
-    """Model whose weights training starts from; a pipeline parameter. `latest_blessed`
+    """Model whose weights training starts from. `-p base_model=...` replaces it for one
+    run, or while a pipeline is compiled: a compiled one has it fixed. `latest_blessed`
     is the last model of this pipeline that met its thresholds; the first run has none,
     and starts from scratch. Otherwise the path or address of a SavedModel, of a folder
     with numbered ones, of a Keras file, or of a checkpoint. Empty starts from scratch.

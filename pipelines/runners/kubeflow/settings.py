@@ -119,7 +119,7 @@ class KubeflowSettings(RemoteSettings):
     """User and group of pods."""
     metrics_port: names.Port = Field(None, ge=1024, le=65535)
     """Port of each pod of a training that serves its progress as Prometheus text, at
-    `/metrics`, to everyone who can connect; the pods are annotated for it. Default
-    none."""
+    `/metrics`, to everyone who can connect; the pods are annotated for it. No effect
+    when training runs in the Trainer's step. Default none."""
     metadata_service: str = Field("metadata-grpc-service.kubeflow:8080", pattern=r"^[^:/]+:\d+$")
     """`host:port` of Kubeflow Pipelines' metadata store, as pods reach it."""

@@ -1,6 +1,7 @@
 """Tests the main job as a user runs it."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     pushed = Path(re.search(r"^model +(/.*)$", first.output, re.M).group(1))
     assert pushed.parent == tmp_path / "runs" / "digits" / "serving"
     assert_serves(pushed)
+    assert_answers_as_documented(pushed, request.config.rootpath / "docs" / "evaluating-and-pushing.md", tmp_path)
     log = Path(re.search(r"^log +(/.*)$", first.output, re.M).group(1))
     assert "INFO:absl" in log.read_text(), "TFX's noise is in the log"
     assert "INFO:absl" not in first.output, "and only there"
@@ -81,6 +83,13 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     assert listed[-1].startswith(run_id)
     log_of_worker = command("runs", "logs", run_id, "--process", "worker-0")
     assert (log_of_worker.code, log_of_worker.output) == (0, (log.parent / "worker-0.log").read_text())
+
+
+def assert_answers_as_documented(model: Path, document: Path, folder: Path) -> None:
+    """The model answers the request that the document shows."""
+    (code,) = re.findall(r"^```python\n(.*?)\n```$", document.read_text(), re.M | re.S)
+    (folder / "ask.py").write_text(re.sub(r'load\(".*"\)', f"load({str(model)!r})", code))
+    assert runpy.run_path(str(folder / "ask.py"))["answers"]["outputs"].shape == (1, 10)
 
 
 def assert_serves(model: Path) -> None:

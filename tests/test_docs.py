@@ -97,6 +97,19 @@ def test_the_message_about_damaged_data_is_the_codes(request):
     assert read_errors.REMEDY in (request.config.rootpath / "docs" / "data.md").read_text()
 
 
+def test_no_code_is_empty(request):
+    for document in documents(request.config.rootpath):
+        assert not re.search(r"(?<!`)``(?!`)", document.read_text()), document.name
+
+
+def test_the_parameters_that_a_comparison_refuses_are_listed(request):
+    from tfx_distribute.pipelines.compare import grid
+
+    text = (request.config.rootpath / "docs" / "scaling.md").read_text()
+    rows = re.findall(r"^\| (`.*) \|", text.partition("| refused | why |")[2].partition("\n\n")[0], re.M)
+    assert set(re.findall(r"`(\w+)`", "".join(row.partition(" | ")[0] for row in rows))) == set(grid.FIXED)
+
+
 def test_links_exist(request):
     for document in documents(request.config.rootpath):
         text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.M | re.S)

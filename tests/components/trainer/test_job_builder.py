@@ -355,7 +355,7 @@ def test_run_fn_that_leaves_the_strategy_is_refused(run_fn_job, cluster):
 def test_run_fn_that_makes_a_strategy_is_refused_at_once(run_fn_job, cluster):
     cluster.job = run_fn_job(RUN_FN % "tf.distribute.MirroredStrategy()")
     with pytest.raises(
-        TrainingError, match=r"made a MirroredStrategy of its own \(.*own_run_fn.py, line 11\).* get_strategy"
+        TrainingError, match=r"made a MirroredStrategy of its own \(.*own_run_fn.py, line 11\).*get_strategy"
     ):
         cluster.train()
     assert not any("restart" in message for message in cluster.messages())

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import runpy
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
@@ -26,7 +28,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
-from tfx_distribute.trainer_module.user_code import run_fn
+from tfx_distribute.trainer_module.user_code import module_loader, run_fn
 
 
 def artifact(kind: type, uri: Path):
@@ -328,11 +330,38 @@ def run_fn_job(inputs, outputs, tmp_path):
             "num_workers": 2,
             "accelerator_type": "cpu",
             "train_steps": 6,
+            "eval_steps": 2,
             "custom_config": '{"units": 4}',
         }
         return build_job(inputs, outputs, properties, str(tmp_path))
 
     return make
+
+
+def examples_of_the_page_on_migrating() -> list[str]:
+    page = Path(__file__).resolve().parents[3] / "docs" / "migrating.md"
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
+
+
+def test_pipeline_and_functions_of_the_page_on_migrating(tmp_path):
+    pipeline, module, later = examples_of_the_page_on_migrating()
+    (tmp_path / "pipeline.py").write_text(pipeline)
+    file = tmp_path / "module.py"
+    file.write_text(module)
+    make_pipeline = runpy.run_path(str(tmp_path / "pipeline.py"))["make_pipeline"]
+    made = make_pipeline("digits", str(tmp_path), "data", str(file), strategy="multi_worker_mirrored")
+    assert made.components[-1].exec_properties["strategy"] == "multi_worker_mirrored"
+    file.write_text(module + later)
+    assert module_loader.training_function(module_loader.top_level_names(file), "module.py") == "build_model"
+    assert runpy.run_path(str(file))["build_model"](None).optimizer is not None
+
+
+@pytest.mark.e2e
+def test_module_of_the_page_on_migrating_trains_with_two_workers(run_fn_job, cluster, tmp_path):
+    _, module, _ = examples_of_the_page_on_migrating()
+    cluster.job = run_fn_job(module)
+    assert cluster.train().num_replicas == 2
+    assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
 
 
 @pytest.mark.e2e

@@ -14,12 +14,26 @@ def listens(address: str, seconds: float = 5.0) -> bool:
       address: HOST:PORT.
       seconds: How long a connection may take.
     """
+    return find_obstacle(address, seconds) is None
+
+
+def find_obstacle(address: str, seconds: float = 5.0) -> OSError | None:
+    """Returns why nobody accepts a connection at an address; None if somebody does.
+
+    Args:
+      address: HOST:PORT.
+      seconds: How long a connection may take.
+
+    Returns:
+      `socket.gaierror` for an unknown host, `ConnectionRefusedError` if nothing listens
+      there, and mostly `TimeoutError` if the host does not answer.
+    """
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=seconds):
-            return True
-    except OSError:
-        return False
+            return None
+    except OSError as error:
+        return error
 
 
 def wait_for(addresses: Iterable[str], seconds: float, pause_seconds: float = PAUSE_SECONDS) -> bool:

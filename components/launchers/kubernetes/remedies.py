@@ -13,9 +13,11 @@ _NO_PACKAGE = (
     "the image lacks tfx-distribute: build it from the Dockerfile of tfx-distribute, or install the package in it, and "
     "write it as targets.kubeflow.image"
 )
+_ONE_OF_COUNT = r"exceeded quota: [^,]*, requested: count/\S+=1, used: count/\S+, limited: count/[^=]+=[1-9]"
 # The first pattern that matches decides.
 _REMEDIES: tuple[tuple[str, str], ...] = (
     (r"failed quota: .*must specify", "write cpu and memory for this component in resources, which the quota counts"),
+    (_ONE_OF_COUNT, "delete a job of the namespace that has ended, or wait until another ends and is deleted"),
     (r"exceeded quota", "ask for smaller or fewer machines in resources, or have the quota of the namespace raised"),
     (
         r"violates PodSecurity",
@@ -44,6 +46,11 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "targets.kubeflow.security_context",
     ),
     (r"executable file not found", _NO_PACKAGE),
+    (r"OOMKilled", "write more memory for this component in resources, or a smaller per_replica_batch_size"),
+    (
+        r"Evicted.*ephemeral",
+        "have it write less to its own disk, or have the namespace's limit of ephemeral-storage raised",
+    ),
 )
 
 

@@ -111,10 +111,10 @@ def test_what_keeps_a_machine_from_making_a_pod(api, caplog):
     caplog.set_level("INFO", logger="absl")
     launch = start(api)
     made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))
-    for sandbox in ("b" * 64, "c" * 64):
-        api.add_event(made, "FailedCreatePodSandBox", f'failed to set up sandbox "{sandbox}": no network')
-        wait_until_seen(api)
-        time.sleep(0.3)
+    for sandbox, port, end in (("b" * 64, 41234, "qvggv"), ("c" * 64, 50001, "hlk97")):
+        message = f'failed to set up sandbox "{sandbox}" of {NAME}-chief-0-0-{end}: 10.0.0.2:{port}->10.0.0.1:443: no answer'
+        api.add_event(made, "FailedCreatePodSandBox", message)
+        time.sleep(1.1)  # times of events are seconds
     api.add_event(made, "FailedAttachVolume", "AttachVolume.Attach failed for volume: no driver")
     words = f"pod {NAME}-chief-0 cannot start (FailedAttachVolume: AttachVolume.Attach failed for volume: no driver)"
     wait_until(lambda: words in caplog.text)

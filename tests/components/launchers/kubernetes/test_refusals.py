@@ -118,6 +118,18 @@ def test_a_refused_name_counts_as_a_refused_pod():
     ("words", "remedy"),
     [
         ("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1", "quota of the namespace raised"),
+        (
+            "exceeded quota: q, requested: count/tfjobs.kubeflow.org=1, used: count/tfjobs.kubeflow.org=1, limited: "
+            "count/tfjobs.kubeflow.org=1",
+            "delete a job of the namespace that has ended",
+        ),
+        (
+            "exceeded quota: q, requested: count/tfjobs.kubeflow.org=1, used: count/tfjobs.kubeflow.org=0, limited: "
+            "count/tfjobs.kubeflow.org=0",
+            "quota of the namespace raised",
+        ),
+        ("ended with exit code 137 (OOMKilled)", "more memory"),
+        ("failed (Evicted: Pod ephemeral local storage usage exceeds the total limit of containers 20Mi. )", "own disk"),
         ('error looking up service account team/x: serviceaccount "x" not found', "targets.kubeflow.service_account"),
         ("maximum memory usage per Container is 1Gi, but limit is 4Gi", "in resources"),
         ("couldn't find key k in Secret team/s3", "targets.kubeflow.secrets"),

@@ -204,8 +204,10 @@ def describe_initial(pod: client.V1Pod, now: datetime) -> str:
       now: The current time.
     """
     status = find_initial(pod)
-    running = status and status.state and status.state.running
-    if not running or running.started_at is None or now - running.started_at < timedelta(seconds=INITIAL_SECONDS):
+    if status is None or not (status.state and status.state.running):
+        return ""
+    since = status.state.running.started_at
+    if since is None or now - since < timedelta(seconds=INITIAL_SECONDS):
         return ""
     return f"waits for its init container {status.name}, which has been running for over {INITIAL_SECONDS:g} s"
 

@@ -226,6 +226,8 @@ class Checkpoints:
         started = time.monotonic()
         self.wait()
         self.remark = self._find_write_problem() if self._is_chief else ""
+        if self.remark:
+            self._remove_other_states()  # the last save in the background may have left parts
         if not self._is_chief or self.remark:
             # A save in step needs every process. One that cannot write, or whose files
             # do not count, still takes part and discards its files.
@@ -334,6 +336,7 @@ class Checkpoints:
             # TensorFlow raises the error of the previous save here, and does not begin
             # this one.
             self.remark = _save_problem(error)
+            self._remove_other_states()  # there may be no space for its parts and this one
             self._writer.write(path, options)
 
     def _complete(self, states: list[str], others: list[state_document.Document], arrays: bytes, document: str) -> None:

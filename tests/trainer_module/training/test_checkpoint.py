@@ -322,6 +322,32 @@ def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkey
     assert checkpoints.remark == ""
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_parts_of_a_background_save_that_fails_make_room_for_the_next_one(tmp_path, monkeypatch, is_full):
+    checkpoints = begin_in_background(tmp_path, make_adapter())
+    checkpoints.save(Position(0, 10, 10))
+    checkpoints.wait()
+    with monkeypatch.context() as patched:
+        patched.setattr("tfx_distribute.trainer_module.lifecycle.atomic_files.write", no_room)
+        checkpoints.save(Position(0, 20, 20))
+        checkpoints.wait()
+    assert list(tmp_path.glob("step-20.*"))
+    monkeypatch.setattr(checkpoints, "_find_write_problem", lambda: "full" if is_full else "")
+    write, found = checkpoints._writer.write, []
+
+    def write_again(*arguments):
+        found.append(bool(list(tmp_path.glob("step-20.*"))))
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoints._writer, "write", write_again)
+    checkpoints.save(Position(0, 30, 30))
+    assert (found, bool(checkpoints.remark)) == ([] if is_full else [True, False], True)
+    assert not list(tmp_path.glob("step-20.*"))
+    monkeypatch.undo()
+    checkpoints.save(Position(0, 40, 40))  # collects the error
+    checkpoints.wait()
+
+
 def no_room(*_, **__):
     raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 

@@ -15,7 +15,7 @@ from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.out_of_memory import OomKills
 from tfx_distribute.components.launchers.local.silence import Signs, Silence, SilenceMonitor
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, WORKER, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, EVALUATOR, WORKER, ClusterTask
 from tfx_distribute.trainer_module.lifecycle import exit_codes, failure_report, termination
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress
@@ -197,6 +197,7 @@ class Processes:
     def __init__(self, server: ForkServer, processes: list[Process], on_progress: ProgressListener, silence: SilenceMonitor):
         self._server = server
         self._all = processes
+        self._training = [process for process in processes if not process.is_server and process.task.role != EVALUATOR]
         self._on_progress = on_progress
         self._silence = silence
         self._clock = RunningClock()
@@ -232,7 +233,10 @@ class Processes:
                     process.start(self._server)
                 elif deadline is None or process.status not in SECONDARY_EXIT_GRACE:
                     deadline = time.monotonic() + SECONDARY_EXIT_GRACE.get(process.status or 0, 0.0)
-            if deadline is not None and time.monotonic() >= deadline:
+                    if process.status == exit_codes.PREEMPTED and process.task.role == EVALUATOR:
+                        # Processes that train tell each other; an evaluator tells none.
+                        self._send(self._training, signal.SIGTERM)
+            if deadline is not None and (time.monotonic() >= deadline or self._have_saved()):
                 break
         failures = [(process.status, process.failure()) for process in self._all if process.status]
         if not failures:
@@ -242,6 +246,11 @@ class Processes:
         if cause.final:
             raise TrainingError(cause.message)
         raise LostError(cause)
+
+    def _have_saved(self) -> bool:
+        """Returns True if one was asked to stop, and all that may save have ended."""
+        is_preempted = any(process.status == exit_codes.PREEMPTED for process in self._all)
+        return is_preempted and all(process.status is not None for process in self._training)
 
     def save_and_end(self) -> None:
         """Ends all processes, after they have had time to save."""
@@ -262,16 +271,20 @@ class Processes:
 
     def _signal(self, processes: list[Process], number: int, timeout: float) -> None:
         """Sends a signal to processes, and waits for their end until time is up."""
-        running = [process for process in processes if process.status is None]
         deadline = time.monotonic() + timeout
         try:
-            for process in running:
-                self._server.signal(process.task.file_name, number)
-            while any(process.status is None for process in running) and time.monotonic() < deadline:
+            self._send(processes, number)
+            while any(process.status is None for process in processes) and time.monotonic() < deadline:
                 self._receive_answer()
                 self._pass_on()
         except TrainingError:
             pass  # the server has ended, and its processes with it
+
+    def _send(self, processes: list[Process], number: int) -> None:
+        """Sends a signal to those of the processes that are running."""
+        for process in processes:
+            if process.status is None:
+                self._server.signal(process.task.file_name, number)
 
     def _pass_on(self) -> None:
         """Passes on new reports, and kills processes that hang."""

@@ -15,7 +15,7 @@ from tfx_distribute.components.launchers.local import processes as processes_lib
 from tfx_distribute.components.launchers.local.processes import LostError, Process, Processes
 from tfx_distribute.components.launchers.local.silence import SilenceMonitor
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 
 
 class Children:
@@ -45,6 +45,32 @@ class Children:
     def close(self):
         self.process.kill()
         self.process.wait(timeout=20)
+
+
+class Shells:
+    """Starts and ends shell scripts, one for each task, as the fork server does."""
+
+    def __init__(self, scripts):
+        self._scripts, self._answers = scripts, []
+        self._running = {}
+
+    def start(self, task, job, log, environment):
+        self._running[task] = subprocess.Popen(["/bin/sh", "-c", self._scripts[task]], start_new_session=True)
+        self._answers.append({"started": task, "pid": self._running[task].pid})
+
+    def signal(self, task, number):
+        if task in self._running:
+            os.killpg(self._running[task].pid, number)
+
+    def next_answer(self, timeout):
+        for task, process in list(self._running.items()):
+            if not self._answers and process.poll() is not None:
+                del self._running[task]
+                self._answers.append({"ended": task, "pid": process.pid, "status": process.returncode})
+        if not self._answers:
+            time.sleep(timeout)
+            raise queue.Empty
+        return self._answers.pop(0)
 
 
 @pytest.fixture
@@ -148,3 +174,25 @@ def test_process_that_hangs_is_ended(chief_of, program, stop, busy, message, stu
     with pytest.raises(LostError, match=message) as lost:
         cluster.follow(lambda failure: False)
     assert lost.value.failure.stuck == stuck
+
+
+SAVES = "trap 'sleep 0.2; touch saved; exit 143' TERM; while :; do sleep 0.1; done"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("asked", ["evaluator-0", "chief-0"])
+def test_all_that_train_save_if_one_is_asked_to_stop(tmp_path, monkeypatch, asked):
+    """An evaluator has nothing to save, and is not waited for."""
+    monkeypatch.chdir(tmp_path)
+    scripts = {"chief-0": SAVES, "evaluator-0": "sleep 600"}
+    scripts[asked] = "sleep 0.2; exit 143"
+    tasks = [ClusterTask(role, 0) for role in ("chief", "evaluator")]
+    all_processes = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path) for task in tasks]
+    cluster = Processes(Shells(scripts), all_processes, lambda *_: None, SilenceMonitor(60, 60))
+    cluster.start()
+    began = time.monotonic()
+    with pytest.raises(LostError, match="exit code 143"):
+        cluster.follow(lambda failure: False)
+    assert time.monotonic() - began < 10
+    assert (tmp_path / "saved").exists() == (asked == "evaluator-0")
+    cluster.kill()

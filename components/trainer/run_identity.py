@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfx import types
 
 from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
+from tfx_distribute.trainer_module.errors import ConfigurationError, describe_shortage, first_line
 from tfx_distribute.trainer_module.job.training_job import Split, TrainingData, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
@@ -94,14 +95,26 @@ def ensure_checkpoint_dir(
       root: Folder of the states of all runs.
       identity: The run's fingerprints, see `fingerprint_inputs`.
       state_file: File in a run's folder that shows that it has saved a state.
-      noun: Kind of run, for the warning.
+      noun: Kind of run, for messages.
+
+    Raises:
+      ConfigurationError: The folder cannot be created, for instance in one that is
+        read-only. A full disk raises the file system's error.
     """
     folder = os.path.join(root, _fingerprint(dict(identity)))
     if not tf.io.gfile.exists(folder):
         _warn_of_other_states(root, identity, state_file, noun)
-        tf.io.gfile.makedirs(folder)
         document = {**identity, VERSIONS: fingerprint.environment()}
-        atomic_files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(document, indent=1))
+        try:
+            tf.io.gfile.makedirs(folder)
+            atomic_files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(document, indent=1))
+        except (tf.errors.OpError, OSError) as error:
+            if describe_shortage(error):
+                raise
+            raise ConfigurationError(
+                f"checkpoint_dir: the state of this {noun} cannot be kept in {root} ({first_line(error)}); let this step "
+                "write there, or write another folder"
+            ) from error
     return folder
 
 

@@ -4,12 +4,15 @@ That is TFX's own KubeflowV2DagRunner, and the settings of the Trainer for the t
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import resolver
+from tfx.dsl.experimental.conditionals import conditional
+from tfx.dsl.placeholder.placeholder import Placeholder
 from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as pipeline_lib
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
@@ -30,6 +33,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 # Components that train: in their steps, or on the machines that a launcher starts.
 TRAINING = (Trainer, Tuner)
 
+_WITHIN_VALUE = re.compile(r'__class__\\*": \\*"RuntimeParameter')  # as TFX writes one in JSON
 SMALL_RETRIES = 1  # of a step that waits while other machines train
 
 
@@ -43,22 +47,77 @@ def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bo
         2.0.0 of Vertex AI.
 
     Raises:
-      ConfigurationError: The pipeline has a node that TFX cannot compile.
+      ConfigurationError: The pipeline has a node that TFX cannot compile, or compiles
+        into something else.
     """
+    for component in pipeline.components:
+        _check_values(component)
+        if isinstance(component, resolver.Resolver):
+            _check_producers(component, pipeline.components)
     config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=schema_2_1)
     # The runner checks that the name fits the schema, but writes no file.
     runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="job.yaml" if schema_2_1 else "job.json")
     try:
         job = dict(runner.run(pipeline, write_out=False))
+    except ValueError as error:
+        contexts = pipeline.dsl_context_registry
+        nodes = [component.id for component in pipeline.components if conditional.get_predicates(component, contexts)]
+        if not nodes:
+            raise
+        raise ConfigurationError(
+            f"{', '.join(nodes)}: depends on a condition that TFX cannot compile, such as one on a value; write one on a "
+            f"property of an artifact for Vertex AI, and none for Kubeflow Pipelines ({error})"
+        ) from error
     except (AssertionError, NotImplementedError, TypeError) as error:
         raise ConfigurationError(
             "the pipeline has a node that TFX cannot compile for Kubeflow Pipelines and Vertex AI: it knows no subpipelines,"
             " no ForEach, no InfraValidator, no unions of channels and no resolvers of spans; leave such nodes out, or run "
-            f"the pipeline with LocalDagRunner ({type(error).__name__}: {error})"
+            f"a pipeline with one of the last three with LocalDagRunner ({type(error).__name__}: {error})"
         ) from error
     resolvers = [component for component in pipeline.components if isinstance(component, resolver.Resolver)]
     upstream = {node.id: sorted(other.id for other in node.upstream_nodes) for node in resolvers}
     return {**job, "pipelineSpec": pipeline_ir.with_dependencies_of_resolvers(job["pipelineSpec"], upstream)}
+
+
+def _check_values(component: base_node.BaseNode) -> None:
+    """Checks that parameters are values or RuntimeParameters.
+
+    TFX compiles a dynamic value into the output of a task that is not there, and a
+    RuntimeParameter within a value into its own description.
+    """
+    for name, value in component.exec_properties.items():
+        if isinstance(value, Placeholder):
+            raise ConfigurationError(
+                f"{component.id}.{name}: is a dynamic value, such as channel.future()[0].value, which TFX cannot compile "
+                "for Kubeflow Pipelines and Vertex AI; write a value or a RuntimeParameter, or have the component read the "
+                "artifact"
+            )
+        if isinstance(value, str) and _WITHIN_VALUE.search(value):
+            raise ConfigurationError(
+                f"{component.id}.{name}: has a RuntimeParameter within it; values within {name} are fixed when the pipeline "
+                f"is compiled; write a value, or a RuntimeParameter for all of {name}"
+            )
+
+
+def _check_producers(node: resolver.Resolver, components: Sequence[base_node.BaseNode]) -> None:
+    """Checks that a resolver asks for no producer, if there are several.
+
+    TFX leaves it out: the resolver would take the latest artifact of any.
+    """
+    for key, channel in node.raw_inputs.items():
+        others = sorted(
+            component.id
+            for component in components
+            if component.id != getattr(channel, "producer_component_id", None)
+            and not isinstance(component, resolver.Resolver)
+            and any(issubclass(output.type, channel.type) for output in component.outputs.values())
+        )
+        if others and getattr(channel, "producer_component_id", None):
+            raise ConfigurationError(
+                f"{node.id}: {key} is that of {channel.producer_component_id} alone, but resolvers on Kubeflow Pipelines "
+                f"and Vertex AI take that of {', '.join(others)} too; leave producer_component_id out, or make a "
+                "pipeline for each"
+            )
 
 
 @contextlib.contextmanager

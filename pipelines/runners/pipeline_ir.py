@@ -189,13 +189,14 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
     for name in sorted(resolvers):
         node = name.removesuffix(_MODEL_RESOLVER)
         if name.endswith(_BLESSING_RESOLVER) and f"{name.removesuffix(_BLESSING_RESOLVER)}{_MODEL_RESOLVER}" in resolvers:
+            _check_unused(tasks, name, name.removesuffix(_BLESSING_RESOLVER))
             continue
         if f"{node}{_BLESSING_RESOLVER}" not in resolvers or node == name:
             raise ConfigurationError(
                 f"{name}: Kubeflow Pipelines has no resolvers; only that of the latest blessed model is replaced. Give the "
                 "artifact by an Importer, or by a component of your own"
             )
-        model_type = _get_component(pipeline, tasks[name])["outputDefinitions"]["artifacts"]["model"]
+        (model_type,) = _get_component(pipeline, tasks[name])["outputDefinitions"]["artifacts"].values()
         _remove_task(pipeline, name)
         dependencies = _remove_task(pipeline, f"{node}{_BLESSING_RESOLVER}").get("dependentTasks", [])
         if name not in used:
@@ -209,6 +210,17 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
                 others = [dependency for dependency in task["dependentTasks"] if dependency != name]
                 task["dependentTasks"] = sorted([*others, f"{node}-import"])
     return pipeline
+
+
+def _check_unused(tasks: Document, blessing_resolver: str, node: str) -> None:
+    """Checks that nothing reads the blessing that a resolver finds with the model."""
+    for name, task in tasks.items():
+        reads_it = any(artifact["producerTask"] == blessing_resolver for artifact in _iterate_input_artifacts(task))
+        if reads_it and name != f"{node}{_MODEL_RESOLVER}":
+            raise ConfigurationError(
+                f"{name}: reads the blessing of {node}, and on Kubeflow Pipelines there is only its model, which was "
+                "blessed; leave the blessing out"
+            )
 
 
 def _add_latest_blessed_model(
@@ -366,12 +378,32 @@ def _make_legal_names(names: Sequence[str]) -> dict[str, str]:
     return legal_names
 
 
+def check_references(pipeline: Document) -> None:
+    """Checks that tasks depend on tasks of the same pipeline.
+
+    Raises:
+      ConfigurationError: A task depends on another.
+    """
+    for dag in _iterate_dags(pipeline):
+        for name, task in dag["tasks"].items():
+            inputs = task.get("inputs", {})
+            sources = [*inputs.get("artifacts", {}).values(), *inputs.get("parameters", {}).values()]
+            outputs = [source.get("taskOutputArtifact") or source.get("taskOutputParameter") for source in sources]
+            needed = [*task.get("dependentTasks", ()), *(output["producerTask"] for output in outputs if output)]
+            missing = sorted(set(needed) - set(dag["tasks"]))
+            if missing:
+                raise ConfigurationError(
+                    f"{name}: depends on {missing[0]}, which is not in the pipeline; add it to its components"
+                )
+
+
 def check(pipeline: Document) -> None:
     """Checks for features that the backend of Kubeflow Pipelines refuses or ignores.
 
     Raises:
       ConfigurationError: The pipeline has such a feature.
     """
+    check_references(pipeline)
     for dag in _iterate_dags(pipeline):
         for name, task in dag["tasks"].items():
             executor = _get_executor(pipeline, _get_component(pipeline, task))

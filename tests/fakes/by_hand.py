@@ -7,7 +7,11 @@ from tfx.types import standard_artifacts
 
 
 @component
-def make_model(model: OutputArtifact[standard_artifacts.Model], size: Parameter[int]):
+def make_model(
+    model: OutputArtifact[standard_artifacts.Model],
+    size_of_model: OutputArtifact[standard_artifacts.Integer],
+    size: Parameter[int],
+):
     """Has an underscore in its name; never runs, since it is only compiled."""
 
 

@@ -87,6 +87,7 @@ def compile_pipeline(
         runners_compiler.fingerprinted_queries(pipeline) as unversioned,
     ):
         job = runners_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=False)
+    pipeline_ir.check_references(job["pipelineSpec"])
     spec = pipeline_ir.without_cache(job["pipelineSpec"], [*unversioned, *runners_compiler.find_pushers(pipeline)])
     spec = pipeline_ir.with_guarded_entrypoint(spec)
     spec = pipeline_ir.with_system_types(spec)

@@ -571,6 +571,65 @@ def test_what_tfx_cannot_compile_is_refused():
             by_hand(node)
 
 
+def test_values_that_tfx_does_not_compile_are_refused():
+    from by_hand import make_model
+    from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
+    from tfx.dsl.experimental.conditionals import conditional
+    from tfx.orchestration.data_types import RuntimeParameter
+
+    model = make_model(size=1).with_id("first")
+    dynamic = make_model(size=model.outputs["size_of_model"].future()[0].value).with_id("second")
+    with pytest.raises(ConfigurationError, match=r"^second.size: is a dynamic value, .* write a value or a RuntimeParam"):
+        by_hand(model, dynamic)
+    pattern = RuntimeParameter("pattern", str, default="*")
+    nested = CsvExampleGen("gs://bucket/data", input_config={"splits": [{"name": "all", "pattern": pattern}]})
+    with pytest.raises(ConfigurationError, match=r"^CsvExampleGen.input_config: has a RuntimeParameter within it; "):
+        by_hand(nested)
+    model = make_model(size=1).with_id("first")
+    with conditional.Cond(model.outputs["size_of_model"].future()[0].value > 1):
+        conditional_node = make_model(size=2).with_id("third")
+    with pytest.raises(ConfigurationError, match=r"^third: depends on a condition that TFX cannot compile"):
+        by_hand(model, conditional_node)
+
+
+def test_resolvers_of_one_producer_are_refused_if_there_are_several():
+    from by_hand import two_trainers
+    from tfx.types import channel
+
+    channels = {
+        "model": channel.Channel(type=standard_artifacts.Model, producer_component_id="Small"),
+        "model_blessing": channel.Channel(type=standard_artifacts.ModelBlessing),
+    }
+    examples, small, _ = two_trainers()
+    by_hand(examples, latest_blessed(**channels), small)
+    examples, small, large = two_trainers()
+    with pytest.raises(
+        ConfigurationError, match=r"^blessed: model is that of Small alone, .* take that of Large too; leave"
+    ):
+        by_hand(examples, latest_blessed(**channels), small, large)
+
+
+def test_what_the_resolver_of_the_latest_blessed_model_finds():
+    from by_hand import make_trainer
+    from tfx.components import Pusher
+    from tfx.components.example_gen.csv_example_gen.component import CsvExampleGen
+    from tfx.proto import pusher_pb2
+    from tfx.types import channel
+
+    kinds = {"mine": standard_artifacts.Model, "its_blessing": standard_artifacts.ModelBlessing}
+    found = latest_blessed(**{name: channel.Channel(type=kind) for name, kind in kinds.items()})
+    examples = CsvExampleGen("gs://bucket/data")
+    tasks = by_hand(examples, found, make_trainer(examples, base_model=found.outputs["mine"])).pipeline["root"]["dag"][
+        "tasks"
+    ]
+    read = tasks["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
+    assert read == {"producerTask": "blessed-import", "outputArtifactKey": "model"}
+    destination = pusher_pb2.PushDestination(filesystem={"base_directory": "gs://bucket/serving"})
+    pusher = Pusher(found.outputs["mine"], found.outputs["its_blessing"], push_destination=destination)
+    with pytest.raises(ConfigurationError, match=r"^Pusher: reads the blessing of blessed, .* leave the blessing out"):
+        by_hand(found, pusher)
+
+
 def test_what_kubeflow_would_not_do_is_refused():
     from tfx.dsl.components.common import importer, resolver
     from tfx.dsl.input_resolution.strategies import latest_artifact_strategy

@@ -152,7 +152,7 @@ def compile_pipeline(
         class decides for which one to compile.
       resources: Id of a component, `Trainer`, `ParameterServer` or `default` -> its
         machine. `Trainer` is that of Trainers without their own, and of Tuners.
-      defaults: Defaults of pipeline parameters. Default: those of the
+      defaults: Defaults of pipeline parameters, by name. Others keep those of their
         RuntimeParameters.
 
     Returns:

@@ -145,7 +145,10 @@ def built_pipeline(
         image=image,
     )
     with user_module.importable(module):
-        yield tfx_pipeline.build(spec, module, paths, enable_cache), tfx_pipeline.get_parameter_values(spec)
+        pipeline = tfx_pipeline.build(spec, module, paths, enable_cache)
+        names = _runtime_defaults({component.id: component for component in pipeline.components})
+        values = tfx_pipeline.get_parameter_values(spec)
+        yield pipeline, {name: values[name] for name in names}
 
 
 @contextlib.contextmanager
@@ -307,11 +310,41 @@ def check_resources(
             )
 
 
-def runtime_defaults(components: Mapping[str, base_node.BaseNode]) -> dict[str, Any]:
-    """Returns the default of each RuntimeParameter, by name."""
-    return {
-        value.name: value.default
-        for component in components.values()
-        for value in component.exec_properties.values()
-        if isinstance(value, data_types.RuntimeParameter)
-    }
+def merge_defaults(
+    components: Mapping[str, base_node.BaseNode], defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns the default of each pipeline parameter, by name.
+
+    Args:
+      components: The pipeline's components.
+      defaults: Defaults that replace those of the RuntimeParameters.
+
+    Raises:
+      ConfigurationError: The pipeline has no such parameter, or has two defaults for
+        one.
+    """
+    given, own = dict(defaults or {}), _runtime_defaults(components)
+    for name in given:
+        if name not in own:
+            raise ConfigurationError(
+                f"defaults: the pipeline has no RuntimeParameter {name!r}; it has {', '.join(own) or 'none'}"
+            )
+    for name, values in own.items():
+        if len(values) > 1 and name not in given:
+            raise ConfigurationError(
+                f"RuntimeParameter {name!r}: is one parameter of the pipeline, with the defaults "
+                f"{' and '.join(map(repr, values))}; write one default, or two names"
+            )
+    return {name: values[0] if values else None for name, values in own.items()} | given
+
+
+def _runtime_defaults(components: Mapping[str, base_node.BaseNode]) -> dict[str, list[Any]]:
+    """Returns the different defaults of each RuntimeParameter, by name."""
+    found: dict[str, list[Any]] = {}
+    for component in components.values():
+        for value in component.exec_properties.values():
+            if isinstance(value, data_types.RuntimeParameter):
+                values = found.setdefault(value.name, [])
+                if value.default is not None and value.default not in values:
+                    values.append(value.default)
+    return found

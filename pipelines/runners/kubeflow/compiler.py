@@ -96,7 +96,7 @@ def compile_pipeline(
       settings: Settings of Kubeflow.
       resources: Component -> machine; `default` is that of all other components, and
         `Trainer` that of Trainers without their own, and of Tuners.
-      defaults: Defaults of pipeline parameters; by default those of its
+      defaults: Defaults of pipeline parameters that replace those of its
         RuntimeParameters.
 
     Raises:
@@ -104,8 +104,7 @@ def compile_pipeline(
     """
     by_name = {component.id: component for component in pipeline.components}
     runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER, TRAINER_STEP)
-    if defaults is None:
-        defaults = runners_compiler.runtime_defaults(by_name)
+    defaults = runners_compiler.merge_defaults(by_name, defaults)
     name = pipeline.pipeline_info.pipeline_name
     make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
     checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)

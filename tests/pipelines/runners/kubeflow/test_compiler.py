@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from tfx import types
 from tfx.components.example_gen.component import QueryBasedExampleGen
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
+from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as tfx_orchestration
 from tfx.proto import example_gen_pb2
 from tfx.types import component_spec, standard_artifacts
@@ -415,7 +416,7 @@ def test_what_is_not_a_file_is_written_to_and_never_replaced(taxi, taxi_file, tm
 def test_a_pipeline_of_tfx_written_by_hand():
     """Underscores of function components are replaced; legal names are kept."""
     from by_hand import make_model
-    from tfx.orchestration import data_types, pipeline
+    from tfx.orchestration import pipeline
 
     from tfx_distribute.pipelines.runners.kubeflow import compiler as runner
     from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
@@ -484,6 +485,35 @@ def test_each_trainer_has_its_machine_and_its_folder():
         assert folder == f"gs://bucket/root/by-hand/checkpoints/{name}"
     with pytest.raises(ConfigurationError, match=r"resources.Trainer: the pipeline has no such component"):
         by_hand(two_trainers()[0], Trainer={"cpu": 8})
+
+
+def test_defaults_replace_those_of_the_same_parameters():
+    from by_hand import make_model, trained
+
+    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+
+    def read_defaults(pipeline, **defaults):
+        package = kubeflow_compiler.compile_pipeline(pipeline, kubeflow, {}, defaults)
+        declared = package.pipeline["root"]["inputDefinitions"]["parameters"]
+        return {name: parameter.get("defaultValue") for name, parameter in declared.items()}
+
+    assert read_defaults(trained("gs://b"), num_workers=4) == {"strategy": "multi_worker_mirrored", "num_workers": 4}
+    with pytest.raises(
+        ConfigurationError, match="^defaults: the pipeline has no RuntimeParameter 'workers'; it has strategy"
+    ):
+        read_defaults(trained("gs://b"), workers=4)
+
+    def sized(*defaults):
+        sizes = [data_types.RuntimeParameter("size", int, default=default) for default in defaults]
+        models = [make_model(size=size).with_id(f"model{number}") for number, size in enumerate(sizes)]
+        return tfx_orchestration.Pipeline("by-hand", "gs://bucket/root", components=models)
+
+    assert read_defaults(sized(None, 2, 2)) == {"size": 2}
+    assert read_defaults(sized(1, 2), size=3) == {"size": 3}
+    with pytest.raises(
+        ConfigurationError, match="^RuntimeParameter 'size': .* with the defaults 1 and 2; write one default"
+    ):
+        read_defaults(sized(1, 2))
 
 
 def test_trials_of_a_pipeline_without_a_trainer_have_its_machine():

@@ -20,6 +20,7 @@ from tfx.dsl.compiler import constants
 from tfx.orchestration import metadata, pipeline
 from tfx.orchestration.local import local_dag_runner, runner_utils
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_distribute.components import beam_caches, direct_runner
@@ -33,6 +34,7 @@ from tfx_distribute.pipelines.runners.local import results, stored_artifacts, te
 from tfx_distribute.pipelines.runners.local.paths import RunPaths, local_settings
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 from tfx_distribute.trainer_module.user_code import user_exit
@@ -158,6 +160,10 @@ def _launch(
 
     Returns:
       The id of its execution, and True if its outputs are those of an earlier one.
+
+    Raises:
+      ConfigurationError: TFX has not run it. It only records why, if an input is not
+        there or there are several of one.
     """
     name = node.node_info.id
     execution = launcher.Launcher(
@@ -172,6 +178,11 @@ def _launch(
         return None, False
     with connection as opened:
         (stored,) = opened.store.get_executions_by_id([execution.execution_id])
+    if stored.last_known_state == metadata_store_pb2.Execution.FAILED:
+        result = execution_lib.get_execution_result(stored, ignore_parse_errors=True)
+        traceback = result.result_message.strip() if result else ""
+        reason = traceback.splitlines()[-1] if traceback else "TFX does not say why"
+        raise ConfigurationError(f"it was not run: {reason}")
     return execution.execution_id, stored.last_known_state == metadata_store_pb2.Execution.CACHED
 
 

@@ -3,7 +3,9 @@
 import sys
 
 import pytest
+from tfx.dsl.component.experimental.annotations import InputArtifact
 from tfx.dsl.component.experimental.decorators import component
+from tfx.types import channel, standard_artifacts
 
 from tfx_distribute.pipelines.runners.local import runner as local_runner
 
@@ -25,6 +27,21 @@ def Stopping() -> None:  # noqa: N802
 @component
 def Interrupted() -> None:  # noqa: N802
     raise KeyboardInterrupt
+
+
+@component
+def Reading(model: InputArtifact[standard_artifacts.Model]) -> None:  # noqa: N802
+    print(model.uri)
+
+
+def test_node_without_its_input_has_failed(run, tmp_path):
+    """TFX records the failure, and goes on."""
+    ended = {}
+    with pytest.raises(local_runner.NodeError) as caught:
+        run(tmp_path, Reading(model=channel.Channel(type=standard_artifacts.Model)), ended=ended)
+    assert "it was not run: " in str(caught.value.__cause__)
+    assert "inputs[model] has min_count = 1 but only got 0 artifacts" in str(caught.value.__cause__)
+    assert ended == {}
 
 
 @pytest.mark.parametrize(

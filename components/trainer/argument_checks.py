@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from google.protobuf import json_format
+from google.protobuf.message import Message
 from tfx import types
 from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
 from tfx.components.transform.component import Transform
@@ -13,7 +15,7 @@ from tfx.orchestration import data_types
 from tfx.types import channel as channel_types
 from tfx.types.resolved_channel import ResolvedChannel
 
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 
 
 def check_values(arguments: Mapping[str, Any]) -> None:
@@ -39,6 +41,29 @@ def check_values(arguments: Mapping[str, Any]) -> None:
                     f"{name}: {path!r} is a RuntimeParameter; values within {name} are fixed when the pipeline is "
                     f"compiled; write a value, or {name}=RuntimeParameter({name!r}, str) for a JSON object with all of them"
                 )
+
+
+def to_message(name: str, value: Any, kind: type[Message]) -> Any:
+    """Converts an argument that TFX takes as a message or as a dict of its fields.
+
+    Args:
+      name: Name of the argument, for the error.
+      value: Its value; None for an empty message.
+      kind: Type of the message.
+
+    Returns:
+      The message; the RuntimeParameter if the value is one.
+
+    Raises:
+      ConfigurationError: The dict has a field that the message has not.
+    """
+    if value is None or isinstance(value, Mapping):
+        try:
+            return json_format.ParseDict(value or {}, kind())
+        except json_format.ParseError as error:
+            fields = ", ".join(kind.DESCRIPTOR.fields_by_name)
+            raise ConfigurationError(f"{name}: {first_line(error)} Write fields of {kind.__name__}: {fields}") from error
+    return value
 
 
 def check_transformed(examples: types.BaseChannel, transform_graph: types.BaseChannel) -> None:

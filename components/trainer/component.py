@@ -94,8 +94,8 @@ class Trainer(base_component.BaseComponent):
         hyperparameters: types.BaseChannel | None = None,
         module_file: Text | None = None,
         run_fn: Text | None = None,
-        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
-        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
+        train_args: trainer_pb2.TrainArgs | dict[str, Any] | data_types.RuntimeParameter | None = None,
+        eval_args: trainer_pb2.EvalArgs | dict[str, Any] | data_types.RuntimeParameter | None = None,
         custom_config: dict[str, Any] | data_types.RuntimeParameter | None = None,
         custom_executor_spec: executor_spec.ExecutorSpec | None = None,
         *,
@@ -169,7 +169,7 @@ class Trainer(base_component.BaseComponent):
         """
         values = signature.execution_values(GROUPS, parameters)
         arguments = {"label": label, "example_weight": example_weight, "hparams": hparams, "custom_config": custom_config}
-        argument_checks.check_values({**values, **arguments})
+        argument_checks.check_values({**values, **arguments, "train_args": train_args, "eval_args": eval_args})
         _check_sources(module_file, run_fn, build_model, examples, transformed_examples, transform_graph)
         properties = {
             **values,
@@ -184,7 +184,8 @@ class Trainer(base_component.BaseComponent):
             standard_component_specs.STATISTICS_KEY: statistics,
         }
         kind = function_kind(module_file, run_fn, build_model)
-        train_args, eval_args = train_args or trainer_pb2.TrainArgs(), eval_args or trainer_pb2.EvalArgs()
+        train_args = argument_checks.to_message("train_args", train_args, trainer_pb2.TrainArgs)
+        eval_args = argument_checks.to_message("eval_args", eval_args, trainer_pb2.EvalArgs)
         check_properties(properties, kind, inputs, train_args, eval_args)
         examples = examples or transformed_examples
         if kind == "build_model" and transform_graph:

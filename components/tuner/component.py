@@ -77,8 +77,8 @@ class Tuner(base_component.BaseComponent):
         schema: types.BaseChannel | None = None,
         base_model: types.BaseChannel | None = None,
         module_file: Text | None = None,
-        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
-        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
+        train_args: trainer_pb2.TrainArgs | dict[str, Any] | data_types.RuntimeParameter | None = None,
+        eval_args: trainer_pb2.EvalArgs | dict[str, Any] | data_types.RuntimeParameter | None = None,
         *,
         build_model: Text | None = None,
         module_fingerprint: str | None = None,
@@ -125,7 +125,8 @@ class Tuner(base_component.BaseComponent):
           TypeError: There is no such argument.
         """
         values = signature.execution_values(GROUPS, parameters, "Tuner")
-        argument_checks.check_values({**values, "label": label, "example_weight": example_weight, "hparams": hparams})
+        arguments = {"label": label, "example_weight": example_weight, "hparams": hparams}
+        argument_checks.check_values({**values, **arguments, "train_args": train_args, "eval_args": eval_args})
         if bool(module_file) == bool(build_model):
             raise ConfigurationError("Tuner: exactly one of module_file and build_model must be supplied")
         if trainer_component.function_kind(module_file, None, build_model) == "run_fn":
@@ -139,7 +140,8 @@ class Tuner(base_component.BaseComponent):
             "hparams": hparams if isinstance(hparams, data_types.RuntimeParameter) else json_utils.dumps(hparams or {}),
             "has_base_model": 1 if base_model else None,
         }
-        train_args, eval_args = train_args or trainer_pb2.TrainArgs(), eval_args or trainer_pb2.EvalArgs()
+        train_args = argument_checks.to_message("train_args", train_args, trainer_pb2.TrainArgs)
+        eval_args = argument_checks.to_message("eval_args", eval_args, trainer_pb2.EvalArgs)
         trainer_component.check_properties(properties, "build_model", {"base_model": base_model}, train_args, eval_args)
         if transform_graph:
             argument_checks.check_transformed(examples, transform_graph)

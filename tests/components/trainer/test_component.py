@@ -184,6 +184,20 @@ def test_steps_that_contradict_each_other_are_refused():
     Trainer(channel(), build_model="m.build_model", label="y", epochs=epochs, train_args=train_args)
 
 
+def test_arguments_of_tfx_as_dicts_are_checked_alike():
+    known = {"examples": channel(), "build_model": "m.build_model", "label": "y"}
+    train_args = {"splits": ["fold1"], "num_steps": 7}
+    by_dict, by_message = (
+        Trainer(**known, train_args=each).exec_properties["train_args"]
+        for each in (train_args, trainer_pb2.TrainArgs(**train_args))
+    )
+    assert by_dict == by_message
+    with pytest.raises(ConfigurationError, match="^train_args: num_steps=7 and epochs=2 both say"):
+        Trainer(**known, epochs=2, train_args=train_args)
+    with pytest.raises(ConfigurationError, match='^eval_args: .*"steps".* Write fields of EvalArgs: splits, num_steps$'):
+        Tuner(SEARCH, **known, hparams={"units": 4}, epochs=2, eval_args={"steps": 7})
+
+
 RATE = data_types.RuntimeParameter("rate", float)
 
 
@@ -194,6 +208,7 @@ RATE = data_types.RuntimeParameter("rate", float)
         ({"hparams": {"layers": [{"rate": RATE}]}}, r"hparams: 'layers.0.rate' is a RuntimeParameter"),
         ({"custom_config": {"lr": RATE}}, "custom_config: 'lr' is a RuntimeParameter"),
         ({"label": {"digit": RATE}}, "label: 'digit' is a RuntimeParameter"),
+        ({"train_args": {"num_steps": RATE}}, "train_args: 'num_steps' is a RuntimeParameter"),
         ({"label": DYNAMIC}, "label: it is a dynamic value of TFX"),
         ({"hparams": DYNAMIC}, "hparams: it is a dynamic value of TFX"),
         ({"hparams": {"lr": DYNAMIC}}, "hparams: 'lr' is a dynamic value of TFX"),

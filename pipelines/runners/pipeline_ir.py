@@ -240,8 +240,8 @@ def _add_latest_blessed_model(
         "command": make_command(ENTRYPOINT),
         "args": ["latest-blessed-model", "--executor-input", "{{$}}", *arguments],
     }
-    task = {"dependentTasks": dependencies} if dependencies else {}
-    _add_task(pipeline, node, {"outputDefinitions": uri}, {"container": step}, task)
+    order = {"dependentTasks": dependencies} if dependencies else {}
+    _add_task(pipeline, node, {"outputDefinitions": uri}, {"container": step}, order)
     importer, nested_pipeline = f"{node}-importer", f"{node}-import"
     importer_interface = {"inputDefinitions": uri, "outputDefinitions": {"artifacts": {"artifact": model_type}}}
     address = {"artifactUri": {"runtimeParameter": "uri"}, "typeSchema": model_type["artifactType"]}

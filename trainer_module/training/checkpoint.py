@@ -26,7 +26,7 @@ from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
-from tfx_distribute.trainer_module.training import callback_state, state_document
+from tfx_distribute.trainer_module.training import callback_state, keras_models, state_document
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
 PREFIX = "step-"
@@ -371,7 +371,7 @@ class Checkpoints:
 
 
 def check_can_save(model_adapter: ModelAdapter) -> None:
-    """Checks that TensorFlow can save the state of training, without saving it.
+    """Checks that TensorFlow can save the state of training, and export the model.
 
     Args:
       model_adapter: The model, with all variables.
@@ -392,6 +392,10 @@ def check_can_save(model_adapter: ModelAdapter) -> None:
                     '"0" instead of 0, or str(key)'
                 ) from error
             raise ConfigurationError(f"module: TensorFlow cannot save {path}: {first_line(error)}") from error
+        # Those of a Keras 3 layer, which only an export reads.
+        for name in getattr(trackable, "_tracked", ()) if keras_models.is_keras_3() else ():
+            value = getattr(trackable, name)
+            children[name] = tf.__internal__.tracking.wrap(dict(value) if isinstance(value, Mapping) else list(value))
         for name, child in children.items():
             if id(child) not in seen:
                 seen[id(child)] = child

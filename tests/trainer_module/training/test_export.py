@@ -223,6 +223,7 @@ OUTPUTS = {
     "same_names": lambda inner, outer: {"a_b": inner, "a": {"b": outer}},
     "ragged": lambda inner, outer: {"rows": tf.RaggedTensor.from_tensor(outer)},
     "nothing": lambda inner, outer: None,
+    "of_numbered_layers": lambda inner, outer: outer,
 }
 
 class Schedule(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -235,13 +236,14 @@ class Model(tf.keras.Model):
         super().__init__()
         self.inner, self.outer = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
         self.outputs_of = OUTPUTS[outputs]
+        if outputs == "of_numbered_layers":
+            self.numbered = {0: self.inner}
 
     def call(self, features, training=False):
         inner = self.inner(features["angles"])
         return self.outputs_of(inner, self.outer(inner))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        print("trains", flush=True)
         return tf.add_n([tf.reduce_mean(tf.square(part)) for part in tf.nest.flatten(y_pred) if part is not None])
 
 def build_model(context):
@@ -268,17 +270,20 @@ def test_outputs_in_any_structure_are_served(cluster, request, tmp_path, raw, ou
 
 
 @pytest.mark.parametrize(
-    ("outputs", "message"),
+    ("outputs", "keras_version", "message"),
     [
-        ("same_names", "module: two of the model's outputs would be served as a_b; return"),
-        ("ragged", "module: the model returns rows, a RaggedTensor, which cannot be served; return"),
-        ("nothing", "module: the model returns no prediction; return"),
+        ("same_names", 2, "module: two of the model's outputs would be served as a_b; return"),
+        ("ragged", 2, "module: the model returns rows, a RaggedTensor, which cannot be served; return"),
+        ("nothing", 2, "module: the model returns no prediction; return"),
+        ("of_numbered_layers", 3, "module: model.numbered has keys that are not texts"),
     ],
 )
-def test_outputs_that_cannot_be_served_are_refused_before_training(cluster, request, tmp_path, raw, outputs, message):
+def test_what_cannot_be_exported_is_refused_before_training(
+    cluster, request, tmp_path, raw, outputs, keras_version, message
+):
     with pytest.raises(TrainingError, match=message):
-        train_outputs(cluster, request, tmp_path, raw, outputs)
-    assert "trains" not in (cluster.logs / "chief-0.log").read_text()
+        train_outputs(cluster, request, tmp_path, raw, outputs, keras_version)
+    assert not any(progress.step for _, progress in cluster.reports)
 
 
 def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):

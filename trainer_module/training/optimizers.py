@@ -1,9 +1,10 @@
 """Finds a model's optimizers, also those within others, and sets them up."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.training import attributes
 
 
 def find(first: Any, owners: Iterable[Any]) -> list[Any]:
@@ -11,11 +12,11 @@ def find(first: Any, owners: Iterable[Any]) -> list[Any]:
 
     Args:
       first: An optimizer.
-      owners: Objects with optimizers in their attributes, or in lists and dictionaries
-        of these.
+      owners: Objects with optimizers in their attributes, or in lists, dictionaries and
+        plain objects in these.
     """
-    values = [value for owner in owners for value in getattr(owner, "__dict__", {}).values()]
-    parts = (first, *(part for value in values for part in list_parts(value)))
+    kept = attributes.walk({str(number): owner for number, owner in enumerate(owners)})
+    parts = (first, *(value for _, value in kept))
     found = {id(part): part for part in parts if hasattr(part, "apply_gradients") and not isinstance(part, type)}
     inner = {id(each) for part in found.values() for each in with_inner(part)[1:]}
     return [part for part in found.values() if id(part) not in inner]
@@ -42,22 +43,18 @@ def batches_applied(optimizer: Any) -> Any:
 
 
 def with_inner(optimizer: Any) -> list[Any]:
-    """Returns an optimizer, and those in its attributes, which it may delegate to."""
+    """Returns an optimizer, and those that it keeps, which it may delegate to.
+
+    They may be in lists, dictionaries and plain objects in its attributes.
+    """
     found: list[Any] = []
     pending = [optimizer]
     while pending:
         each = pending.pop()
         if hasattr(each, "apply_gradients") and not any(each is other for other in found):
             found.append(each)
-            pending += (part for value in vars(each).values() for part in list_parts(value))
+            pending += (value for _, value in attributes.walk({"": each}) if not isinstance(value, type))
     return found
-
-
-def list_parts(value: Any) -> Iterable[Any]:
-    """Returns the values in a list, tuple or dictionary, or else the value itself."""
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list | tuple) else [value]
 
 
 def set_global_clipnorm(optimizers: Sequence[Any], global_clipnorm: float) -> None:

@@ -1,0 +1,93 @@
+"""Walks through what objects of the user's module keep."""
+
+import functools
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.training import keras_models
+
+# Their objects keep nothing of the user's but what TensorFlow finds itself.
+_LIBRARIES = {*sys.stdlib_module_names, "keras", "numpy", "tensorflow", "tensorflow_transform", "tf_keras", "tfx_distribute"}
+
+
+def walk(owners: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields what objects keep in their attributes, each with its path.
+
+    ```python
+    dict(walk({"model": model}))  # {"model/networks/teacher/0": <Dense>, ...}
+    ```
+
+    Goes through lists, tuples, dictionaries, plain objects, and the variables that
+    functions use, but not into layers, metrics, optimizers and other objects of
+    TensorFlow and Keras.
+
+    Args:
+      owners: Name -> object. An empty name is left out of paths.
+    """
+    entered = {id(owner): owner for owner in owners.values()}  # one may contain itself
+    pending = [
+        (f"{owner_name}/{name}" if owner_name else name, value)
+        for owner_name, owner in owners.items()
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if not name.startswith("_self_")  # what TensorFlow adds to a tf.Module
+    ][::-1]
+    while pending:
+        path, value = pending.pop()
+        if id(value) in entered:
+            continue
+        inner = _inner(value)
+        if inner is None:
+            yield path, value
+        else:
+            entered[id(value)] = value
+            pending += [(f"{path}/{name}", each) for name, each in inner][::-1]
+
+
+def keras_3_kinds() -> tuple[type, ...]:
+    """Returns the classes of Keras 3 that have variables; none with Keras 2."""
+    if not keras_models.is_keras_3():
+        return ()
+    keras = tf.keras
+    return (
+        keras.Variable,
+        keras.layers.Layer,
+        keras.metrics.Metric,
+        keras.optimizers.Optimizer,
+        keras.random.SeedGenerator,
+    )
+
+
+def _inner(value: Any) -> list[tuple[Any, Any]] | None:
+    """Returns what a value consists of, with names; None if it is not gone through."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if isinstance(value, list | tuple):
+        return list(enumerate(value))
+    if isinstance(value, functools.partial):
+        return [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)]
+    if isinstance(value, types.MethodType):
+        return [("self", value.__self__)]
+    if isinstance(value, types.FunctionType):
+        names, cells = value.__code__.co_freevars, value.__closure__ or ()
+        return [(name, cell.cell_contents) for name, cell in zip(names, cells, strict=True) if _has_content(cell)]
+    return list(vars(value).items()) if _is_plain(value) else None
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, type) or not hasattr(value, "__dict__") or hasattr(value, "apply_gradients"):
+        return False
+    if isinstance(value, (types.ModuleType, tf.__internal__.tracking.Trackable, *keras_3_kinds())):
+        return False
+    return type(value).__module__.partition(".")[0] not in _LIBRARIES
+
+
+def _has_content(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:  # a variable that is not yet assigned
+        return False
+    return True

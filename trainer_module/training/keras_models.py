@@ -1,5 +1,6 @@
 """Reads properties of models that Keras 2 and Keras 3 keep in different places."""
 
+import types
 from typing import Any
 
 import tensorflow as tf
@@ -48,6 +49,27 @@ def state(model: tf.keras.Model) -> dict[str, Any]:
     state of one has its weights as well.
     """
     return {"model": model, **({"weights": [weight.value for weight in model.weights]} if is_keras_3() else {})}
+
+
+def owners(model: tf.keras.Model) -> dict[str, Any]:
+    """Returns the objects of a compiled model that may keep variables of the user's.
+
+    These are what it was compiled with, its optimizer for the schedule and, in Keras 3,
+    the model and its layers, see `state`.
+
+    Returns:
+      Name -> object, for `attributes.walk`.
+    """
+    losses = model._compile_loss if is_keras_3() else model.compiled_loss
+    compiled = types.SimpleNamespace(
+        loss=getattr(model, "loss", None), loss_weights=getattr(losses, "_user_loss_weights", None)
+    )
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    found = {"compiled": compiled, "optimizer": optimizer}
+    if not is_keras_3():
+        return found
+    layers = model._flatten_layers(include_self=False)
+    return {**found, "model": model, **{f"layer-{number}": layer for number, layer in enumerate(layers)}}
 
 
 def is_keras_3() -> bool:

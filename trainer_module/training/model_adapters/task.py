@@ -7,9 +7,9 @@ from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.training import keras_metrics, keras_models, normalisation
-from tfx_distribute.trainer_module.training.model_adapters import batches, task_state
+from tfx_distribute.trainer_module.training.model_adapters import batches, own_parts
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.training.optimizers import with_inner
+from tfx_distribute.trainer_module.training.optimizers import unwrap, with_inner
 from tfx_distribute.trainer_module.user_code.task import Task
 
 
@@ -32,7 +32,7 @@ class TaskAdapter(ModelAdapter):
     @override
     def prepare(self, batch: Any) -> None:
         super().prepare(batch)
-        if not task_state.are_built(self._own_parts()):
+        if not own_parts.are_built(self._own_parts()):
             # The first step would be too late: the saved state is restored before it.
             self._trace_step(self.train_step, batch)
             self._trace_step(self.eval_step, batch)
@@ -63,9 +63,8 @@ class TaskAdapter(ModelAdapter):
 
     @override
     def state(self) -> dict[str, Any]:
-        metrics, parts = keras_metrics.state(self._all_metrics()), task_state.state(self._own_parts())
-        own_state = {"task": parts} if parts else {}
-        return {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics, **own_state}
+        parts = own_parts.state(self._own_parts())
+        return {**self._shared_state(), **({"task": parts} if parts else {})}
 
     @override
     def optimizers(self) -> list[Any]:
@@ -81,7 +80,11 @@ class TaskAdapter(ModelAdapter):
 
     def _own_parts(self) -> dict[str, Any]:
         """Returns what the task has besides model, optimizer and metrics."""
-        return task_state.find(self._task, [self.model, *with_inner(self.optimizer), *self._all_metrics()])
+        return own_parts.find_unsaved({"": self._task, "optimizer": unwrap(self.optimizer)}, self._shared_state())
+
+    def _shared_state(self) -> dict[str, Any]:
+        metrics = keras_metrics.state(self._all_metrics())
+        return {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics}
 
     def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
         return [self._loss, *getattr(self._task, "metrics", ())]

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training import keras_models
+from tfx_distribute.trainer_module.training import keras_models, optimizers
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.model_adapters.compiled import CompiledModel
 from tfx_distribute.trainer_module.training.model_adapters.compiled_keras_3 import CompiledKeras3Model
@@ -23,7 +23,8 @@ def make(returned: Any, function: str) -> ModelAdapter:
       function: The name of that function, for messages.
 
     Raises:
-      ConfigurationError: The value is neither a compiled Keras model nor a task.
+      ConfigurationError: The value is neither a compiled Keras model nor a task, or it
+        changes a method of Keras that is not called here.
     """
     if isinstance(returned, tf.keras.Model):
         if not returned.optimizer:
@@ -31,7 +32,11 @@ def make(returned: Any, function: str) -> ModelAdapter:
                 f"module: {function} returned a model that is not compiled; call model.compile(...) in it"
             )
         _check_has_call(returned)
-        return CompiledKeras3Model(returned) if keras_models.is_keras_3() else CompiledModel(returned)
+        _check_loop(returned)
+        adapter = CompiledKeras3Model(returned) if keras_models.is_keras_3() else CompiledModel(returned)
+        if not adapter.applies_gradients:
+            _check_minimize(adapter.optimizer)
+        return adapter
     missing = [name for name in ("train_step", "eval_step") if not _defines_step(returned, name)]
     if len(missing) == 2:
         kind = f"{type(returned).__module__}.{type(returned).__name__}"
@@ -50,6 +55,7 @@ def make(returned: Any, function: str) -> ModelAdapter:
             f"set both in {type(returned).__name__}.__init__"
         )
     _check_has_call(returned.model)
+    _check_minimize(returned.optimizer)
     return TaskAdapter(returned)
 
 
@@ -60,6 +66,39 @@ def _check_has_call(model: tf.keras.Model) -> None:
             f"module: the model {name} has no call, so it cannot be served; write "
             f"def call(self, features) in {name}, which returns what a request to the model gets"
         )
+
+
+def _check_loop(model: tf.keras.Model) -> None:
+    """Checks that a model's class leaves `fit`, whose loop is not used, as it is.
+
+    Raises:
+      ConfigurationError: It does not.
+    """
+    changed = next((name for name in ("fit", "make_train_function", "make_test_function") if _is_users(model, name)), None)
+    if changed:
+        name, step = type(model).__name__, "test_step" if "test" in changed else "train_step"
+        raise ConfigurationError(
+            f"module: the model {name} has a {changed} of its own, which is not called here, because the steps run without "
+            f"fit; write def {step}(self, data) in {name}, or a task with train_step and eval_step, and callbacks for "
+            "what happens between steps"
+        )
+
+
+def _check_minimize(optimizer: Any) -> None:
+    inner = optimizers.unwrap(optimizer)
+    if _is_users(inner, "minimize"):
+        name = type(inner).__name__
+        raise ConfigurationError(
+            f"module: the optimizer {name} has a minimize of its own, which is not called here, because gradients are "
+            f"summed over replicas before they are applied; write def apply_gradients or compute_gradients in {name}, or "
+            "call minimize in a train_step of the model's own"
+        )
+
+
+def _is_users(instance: Any, method: str) -> bool:
+    """Returns True if a class that is not of Keras or TensorFlow defines a method."""
+    owner = next((each for each in type(instance).__mro__ if method in vars(each)), None)
+    return owner is not None and not owner.__module__.startswith(("keras", "tensorflow", "tf_keras"))
 
 
 def _defines_step(returned: Any, name: str) -> bool:

@@ -54,7 +54,7 @@ class Shells:
         self._scripts, self._answers = scripts, []
         self._running = {}
 
-    def start(self, task, job, log, environment):
+    def start(self, task, job, log, environment, imports_tensorflow):
         self._running[task] = subprocess.Popen(["/bin/sh", "-c", self._scripts[task]], start_new_session=True)
         self._answers.append({"started": task, "pid": self._running[task].pid})
 

@@ -62,6 +62,11 @@ def check_prediction(model: tf.keras.Model, features: Features, prediction: Any)
     Raises:
       ConfigurationError: They cannot.
     """
+    if not is_keras_3() and not _has_texts_as_keys(prediction):
+        raise ConfigurationError(
+            "module: the model returns a dictionary with keys that are not texts, with which Keras 2 cannot save it; write "
+            '"0" instead of 0, or str(key)'
+        )
     outputs = SignatureFunctions(model, features).name_outputs(prediction)
     for name, value in outputs.items():
         if not isinstance(value, tf.TensorSpec):
@@ -212,6 +217,12 @@ class SignatureFunctions:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._stored})
         prediction = self._model({name: decoded[name] for name in self._inputs}, training=False)
         return _without_half_precision(self.name_outputs(prediction))
+
+
+def _has_texts_as_keys(prediction: Any) -> bool:
+    if isinstance(prediction, Mapping):
+        return all(isinstance(key, str) and _has_texts_as_keys(value) for key, value in prediction.items())
+    return not isinstance(prediction, list | tuple) or all(map(_has_texts_as_keys, prediction))
 
 
 def _flatten(prediction: Any, name: str = "") -> list[tuple[str, Any]]:

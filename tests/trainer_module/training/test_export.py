@@ -275,6 +275,7 @@ def test_outputs_in_any_structure_are_served(cluster, request, tmp_path, raw, ou
         ("same_names", 2, "module: two of the model's outputs would be served as a_b; return"),
         ("ragged", 2, "module: the model returns rows, a RaggedTensor, which cannot be served; return"),
         ("nothing", 2, "module: the model returns no prediction; return"),
+        ("numbered", 2, "module: the model returns a dictionary with keys that are not texts"),
         ("of_numbered_layers", 3, "module: model.numbered has keys that are not texts"),
     ],
 )

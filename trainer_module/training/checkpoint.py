@@ -379,7 +379,8 @@ def check_can_save(model_adapter: ModelAdapter) -> None:
     Raises:
       ConfigurationError: It cannot save some object, which the message names.
     """
-    root = tf.train.Checkpoint(**model_adapter.state())
+    # Not the whole state: to find it, adapters walk through these two themselves.
+    root = tf.train.Checkpoint(**keras_models.state(model_adapter.model), optimizer=model_adapter.optimizer)
     seen, pending = {id(root): root}, [(root, "")]
     while pending:
         trackable, path = pending.pop(0)

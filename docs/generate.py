@@ -46,9 +46,9 @@ def reference(groups: Groups) -> str:
         _wrap(
             "`-p` also takes each hyperparameter of `trainer.hparams`, `num_shards` of `shards` and `base_model` of "
             "`trainer`; see [pipeline-file.md](pipeline-file.md). A pipeline that is compiled for Kubeflow Pipelines or "
-            "Vertex AI has all of these as parameters of a run, but the hyperparameters are one parameter, `hparams`, a "
-            'JSON object as text, such as `{"learning_rate": 0.01}`, which replaces all of them, and `base_model` is fixed '
-            "when the pipeline is compiled."
+            "Vertex AI differs in two ways. Its hyperparameters are one parameter, `hparams`: a JSON object as text, such "
+            'as `{"learning_rate": 0.01}`, which replaces all of them. And `base_model` is fixed when the pipeline is '
+            "compiled."
         ),
     ]
     for group in groups:

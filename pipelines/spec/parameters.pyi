@@ -15,10 +15,10 @@ class Parameters(ParameterModel):
     """Kind of device to train on. `auto` uses the GPUs that a process sees, or its
     CPU if there are none. With `tpu`, leave it at `auto`."""
     accelerator_count: int = 0
-    """Number of devices per training process; 0 uses all GPUs that it sees, or else
-    its CPU as one device, and under `default`, `one_device` and
-    `parameter_server` one device. On a CPU it is the number of logical devices,
-    so that `mirrored` can be tried without a GPU."""
+    """Number of devices per training process. With 0, `default`, `one_device` and
+    `parameter_server` use one device, and the other strategies use all GPUs that
+    the process sees, or else its CPU as one device. On a CPU it is the number of
+    logical devices, so that `mirrored` can be tried without a GPU."""
     all_reduce: str = "auto"
     """How replicas sum their gradients; `auto` leaves it to TensorFlow. `mirrored`
     takes `nccl`, `hierarchical_copy` and `reduction_to_one_device`;

@@ -53,9 +53,9 @@ class Distribution:
     )
     accelerator_count: int = parameter(
         0,
-        "Number of devices per training process; 0 uses all GPUs that it sees, or else its CPU as one device, and under "
-        "`default`, `one_device` and `parameter_server` one device. On a CPU it is the number of logical devices, so that "
-        "`mirrored` can be tried without a GPU.",
+        "Number of devices per training process. With 0, `default`, `one_device` and `parameter_server` use one device, "
+        "and the other strategies use all GPUs that the process sees, or else its CPU as one device. On a CPU it is the "
+        "number of logical devices, so that `mirrored` can be tried without a GPU.",
         minimum=0,
         maximum=10_000,
     )

@@ -13,7 +13,7 @@ fail() {
 }
 
 [ ! -e .venv ] || [ -e .venv/.installed ] ||
-    fail ".venv is not an environment that bootstrap.sh made, which would remove its packages: move it elsewhere"
+    fail ".venv was not made by bootstrap.sh, which would remove its packages: move it elsewhere, or remove it"
 
 glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed 's/glibc //')
 newest=no
@@ -85,9 +85,10 @@ esac
 if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
     uv=$(find_uv)
     if [ ! -e .venv ]; then
-        "$uv" venv --quiet --python "$(find_python)" .venv
+        mkdir .venv
         : >.venv/.installed  # says whose it is, even if the rest fails
     fi
+    [ -e .venv/bin/python ] || "$uv" venv --quiet --allow-existing --python "$(find_python)" .venv
     echo "installing the locked packages of TFX $LINE into .venv (3.5 GB the first time)"
     # Byte code halves the time of every import.
     export UV_COMPILE_BYTECODE=1 VIRTUAL_ENV="$PWD/.venv"

@@ -10,5 +10,5 @@ def test_an_environment_that_it_did_not_make_is_kept(request, tmp_path):
     (tmp_path / ".venv" / "pyvenv.cfg").touch()
     done = subprocess.run(["./bootstrap.sh"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: .venv is not an environment that bootstrap.sh made")
+    assert done.stderr.startswith("error: .venv was not made by bootstrap.sh")
     assert (tmp_path / ".venv" / "pyvenv.cfg").exists()

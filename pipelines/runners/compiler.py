@@ -12,6 +12,7 @@ from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import resolver
 from tfx.dsl.experimental.conditionals import conditional
+from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 from tfx.dsl.placeholder.placeholder import Placeholder
 from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as pipeline_lib
@@ -62,8 +63,8 @@ def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bo
     except ValueError as error:
         contexts = pipeline.dsl_context_registry
         nodes = [component.id for component in pipeline.components if conditional.get_predicates(component, contexts)]
-        if not nodes:
-            raise
+        if not nodes or "placeholder" not in str(error):
+            raise ConfigurationError(f"the pipeline has something that TFX cannot compile: {error}") from error
         raise ConfigurationError(
             f"{', '.join(nodes)}: depends on a condition that TFX cannot compile, such as one on a value; write one on a "
             f"property of an artifact for Vertex AI, and none for Kubeflow Pipelines ({error})"
@@ -102,21 +103,25 @@ def _check_values(component: base_node.BaseNode) -> None:
 def _check_producers(node: resolver.Resolver, components: Sequence[base_node.BaseNode]) -> None:
     """Checks that a resolver asks for no producer, if there are several.
 
-    TFX leaves it out: the resolver would take the latest artifact of any.
+    TFX leaves it out: the resolver would take the latest artifact of any. That of the
+    latest blessed model takes the model that has the latest blessing.
     """
+    finds_blessed = node._strategy_class is latest_blessed_model_strategy.LatestBlessedModelStrategy
     for key, channel in node.raw_inputs.items():
-        others = sorted(
+        producer, found = getattr(channel, "producer_component_id", None), channel.type
+        if finds_blessed:
+            found = standard_artifacts.ModelBlessing
+        makers = sorted(
             component.id
             for component in components
-            if component.id != getattr(channel, "producer_component_id", None)
-            and not isinstance(component, resolver.Resolver)
-            and any(issubclass(output.type, channel.type) for output in component.outputs.values())
+            if not isinstance(component, resolver.Resolver)
+            and any(issubclass(output.type, found) for output in component.outputs.values())
         )
-        if others and getattr(channel, "producer_component_id", None):
+        if producer and len(makers) > 1:
             raise ConfigurationError(
-                f"{node.id}: {key} is that of {channel.producer_component_id} alone, but resolvers on Kubeflow Pipelines "
-                f"and Vertex AI take that of {', '.join(others)} too; leave producer_component_id out, or make a "
-                "pipeline for each"
+                f"{node.id}: {key} is that of {producer} alone, but resolvers on Kubeflow Pipelines and Vertex AI take the "
+                f"latest {found.TYPE_NAME} of {', '.join(makers)}; leave producer_component_id out, or make a pipeline for "
+                "each"
             )
 
 
@@ -148,7 +153,8 @@ def built_pipeline(
         pipeline = tfx_pipeline.build(spec, module, paths, enable_cache)
         names = _runtime_defaults({component.id: component for component in pipeline.components})
         values = tfx_pipeline.get_parameter_values(spec)
-        yield pipeline, {name: values[name] for name in names}
+        # Those of components that the spec does not know have their own defaults.
+        yield pipeline, {name: value for name, value in values.items() if name in names}
 
 
 @contextlib.contextmanager
@@ -166,9 +172,9 @@ def configured_trainers(
       resources: Component or training role -> machine.
       make_launcher: Key of `resources` -> settings of the launcher that trains on that
         machine, which say where training runs.
-      checkpoint_dir: Folder of checkpoints; None for the Trainer's own default. Several
-        Trainers and Tuners get a subfolder each: two that train alike would continue
-        each other's state.
+      checkpoint_dir: Folder of checkpoints; None for the Trainer's own default. A
+        Trainer whose id is not `Trainer` gets a subfolder: two that train alike would
+        continue each other's state.
       defaults: Defaults of pipeline parameters.
 
     Yields:
@@ -191,8 +197,10 @@ def configured_trainers(
                 launcher = settings if trainer.id in in_step else settings_lib.force_remote(settings)
                 properties["launcher"] = settings_lib.to_json(launcher)
             if checkpoint_dir and not values.get("checkpoint_dir"):
-                own_dir = f"{checkpoint_dir}/{trainer.id}" if len(trainers) > 1 else checkpoint_dir
-                properties["checkpoint_dir"] = own_dir
+                # A Trainer has to find its state when another one is added, too.
+                # Searches are apart from trainings anyway.
+                is_shared = isinstance(trainer, Tuner) or trainer.id == TRAINER
+                properties["checkpoint_dir"] = checkpoint_dir if is_shared else f"{checkpoint_dir}/{trainer.id}"
         yield in_step
     finally:
         for trainer in trainers:

@@ -15,8 +15,9 @@ from tfx_distribute.trainer_module.job import strategy_table
 # backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
 RESERVED_FOLDERS = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
 
-# Where the image has Python and this package. Nothing may hide them.
-PACKAGE_FOLDER = Path("/opt/venv")
+# Folder of the Dockerfile's image -> what it has there. Another image may have it
+# elsewhere.
+IMAGE_FOLDERS = {"/opt/venv": "this package", "/pipeline": "the pipeline's module"}
 
 # Schemes of addresses that Kubeflow's importer takes and TensorFlow can read (it cannot
 # read a model in an image, oci://).
@@ -109,6 +110,13 @@ def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
                 f"{', '.join(prefixes[:-1])} and {prefixes[-1]} of its bucket; write e.g. "
                 f"minio://{bucket}/{prefixes[0]}v2"
             )
+    for volume in settings.volumes:
+        for folder, content in IMAGE_FOLDERS.items():
+            if Path(folder).is_relative_to(volume.mount_path):
+                warnings.append(
+                    f"targets.kubeflow.volumes: {volume.mount_path} hides {folder}, where the Dockerfile's image has "
+                    f"{content}; write another mount_path, unless your image has it elsewhere"
+                )
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
     trains_remotely = launcher_settings.runs_remotely(launcher, distribution)
     for name, machine in spec.resources.items():
@@ -134,12 +142,6 @@ def _check_volumes(settings: KubeflowSettings) -> None:
             raise ConfigurationError(
                 f"targets.kubeflow.volumes: {volume.mount_path} is a folder of Kubeflow's own in every step; write another "
                 "mount_path"
-            )
-        mounted = Path(volume.mount_path)
-        if mounted.is_relative_to(PACKAGE_FOLDER) or PACKAGE_FOLDER.is_relative_to(mounted):
-            raise ConfigurationError(
-                f"targets.kubeflow.volumes: {volume.mount_path} would hide {PACKAGE_FOLDER}, where the image has this "
-                "package; write another mount_path"
             )
     claims = [volume.claim for volume in settings.volumes]
     paths = [volume.mount_path.rstrip("/") for volume in settings.volumes]

@@ -88,9 +88,14 @@ def validate(spec: PipelineSpec) -> VertexSettings:
         check_step_resources(TRAINER, vertex_machines.make_resource_spec(worker))
         strategy_table.check_all_reduce(distribution, "a step")
     try:
-        machine_types.find(settings.reduction_server_machine_type)
+        reduction_server = machine_types.find(settings.reduction_server_machine_type)
     except ConfigurationError as error:
         raise ConfigurationError(f"targets.vertex.reduction_server_{error}") from error
+    if "pd-ssd" not in reduction_server.boot_disk_types:
+        raise ConfigurationError(
+            f"targets.vertex.reduction_server_machine_type: {settings.reduction_server_machine_type} does not start from "
+            "the service's default disk (pd-ssd), which reduction servers have; write a type such as n1-highcpu-16"
+        )
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
     _check_scheduling(settings, worker, distribution, launcher)
     return settings

@@ -343,7 +343,7 @@ def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, word
     assert tasks["Tuner"]["retryPolicy"] == tasks["Trainer"]["retryPolicy"]
     tuner_inputs, trainer_inputs = (tasks[name]["inputs"]["parameters"] for name in ("Tuner", "Trainer"))
     folders = [inputs.pop("checkpoint_dir")["runtimeValue"]["constant"] for inputs in (tuner_inputs, trainer_inputs)]
-    assert folders == ["/shared/training/checkpoints/Tuner", "/shared/training/checkpoints/Trainer"]
+    assert folders == ["/shared/training/checkpoints"] * 2
     assert {name: tuner_inputs[name] for name in trainer_inputs if name in tuner_inputs} == {
         name: value for name, value in trainer_inputs.items() if name != "custom_config"
     }
@@ -623,20 +623,29 @@ def test_values_that_tfx_does_not_compile_are_refused():
 
 
 def test_resolvers_of_one_producer_are_refused_if_there_are_several():
+    import tensorflow_model_analysis as tfma
     from by_hand import two_trainers
     from tfx.types import channel
+
+    from tfx_distribute.components import Evaluator
 
     channels = {
         "model": channel.Channel(type=standard_artifacts.Model, producer_component_id="Small"),
         "model_blessing": channel.Channel(type=standard_artifacts.ModelBlessing),
     }
-    examples, small, _ = two_trainers()
-    by_hand(examples, latest_blessed(**channels), small)
+    by_hand(*two_trainers(), latest_blessed(**channels))  # whose model is blessed, decides
     examples, small, large = two_trainers()
+    evaluators = [
+        Evaluator(examples.outputs["examples"], trainer.outputs["model"], eval_config=tfma.EvalConfig()).with_id(
+            f"Evaluator.{trainer.id}"
+        )
+        for trainer in (small, large)
+    ]
     with pytest.raises(
-        ConfigurationError, match=r"^blessed: model is that of Small alone, .* take that of Large too; leave"
+        ConfigurationError,
+        match=r"^blessed: model is that of Small alone, .* ModelBlessing of Evaluator.Large, Evaluator.Small; leave",
     ):
-        by_hand(examples, latest_blessed(**channels), small, large)
+        by_hand(examples, latest_blessed(**channels), small, large, *evaluators)
 
 
 def test_what_the_resolver_of_the_latest_blessed_model_finds():
@@ -686,10 +695,6 @@ def test_what_kubeflow_would_not_do_is_refused():
             "targets.kubeflow.volumes: /minio/ is a folder of Kubeflow's own",
         ),
         (
-            {"targets": {"kubeflow": TARGET | {"volumes": [{"claim": "c", "mount_path": "/opt"}]}}},
-            "targets.kubeflow.volumes: /opt would hide /opt/venv",
-        ),
-        (
             {"targets": {"kubeflow": TARGET | {"volumes": [{"claim": "c", "mount_path": path} for path in ("/a", "/b")]}}},
             "targets.kubeflow.volumes: claim c is there more than once",
         ),
@@ -730,6 +735,10 @@ def without_none(settings: dict) -> dict:
     return {name: value for name, value in settings.items() if value is not None}
 
 
+def with_volume(mount_path):
+    return {"volumes": [*TARGET["volumes"], {"claim": "more", "mount_path": mount_path}]}
+
+
 @pytest.mark.parametrize(
     ("settings", "expected_start"),
     [
@@ -747,6 +756,12 @@ def without_none(settings: dict) -> dict:
             "targets.kubeflow.gang_scheduling: has an effect only if the Trainin",
         ),
         ({"gang_scheduling": {}}, None),
+        (
+            with_volume("/opt"),
+            "targets.kubeflow.volumes: /opt hides /opt/venv, where the Dockerfile's image has this package",
+        ),
+        (with_volume("/pipeline"), "targets.kubeflow.volumes: /pipeline hides /pipeline, where"),
+        (with_volume("/opt/data"), None),
     ],
 )
 def test_what_an_installation_may_refuse_or_ignore(tmp_path, settings, expected_start):

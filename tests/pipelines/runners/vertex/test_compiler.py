@@ -464,6 +464,12 @@ REFUSED = {
         (),
         "targets.vertex.reduction_server_machine_type: Vertex AI has no 'n2-highmem-96' for training; write one of",
     ),
+    "disk of reduction servers": (
+        {"reduction_server_machine_type": "n4-highcpu-16"},
+        {},
+        (),
+        "targets.vertex.reduction_server_machine_type: n4-highcpu-16 does not start from the service's default disk",
+    ),
     "parameter servers that are no spot machines": (
         {},
         {"resources": {"Trainer": {"spot": True}, "ParameterServer": {"cpu": 4}}},

@@ -18,6 +18,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tfx_distribute.trainer_module.lifecycle import exit_codes
+
 SECONDS = 10.0  # for all of them: one may wait for a service that does not respond
 
 _functions: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
@@ -42,21 +44,50 @@ def end(code: int) -> NoReturn:
     """Calls the recorded functions, the last one first, and ends this process.
 
     As in Python, an error of one is printed and does not keep the others from running.
-    The process ends after `SECONDS` at the latest.
+    The process ends after `SECONDS` at the latest, and whatever fails here.
+
+    After a failure, TensorFlow's own functions are not called: they wait for storage or
+    a TPU that may be the reason of the failure, and print its consequences after it.
 
     Args:
       code: Exit code of the process.
     """
+    try:
+        if code not in (0, exit_codes.DONE):
+            _functions[:] = [entry for entry in _functions if not _is_skipped_after_failure(entry[0])]
+        if _functions and _start_timer(code):
+            _call_all()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _exit(code)
+
+
+def _is_skipped_after_failure(function: Callable[..., Any]) -> bool:
+    module = getattr(function, "__module__", None) or ""
+    # AutoGraph removes its temporary files.
+    return module.startswith("tensorflow.") and not module.startswith("tensorflow.python.autograph.")
+
+
+def _start_timer(code: int) -> bool:
+    """Starts to limit the time; returns False if this process may start no thread."""
     timer = threading.Timer(SECONDS, _give_up, [code])
     timer.daemon = True
-    timer.start()
+    try:
+        timer.start()
+    except RuntimeError as error:
+        print(f"functions of atexit are not called, as no timer could end them: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def _call_all() -> None:
     while _functions:
         function, args, kwargs = _functions.pop()
         try:
             function(*args, **kwargs)
         except BaseException:
             traceback.print_exc()
-    _exit(code)
 
 
 def _give_up(code: int) -> NoReturn:

@@ -34,7 +34,7 @@ def main() -> int:
             print(error, file=sys.stderr)
             return exit_codes.FAILED
         os.environ.update(keras_environment(job.training_options.keras_version))
-    tpu_library.load_with_tensorflow(os.environ)
+    tpu_library.configure(os.environ)
     with garbage_collection.paused():
         from tfx_distribute.trainer_module import process
 

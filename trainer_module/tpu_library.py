@@ -2,8 +2,8 @@
 
 A TensorFlow that is built for TPUs loads libtpu while it is imported, and one process
 at a time can have it. A training process under the strategy `tpu` is started as a new
-process, and calls `load_with_tensorflow`; every other process on its machine, which
-may import TensorFlow earlier, has the variables of `NOT_LOADED`.
+process, and calls `configure`; every other process on its machine, which may import
+TensorFlow earlier, has the variables of `NOT_LOADED`.
 
 Source: xla/stream_executor/tpu/tpu_library_loader.cc and tpu_initialize_util.cc of
 TensorFlow (`TryAcquireTpuLock`).
@@ -24,7 +24,7 @@ _GOOGLE = "0x1ae0"
 _PJRT_CHIPS = {"0x0062": "v5p", "0x0063": "v5e"}
 
 
-def load_with_tensorflow(environment: MutableMapping[str, str], pci_devices: Path = PCI_DEVICES) -> None:
+def configure(environment: MutableMapping[str, str], pci_devices: Path = PCI_DEVICES) -> None:
     """Has this process load libtpu when it imports TensorFlow, if it is installed.
 
     TensorFlow trains on a TPU v5e or v5p only through the runtime PJRT, which older
@@ -32,7 +32,7 @@ def load_with_tensorflow(environment: MutableMapping[str, str], pci_devices: Pat
     https://cloud.google.com/vertex-ai/docs/training/training-with-tpu-vm
 
     ```python
-    load_with_tensorflow(os.environ)
+    configure(os.environ)
     import tensorflow as tf
     ```
 

@@ -29,7 +29,7 @@ def make_devices(folder, *chips):
 @pytest.mark.parametrize("chip", ["0x0062", "0x0063"], ids=["v5p", "v5e"])
 def test_chips_of_the_fifth_generation_have_pjrt(chip, tmp_path, libtpu):
     environment = {"TPU_LOAD_LIBRARY": "0", "HOME": "/"}
-    tpu_library.load_with_tensorflow(environment, make_devices(tmp_path, chip, chip))
+    tpu_library.configure(environment, make_devices(tmp_path, chip, chip))
     assert environment == {
         "HOME": "/",
         "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
@@ -40,7 +40,7 @@ def test_chips_of_the_fifth_generation_have_pjrt(chip, tmp_path, libtpu):
 @pytest.mark.parametrize("chips", [(), ("0x0027",), ("0x005e",)], ids=["none", "v2 or v3", "v4"])
 def test_other_machines_have_not(chips, tmp_path, libtpu):
     environment = {"TPU_LOAD_LIBRARY": "0"}
-    tpu_library.load_with_tensorflow(environment, make_devices(tmp_path, *chips))
+    tpu_library.configure(environment, make_devices(tmp_path, *chips))
     assert environment == {}
 
 
@@ -48,16 +48,16 @@ def test_library_in_googles_images(tmp_path, monkeypatch):
     monkeypatch.setattr(tpu_library, "GOOGLE_IMAGES_LIBRARY", tmp_path / "libtpu.so")
     devices = make_devices(tmp_path, "0x0063")
     without_library: dict[str, str] = {}
-    tpu_library.load_with_tensorflow(without_library, devices)
+    tpu_library.configure(without_library, devices)
     assert without_library == {}
     (tmp_path / "libtpu.so").touch()
     environment: dict[str, str] = {}
-    tpu_library.load_with_tensorflow(environment, devices)
+    tpu_library.configure(environment, devices)
     assert environment["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"] == str(tmp_path / "libtpu.so")
 
 
 def test_what_the_image_says_is_kept(tmp_path, libtpu):
     own = {"NEXT_PLUGGABLE_DEVICE_USE_C_API": "false", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/own/libtpu.so"}
     environment = dict(own)
-    tpu_library.load_with_tensorflow(environment, make_devices(tmp_path, "0x0063"))
+    tpu_library.configure(environment, make_devices(tmp_path, "0x0063"))
     assert environment == own

@@ -7,29 +7,41 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from tfx_distribute.trainer_module import garbage_collection, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_environment
-from tfx_distribute.trainer_module.lifecycle import exit_codes, exit_functions
+from tfx_distribute.trainer_module.lifecycle import best_effort_output, exit_codes, exit_functions
 
 
-def main() -> int:
-    """Parses the command line and runs the process; returns its exit code."""
+def main() -> NoReturn:
+    """Parses the command line, runs the process, and ends it."""
     parser = argparse.ArgumentParser(
         prog="python -m tfx_distribute.trainer_module",
         description="Runs one training process of the cluster that TF_CONFIG describes.",
     )
     parser.add_argument("--job", required=True, metavar="FILE", help="path or address of a training job document (JSON)")
     parser.add_argument(
-        "--done-code", type=int, default=0, metavar="N", help="exit code of a process that has done its part (default 0)"
+        "--child-of-fork-server",
+        action="store_true",
+        help="drop output that finds no space, and end as the fork server expects it of its children",
     )
     arguments = parser.parse_args()
+    if arguments.child_of_fork_server:
+        best_effort_output.install()
+    # A regular exit may wait half a minute for threads of tf.data, and keep a machine
+    # busy.
+    exit_functions.end(_run(arguments.job), arguments.child_of_fork_server)
+
+
+def _run(job_file: str) -> int:
+    """Runs the process; returns its exit code."""
     # The Keras version has to be set before TensorFlow is imported, which is needed to
     # read an address. A launcher that passes an address sets the version itself.
-    if "://" not in arguments.job:
+    if "://" not in job_file:
         try:
-            job = _read(Path(arguments.job))
+            job = _read(Path(job_file))
         except ConfigurationError as error:
             print(error, file=sys.stderr)
             return exit_codes.FAILED
@@ -39,7 +51,7 @@ def main() -> int:
         from tfx_distribute.trainer_module import process
 
     exit_functions.record()
-    return process.main(arguments.job) or int(arguments.done_code)
+    return process.main(job_file)
 
 
 def _read(file: Path) -> TrainingJob:
@@ -59,6 +71,4 @@ def _read(file: Path) -> TrainingJob:
 
 
 if __name__ == "__main__":
-    # A regular exit may wait half a minute for threads of tf.data, and keep a machine
-    # busy.
-    exit_functions.end(main())
+    main()

@@ -24,7 +24,7 @@ TensorFlow in another way than the server has.
 
 `status` is the exit code, or minus the number of the signal that ended the process. If
 the process has left with exit code 0 without having done its part, because user code
-has called `os._exit(0)`, it is `exit_codes.LEFT`.
+has called `os._exit(0)`, it is `exit_codes.LEFT_EARLY`.
 When standard input closes, because the launcher closed it or has died, the server kills
 all processes that it started and exits.
 """
@@ -32,7 +32,6 @@ all processes that it started and exits.
 import contextlib
 import ctypes
 import glob
-import io
 import json
 import os
 import selectors
@@ -43,7 +42,7 @@ import traceback
 from typing import Any
 
 from tfx_distribute.trainer_module import garbage_collection
-from tfx_distribute.trainer_module.lifecycle import exit_codes, exit_functions, exposure
+from tfx_distribute.trainer_module.lifecycle import best_effort_output, exit_codes, exit_functions, exposure
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -113,9 +112,8 @@ class _Server:
                 task = self._tasks.pop(pid)
                 if not self._tasks:
                     _kill_orphans()
-                code = os.waitstatus_to_exitcode(status)
-                status = {exit_codes.DONE: 0, 0: exit_codes.LEFT}.get(code, code)
-                self._answer({"ended": task, "pid": pid, "status": status})
+                answered = exit_codes.from_child(os.waitstatus_to_exitcode(status))
+                self._answer({"ended": task, "pid": pid, "status": answered})
 
     def _end_all(self) -> None:
         for pid in self._tasks:
@@ -131,7 +129,7 @@ class _Server:
 
 def _run_training_process(request: dict[str, Any], answers: int) -> None:
     """Turns this fork into the training process of a request. Does not return."""
-    status = 1
+    code = exit_codes.FAILED
     try:
         # In a new session, a Ctrl-C at the terminal reaches only the launcher, and the
         # process can be killed together with all that it starts.
@@ -147,20 +145,20 @@ def _run_training_process(request: dict[str, Any], answers: int) -> None:
         os.dup2(no_input, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        sys.stdout, sys.stderr = _best_effort(1), _best_effort(2)
+        best_effort_output.install()
         os.environ.update(request["environment"])
         if request["command"]:
-            os.execv(request["command"][0], request["command"])  # noqa: S606 (the launcher's own words)
+            os.execv(request["command"][0], request["command"])  # noqa: S606 (the launcher composes it)
         tempfile.tempdir = None  # the request may have another TMPDIR
         sys.path[:] = request["import_path"]
         exit_functions.record()
         from tfx_distribute.trainer_module import process
 
-        status = process.main(request["job"]) or exit_codes.DONE
+        code = process.main(request["job"])
     except BaseException:
         traceback.print_exc()
     finally:
-        exit_functions.end(status)
+        exit_functions.end(code, is_child=True)
 
 
 def _kill_orphans() -> None:
@@ -184,21 +182,6 @@ def _children() -> list[int]:
         with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
             pids += map(int, file.read().split())
     return pids
-
-
-class _BestEffort(io.FileIO):
-    """A log that drops what it cannot write: a full disk must not stop training."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)
-
-
-def _best_effort(descriptor: int) -> io.TextIOWrapper:
-    raw = _BestEffort(descriptor, "w", closefd=False)
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True)
 
 
 def _kill_group(pid: int) -> None:

@@ -4,24 +4,23 @@ They follow the Training Operator's `restartPolicy: ExitCode`: 1 to 127 are fina
 process that exits with 128 or more, as after a signal, is started again. Source:
 https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/
 (Exit Code).
+
+Children of the fork server end with `DONE` instead of 0 when they have done their part:
+user code may call `os._exit(0)` before. A last report cannot tell this, since it is
+missing if the disk is full.
 """
 
 import signal
 
 FAILED = 1
 ABANDONED = 3  # no pipeline step follows the training any more
+DONE = 113  # only between the fork server and its children
 OUT_OF_MEMORY = 128 + signal.SIGKILL  # as when the kernel kills a process for it
 PEER_LOST = 128 + signal.SIGUSR1  # reserved by the Training Operator for programs that want a retry
 NO_PROGRESS = 128 + signal.SIGALRM  # the main thread made none for `progress_timeout_secs`
 PREEMPTED = 128 + signal.SIGTERM
+LEFT_EARLY = 256  # what the fork server answers of a child that ends with 0; no process can
 FINAL = range(1, 128)
-# What processes of the fork server end with when they have done their part; it answers
-# 0 for it. User code may call `os._exit(0)`, and a last report is missing if the disk
-# is full.
-DONE = 113
-# Not an exit code, but what the fork server answers of a process that has left with 0
-# before it has done its part.
-LEFT = 256
 
 
 def is_final(status: int) -> bool:
@@ -29,6 +28,28 @@ def is_final(status: int) -> bool:
 
     Args:
       status: A process's exit code, minus the number of the signal that ended it, or
-        `LEFT`.
+        `LEFT_EARLY`.
     """
-    return status in FINAL or status == LEFT
+    return status in FINAL or status == LEFT_EARLY
+
+
+def to_fork_server(code: int) -> int:
+    """Returns with which code a child of the fork server ends.
+
+    Args:
+      code: The exit code that it has otherwise; 0 if it has done its part.
+    """
+    return code or DONE
+
+
+def from_child(status: int) -> int:
+    """Returns the status that the fork server answers of a child.
+
+    Args:
+      status: Its exit code, or minus the number of the signal that ended it.
+
+    Returns:
+      0 if it has done its part, `LEFT_EARLY` if it has ended with 0 before, else the
+      same.
+    """
+    return {DONE: 0, 0: LEFT_EARLY}.get(status, status)

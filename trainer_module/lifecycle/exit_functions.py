@@ -40,7 +40,7 @@ def _unregister(function: Callable[..., Any], /) -> None:
     _functions[:] = [entry for entry in _functions if entry[0] != function]
 
 
-def end(code: int) -> NoReturn:
+def end(code: int, is_child: bool = False) -> NoReturn:
     """Calls the recorded functions, the last one first, and ends this process.
 
     As in Python, an error of one is printed and does not keep the others from running.
@@ -50,17 +50,20 @@ def end(code: int) -> NoReturn:
     a TPU that may be the reason of the failure, and print its consequences after it.
 
     Args:
-      code: Exit code of the process.
+      code: Exit code of the process; 0 if it has done its part.
+      is_child: True for a child of the fork server, which ends with
+        `exit_codes.to_fork_server(code)`.
     """
+    exit_code = exit_codes.to_fork_server(code) if is_child else code
     try:
-        if code not in (0, exit_codes.DONE):
+        if code:
             _functions[:] = [entry for entry in _functions if not _is_skipped_after_failure(entry[0])]
-        if _functions and _start_timer(code):
+        if _functions and _start_timer(exit_code):
             _call_all()
     except BaseException:
         traceback.print_exc()
     finally:
-        _exit(code)
+        _exit(exit_code)
 
 
 def _is_skipped_after_failure(function: Callable[..., Any]) -> bool:

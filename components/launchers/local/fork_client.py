@@ -20,7 +20,6 @@ from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import keras_environment
-from tfx_distribute.trainer_module.lifecycle import exit_codes
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
 
@@ -109,9 +108,8 @@ class ForkServer:
         path = [os.path.abspath(entry) for entry in sys.path]
         command = None
         if imports_tensorflow:
-            options = ["--job", str(job), "--done-code", str(exit_codes.DONE)]
-            command = [*module_command("tfx_distribute.trainer_module"), *options]
-            environment = {**environment, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+            command = [*module_command("tfx_distribute.trainer_module"), "--job", str(job), "--child-of-fork-server"]
+            environment = {**environment, "PYTHONPATH": os.pathsep.join(path)}
         request = {"job": str(job), "log": str(log), "environment": environment, "import_path": path, "command": command}
         self._send({"start": task, **request})
 

@@ -76,7 +76,7 @@ class Process:
       imports_tensorflow: As in `ForkServer.start`.
       pid: Process id; 0 until it has started.
       status: Exit code, minus the number of the signal that ended it, or
-        `exit_codes.LEFT`; None while it runs.
+        `exit_codes.LEFT_EARLY`; None while it runs.
       silence: How long it was silent when it was killed for that; None if it was not.
       killed_at: When it was first killed for its silence, in seconds of the launcher's
         `RunningClock`.
@@ -148,7 +148,7 @@ class Process:
         """Describes why it failed, with its last lines if it reported no reason."""
         assert self.status is not None
         final = exit_codes.is_final(self.status)
-        if self.status == exit_codes.LEFT:
+        if self.status == exit_codes.LEFT_EARLY:
             message = (
                 f"training process {self.task} ended with exit code 0 before it was done; os._exit() in the module or in "
                 f"a library does that. All it printed is in {self.log}"

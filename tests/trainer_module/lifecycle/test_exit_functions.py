@@ -49,9 +49,12 @@ for function in (joins_async_save, removes_file):
 """
 
 
-@pytest.mark.parametrize(("code", "printed"), [(0, "removed\njoined\n"), (113, "removed\njoined\n"), (1, "removed\n")])
-def test_functions_of_tensorflow_that_may_wait_do_not_run_after_a_failure(code, printed):
-    done = end(f"{FROM_TENSORFLOW}\nexit_functions.end({code})")
+@pytest.mark.parametrize(
+    ("arguments", "code", "printed"),
+    [("0", 0, "removed\njoined\n"), ("0, is_child=True", 113, "removed\njoined\n"), ("1", 1, "removed\n")],
+)
+def test_functions_of_tensorflow_that_may_wait_do_not_run_after_a_failure(arguments, code, printed):
+    done = end(f"{FROM_TENSORFLOW}\nexit_functions.end({arguments})")
     assert (done.returncode, done.stdout) == (code, printed)
 
 

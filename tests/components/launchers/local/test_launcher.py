@@ -59,6 +59,8 @@ def test_killed_worker_is_named_and_no_process_remains(cluster):
 
 NOT_TENSORFLOW = """
 import json, os, sys
+os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+print("no space for this ends no training" * 10_000)
 with open(os.environ["SEEN"], "w") as file:
     json.dump([sys.orig_argv[1:2], dict(os.environ)], file)
 os._exit(1)

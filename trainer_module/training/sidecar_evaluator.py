@@ -103,7 +103,7 @@ class SidecarCheckpointWriter:
             shortage = describe_shortage(error)
             if shortage is None:
                 raise
-            self.remark, self._last_epoch = f"the evaluator does not get epoch {epoch + 1}: {shortage}", _NONE
+            self.remark = f"the evaluator does not get epoch {epoch + 1}: {shortage}"
             remove_others(self._folder, _PREFIX, [path.rpartition("/")[2] for path in self._manager.checkpoints])
 
     def _make_manager(self, folder: str) -> tf.train.CheckpointManager:
@@ -124,7 +124,7 @@ class SidecarCheckpointWriter:
         # Makes space for what both sides still write. The evaluator skips the others.
         remove_others(self._folder, _PREFIX, [f"{_PREFIX}{self._last_epoch}"])
         metrics = None
-        if self._last_epoch == _NONE:
+        if self.remark:  # of the last `save`
             self.remark = "there was no space for the evaluator's last weights"
         elif shortage := _write_if_space(f"{self._folder}/{_FINISHED}", self._last_epoch):
             self.remark = shortage
@@ -276,7 +276,24 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
         shortage = _write_if_space(f"{folder}/metrics-{epoch}", metrics)
         evaluated_epoch = epoch
         reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics, message=shortage))
-    # The chief waits for the last metrics.
-    while shortage and evaluated_epoch == _read_last_epoch(folder) and not chief_monitor.has_gone():
+    if shortage:
+        write_when_space(folder, evaluated_epoch, metrics, chief_monitor, reporter)
+
+
+def write_when_space(
+    folder: str, epoch: int, metrics: dict[str, float], chief_monitor: ChiefMonitor, reporter: Reporter
+) -> None:
+    """Writes the last metrics once there is space, if the chief still waits for them.
+
+    Args:
+      folder: The folder in which both sides exchange files.
+      epoch: Number of the epoch that they are of.
+      metrics: The metrics.
+      chief_monitor: Knows whether the chief is gone.
+      reporter: Reports progress.
+    """
+    reporter.enter("waiting for space for the last metrics", limited=False)  # the chief's wait has a limit
+    while epoch == _read_last_epoch(folder) and not chief_monitor.has_gone():
+        if not _write_if_space(f"{folder}/metrics-{epoch}", metrics):
+            return
         time.sleep(POLL_SECONDS)
-        shortage = _write_if_space(f"{folder}/metrics-{evaluated_epoch}", metrics)

@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import tensorflow as tf
@@ -12,6 +13,7 @@ from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_r
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult, UserModule
 from tfx_distribute.trainer_module.lifecycle import lease
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
+from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.training import sidecar_evaluator
 from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter, wait_for_replicas
 
@@ -85,6 +87,23 @@ def test_no_space_to_name_the_last_weights(writer, tmp_path, monkeypatch):
     monkeypatch.setattr(sidecar_evaluator.atomic_files, "write", no_space)
     assert writer.finish() is None
     assert writer.remark.startswith("no space is left on the disk")
+
+
+def test_evaluator_may_wait_for_space_without_a_time_limit(tmp_path, monkeypatch):
+    """The watchdog ended it although the chief still waited for its metrics."""
+    (tmp_path / "finished").write_text("4")
+    monkeypatch.setattr(sidecar_evaluator, "POLL_SECONDS", 0.01)
+    reporter, write, limited = Reporter(None), sidecar_evaluator.atomic_files.write, []
+
+    def write_third_time(path, text):
+        limited.append(reporter.activity.limited)
+        (write if len(limited) == 3 else no_space)(path, text)
+
+    monkeypatch.setattr(sidecar_evaluator.atomic_files, "write", write_third_time)
+    chief_monitor = Mock(**{"has_gone.return_value": False})
+    sidecar_evaluator.write_when_space(str(tmp_path), 4, {"loss": 0.5}, chief_monitor, reporter)
+    assert limited == [False] * 3
+    assert json.loads((tmp_path / "metrics-4").read_text()) == {"loss": 0.5}
 
 
 def test_other_errors_of_a_hand_over_end_the_training(writer, monkeypatch):

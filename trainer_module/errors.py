@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 # Lines of TensorFlow's messages that do not say what happened: blank ones, frames of a
 # stack and their code, and headings.
-_WHERE = re.compile(r"\s*$|\s+(?!\s|\(\d)|Graph execution error:|Detected at node |<stack traces|\d+ root error")
+_BOILERPLATE = re.compile(r"\s*$|\s+(?!\s|\(\d)|Graph execution error:|Detected at node |<stack traces|\d+ root error")
 
 
 class TfxDistributeError(Exception):
@@ -50,8 +50,8 @@ def first_line(error: BaseException) -> str:
     TensorFlow's messages begin with where that was, and add lines at the end.
     """
     lines = str(error).strip().splitlines()
-    telling = (line.strip() for line in lines if not _WHERE.match(line))
-    return next(telling, next(iter(lines), type(error).__name__))
+    reasons = (line.strip() for line in lines if not _BOILERPLATE.match(line))
+    return next(reasons, next(iter(lines), type(error).__name__))
 
 
 def describe_shortage(error: BaseException) -> str | None:

@@ -29,7 +29,7 @@ _CLASSES = (
 
 
 @contextlib.contextmanager
-def refused(function: str) -> Iterator[None]:
+def refusing_own_strategies(function: str) -> Iterator[None]:
     """Makes the classes of `tf.distribute` raise ConfigurationError within the block.
 
     Args:

@@ -335,8 +335,8 @@ def _hand_over(sidecar_writer: SidecarCheckpointWriter, epoch: int, counter: Ste
         counter.report(message=sidecar_writer.remark)
 
 
-def _describe_missing_evaluator(why: str, export_best: str) -> str:
-    message = f"{why}: the training processes evaluate the last epoch instead"
+def _describe_missing_evaluator(reason: str, export_best: str) -> str:
+    message = f"{reason}: the training processes evaluate the last epoch instead"
     if export_best:
         message += "; export_best chooses from this evaluation and those that the evaluator did before"
     return message

@@ -196,12 +196,12 @@ class TopLevelNames:
 
     Attributes:
       all: All of them; `*` stands for a star import.
-      builds: True if the file itself defines a `build_model` that can be called with
-        one argument. A helper of that name usually cannot.
+      defines_build_model: True if the file itself defines a `build_model` that can be
+        called with one argument. A helper of that name usually cannot.
     """
 
     all: frozenset[str]
-    builds: bool = False
+    defines_build_model: bool = False
 
 
 def top_level_names(path: str | Path) -> TopLevelNames:
@@ -256,7 +256,7 @@ def training_function(names: TopLevelNames, where: str) -> str:
       ConfigurationError: The module has neither.
     """
     if "run_fn" in names.all:
-        return "build_model" if names.builds else "run_fn"
+        return "build_model" if names.defines_build_model else "run_fn"
     if "build_model" in names.all or "*" in names.all:
         return "build_model"
     raise ConfigurationError(

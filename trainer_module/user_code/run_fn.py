@@ -52,7 +52,7 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     fn_args.eval_model_dir = path_utils.eval_model_dir(os.path.dirname(job.outputs.serving_model_dir))
     fn_args.model_run_dir = job.outputs.model_run_dir
     has_peers = sum(replicas_of_roles(job.distribution).values()) > 1
-    with foreign.refused(job.module.function) if has_peers else contextlib.nullcontext():
+    with foreign.refusing_own_strategies(job.module.function) if has_peers else contextlib.nullcontext():
         function = module_loader.load(job.module)
         start = time.monotonic()
         function(fn_args)

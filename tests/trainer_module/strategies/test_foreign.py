@@ -14,7 +14,7 @@ class Own(tf.distribute.OneDeviceStrategy):
 @pytest.mark.parametrize("make", [*foreign._CLASSES, lambda: Own("CPU:0")])
 def test_strategies_are_refused_within_the_block(make):
     with (
-        foreign.refused("m.run_fn"),
+        foreign.refusing_own_strategies("m.run_fn"),
         pytest.raises(ConfigurationError, match=r"^module: m.run_fn made a \w+ of its own \(.*test_foreign.py, line \d+\)"),
     ):
         make()

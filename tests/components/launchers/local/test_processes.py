@@ -176,23 +176,39 @@ def test_process_that_hangs_is_ended(chief_of, program, stop, busy, message, stu
     assert lost.value.failure.stuck == stuck
 
 
-SAVES = "trap 'sleep 0.2; touch saved; exit 143' TERM; while :; do sleep 0.1; done"
+SAVES = "trap 'sleep 0.2; touch saved; exit 143' TERM; touch ready; while :; do sleep 0.1; done"
+IS_ASKED = "until [ -e ready ]; do sleep 0.05; done; exit 143"
+
+
+@pytest.fixture
+def follow_scripts(tmp_path, monkeypatch):
+    """Returns a function that follows a chief and an evaluator until one has left."""
+    monkeypatch.chdir(tmp_path)
+
+    def follow(chief, evaluator):
+        tasks = [ClusterTask(role, 0) for role in ("chief", "evaluator")]
+        all_processes = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path) for task in tasks]
+        shells = Shells({"chief-0": chief, "evaluator-0": evaluator})
+        cluster = Processes(shells, all_processes, lambda *_: None, SilenceMonitor(60, 60))
+        cluster.start()
+        try:
+            with pytest.raises(LostError, match="exit code 143"):
+                cluster.follow(lambda failure: False)
+        finally:
+            cluster.kill()
+
+    return follow
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("asked", ["evaluator-0", "chief-0"])
-def test_all_that_train_save_if_one_is_asked_to_stop(tmp_path, monkeypatch, asked):
-    """An evaluator has nothing to save, and is not waited for."""
-    monkeypatch.chdir(tmp_path)
-    scripts = {"chief-0": SAVES, "evaluator-0": "sleep 600"}
-    scripts[asked] = "sleep 0.2; exit 143"
-    tasks = [ClusterTask(role, 0) for role in ("chief", "evaluator")]
-    all_processes = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path) for task in tasks]
-    cluster = Processes(Shells(scripts), all_processes, lambda *_: None, SilenceMonitor(60, 60))
-    cluster.start()
+def test_all_that_train_save_if_the_evaluator_is_asked_to_stop(tmp_path, follow_scripts):
+    follow_scripts(SAVES, IS_ASKED)
+    assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.timeout(60)
+def test_evaluator_is_not_waited_for_if_the_chief_is_asked_to_stop(follow_scripts):
+    """It has nothing to save."""
     began = time.monotonic()
-    with pytest.raises(LostError, match="exit code 143"):
-        cluster.follow(lambda failure: False)
-    assert time.monotonic() - began < 10
-    assert (tmp_path / "saved").exists() == (asked == "evaluator-0")
-    cluster.kill()
+    follow_scripts("exit 143", "sleep 600")
+    assert time.monotonic() - began < processes_lib.SAVE_SECONDS / 2

@@ -9,6 +9,7 @@ from running import free_port
 
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
+from tfx_distribute.trainer_module.lifecycle import listening
 from tfx_distribute.trainer_module.lifecycle.lease import LEASE_VARIABLE
 
 
@@ -54,6 +55,10 @@ class SingleProcesses:
         )
         with self._log(role).open("wb") as log:
             self._processes[role] = self._forked.start(["-c", code], environment, self._folder, log)
+
+    def wait_until_listening(self, role: str, seconds: float = 100.0) -> None:
+        """Waits until a process listens at its address, as it does while it waits."""
+        assert listening.wait_for(self._addresses[role], seconds), self.output(role)
 
     def wait(self, seconds: float = 280.0) -> dict[str, int]:
         """Returns the exit codes of all processes by role."""

@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -114,10 +113,12 @@ def test_training_begins_when_the_last_process_has_a_machine(cluster, forked_tra
     with SingleProcesses(
         forked_trainings, replace(cluster.job, distribution=distribution), tmp_path, has_lease=True
     ) as processes:
-        for role in roles:
-            if role != late:
-                processes.start(role)
-        time.sleep(3)  # the others have started, and wait
+        early = [role for role in roles if role != late]
+        for role in early:
+            processes.start(role)
+        for role in early:
+            if role != "chief":  # which listens only once it trains
+                processes.wait_until_listening(role)
         processes.start(late)
         assert processes.wait() == dict.fromkeys(roles, 0)
     assert (tmp_path / "result.json").exists()

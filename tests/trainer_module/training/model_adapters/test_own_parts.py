@@ -209,5 +209,6 @@ print(float(model.counts[0]), int(model.own["dense"].iterations))
 
 
 def test_what_a_keras_3_model_keeps_in_lists_and_dictionaries_comes_back(tmp_path):
-    done = subprocess.run([sys.executable, "-c", KERAS_3, str(tmp_path)], capture_output=True, text=True, check=False)
+    words = [sys.executable, "-c", KERAS_3, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "5.0 5\n", done.stderr

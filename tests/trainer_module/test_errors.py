@@ -11,6 +11,7 @@ from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
     TrainingError,
     as_shortage_error,
+    describe_shortage,
     explaining_shortage,
     first_line,
 )
@@ -40,6 +41,11 @@ def test_disk_that_is_full():
         explaining_shortage(),
     ):
         tf.io.write_file("/dev/full", "x" * 100_000)
+
+
+def test_shortage_below_a_heading_of_tensorflow():
+    error = tf.errors.ResourceExhaustedError(None, None, "2 root error(s) found.\n  (0) No space left on device")
+    assert describe_shortage(error) == "no space is left on the disk: (0) No space left on device; free some"
 
 
 def test_too_many_open_files(tmp_path):

@@ -4,6 +4,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+from full_disk import no_space
 
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
@@ -251,7 +252,7 @@ def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monk
     checkpoints.save(Position(0, 10, 10))
 
     with monkeypatch.context() as patched:
-        patched.setattr(np, "savez", no_room)
+        patched.setattr(np, "savez", no_space)
         checkpoints.save(Position(0, 20, 20))
     assert checkpoints.remark == "cannot save the training state, training continues: No space left on device"
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-10", "state"}
@@ -308,7 +309,7 @@ def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkey
     checkpoints.save(Position(0, 10, 10))
     checkpoints.wait()
     with monkeypatch.context() as patched:
-        patched.setattr("tfx_distribute.trainer_module.lifecycle.atomic_files.write", no_room)
+        patched.setattr("tfx_distribute.trainer_module.lifecycle.atomic_files.write", no_space)
         checkpoints.save(Position(0, 20, 20))
         checkpoints.wait()
     assert checkpoints.remark == ""
@@ -322,34 +323,41 @@ def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkey
     assert checkpoints.remark == ""
 
 
-@pytest.mark.parametrize("is_full", [False, True])
-def test_parts_of_a_background_save_that_fails_make_room_for_the_next_one(tmp_path, monkeypatch, is_full):
+@pytest.fixture
+def left_parts(tmp_path, monkeypatch):
+    """Returns checkpoints whose save in the background has failed and left parts."""
     checkpoints = begin_in_background(tmp_path, make_adapter())
     checkpoints.save(Position(0, 10, 10))
     checkpoints.wait()
     with monkeypatch.context() as patched:
-        patched.setattr("tfx_distribute.trainer_module.lifecycle.atomic_files.write", no_room)
+        patched.setattr("tfx_distribute.trainer_module.lifecycle.atomic_files.write", no_space)
         checkpoints.save(Position(0, 20, 20))
         checkpoints.wait()
     assert list(tmp_path.glob("step-20.*"))
-    monkeypatch.setattr(checkpoints, "_find_write_problem", lambda: "full" if is_full else "")
-    write, found = checkpoints._writer.write, []
-
-    def write_again(*arguments):
-        found.append(bool(list(tmp_path.glob("step-20.*"))))
-        write(*arguments)
-
-    monkeypatch.setattr(checkpoints._writer, "write", write_again)
-    checkpoints.save(Position(0, 30, 30))
-    assert (found, bool(checkpoints.remark)) == ([] if is_full else [True, False], True)
-    assert not list(tmp_path.glob("step-20.*"))
+    yield checkpoints
     monkeypatch.undo()
     checkpoints.save(Position(0, 40, 40))  # collects the error
     checkpoints.wait()
 
 
-def no_room(*_, **__):
-    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+def test_parts_of_a_background_save_that_fails_make_room_for_the_next_one(left_parts, tmp_path, monkeypatch):
+    write, had_parts = left_parts._writer.write, []
+
+    def write_again(*arguments):
+        had_parts.append(bool(list(tmp_path.glob("step-20.*"))))
+        write(*arguments)
+
+    monkeypatch.setattr(left_parts._writer, "write", write_again)
+    left_parts.save(Position(0, 30, 30))
+    assert had_parts == [True, False], "the first call raises the error of the save before, the second one saves"
+    assert left_parts.remark
+
+
+def test_parts_of_a_background_save_are_removed_even_if_the_disk_is_still_full(left_parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(left_parts, "_find_write_problem", lambda: "full")
+    left_parts.save(Position(0, 30, 30))
+    assert left_parts.remark == "full"
+    assert not list(tmp_path.glob("step-20.*"))
 
 
 def test_incomplete_state_is_ignored(tmp_path):

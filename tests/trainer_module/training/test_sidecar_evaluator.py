@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import tensorflow as tf
+from full_disk import no_space
 from single_processes import SingleProcesses
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
@@ -61,17 +62,13 @@ def test_chief_does_not_wait_for_an_evaluator_without_life(writer, tmp_path, mon
     assert json.loads((folder / "finished").read_text()) < 0, "an evaluator that comes now has nothing left to do"
 
 
-def no_space(*_, **__):
-    raise tf.errors.ResourceExhaustedError(None, None, "2 root error(s) found.\n  (0) No space left on device")
-
-
 def test_weights_that_find_no_space_are_skipped(writer, tmp_path, monkeypatch):
     (folder,) = (tmp_path / "evaluator").iterdir()
     with monkeypatch.context() as full:
         full.setattr(tf.train.CheckpointManager, "save", no_space)
         (folder / "epoch-5_temp").mkdir()
         writer.save(5)
-    assert writer.remark.startswith("the evaluator does not get epoch 6: no space is left on the disk: (0) No space left")
+    assert writer.remark.startswith("the evaluator does not get epoch 6: no space is left on the disk: No space left")
     assert {path.name.partition(".")[0] for path in folder.glob("epoch-*")} == {"epoch-4"}
     writer.save(6)
     assert writer.remark == ""
@@ -117,17 +114,17 @@ def test_other_errors_of_a_hand_over_end_the_training(writer, monkeypatch):
 
 FULL = """
 import tensorflow as tf
+from full_disk import no_space
 from model import build_model
 from tfx_distribute.trainer_module.lifecycle import atomic_files, peer_loss
 
 peer_loss.GONE_SECONDS = 2.0
 write = atomic_files.write
 
-def no_space(*_, **__):
-    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
 def write_if_no_exchange(path, text):
-    no_space() if path.rpartition("/")[2].startswith(("finished", "metrics-")) else write(path, text)
+    if path.rpartition("/")[2].startswith(("finished", "metrics-")):
+        no_space()
+    write(path, text)
 
 tf.train.CheckpointManager.save = no_space
 atomic_files.write = write_if_no_exchange

@@ -10,9 +10,7 @@ env:
 demo: env
 	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2
 
-# Unit tests wait for nearly half of their time, in which end-to-end tests use the cores.
-test: lint
-	$(MAKE) --jobs 2 unit e2e
+test: lint unit e2e
 
 # The same with the other line of TFX than this machine's: make test-line LINE=1.21
 test-line:
@@ -23,6 +21,7 @@ lint: env
 	.venv/bin/ruff format --check .
 	.venv/bin/python tests/typecheck.py
 
+# For nearly half of the time, these tests wait.
 unit: env
 	.venv/bin/pytest -q -m "not e2e and not cluster" -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --dist loadfile
 

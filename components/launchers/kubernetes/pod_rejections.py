@@ -32,7 +32,7 @@ class PodRejections:
     def __init__(self, jobs: JobClient, history: PodHistory, say_once: Callable[[str], None]):
         self.rejected: set[str] = set()
         self._jobs, self._history, self._say_once = jobs, history, say_once
-        self._since: dict[ClusterTask, float] = {}  # task -> since when its pods are rejected
+        self._since: dict[ClusterTask, float] = {}  # task -> since when it is needed and its pods are rejected
 
     def observe(self, pod: client.V1Pod, replaced: client.V1Pod | None, is_needed: bool) -> None:
         """Notes if a pod, or the one whose place it takes, was rejected.
@@ -43,8 +43,9 @@ class PodRejections:
           is_needed: False if the training goes on without it.
 
         Raises:
-          TrainingError: Pods of its task have been rejected for `START_SECONDS`, and
-            none was admitted or had to wait for a machine meanwhile.
+          TrainingError: Pods of its task were needed, and rejected, for
+            `START_SECONDS`, and none was admitted or had to wait for a machine
+            meanwhile.
         """
         task, uid, admitted = self._jobs.kind.task_of(pod), pod.metadata.uid, self._history.admitted
         if uid in admitted or pods.waits_for_machine(pod):
@@ -61,9 +62,11 @@ class PodRejections:
 
     def _note(self, task: ClusterTask, words: str, is_needed: bool) -> None:
         self._say_once(f"{words}; this uses up no restart")
+        if not is_needed:
+            self._since.pop(task, None)
+            return
         now = time.monotonic()
-        has_lasted = now - self._since.setdefault(task, now) > pod_starts.START_SECONDS
-        if has_lasted and is_needed:
+        if now - self._since.setdefault(task, now) > pod_starts.START_SECONDS:
             raise TrainingError(
                 f"{self._jobs}: {words}; machines have rejected all pods of {task} for {pod_starts.START_SECONDS:g} s. See "
                 "with `kubectl describe node` whether the machine and its device plugins are healthy"

@@ -27,7 +27,7 @@ class PodStarts:
         self._jobs, self._say_once = jobs, say_once
         self._events_read: dict[str, float] = {}  # pod's uid -> when its events were last read
         self._obstacles: dict[str, str] = {}  # pod's uid -> why it is not ready
-        self._stuck: dict[str, float] = {}  # uid -> since when the pod cannot start
+        self._stuck: dict[str, float] = {}  # uid -> since when the pod is needed and cannot start
 
     def observe(self, pod: client.V1Pod, is_needed: bool) -> None:
         """Logs what a pod waits for, and gives up one that cannot start.
@@ -37,23 +37,25 @@ class PodStarts:
           is_needed: False if the training goes on without it.
 
         Raises:
-          TrainingError: The pod could not start for `START_SECONDS`.
+          TrainingError: The pod was needed, and could not start, for `START_SECONDS`.
         """
         uid, name = pod.metadata.uid, pod.metadata.name
-        now = datetime.now(timezone.utc)
         obstacle = self._find_obstacle(pod)
         words = f"cannot start ({obstacle})" if obstacle else ""
         problem = pods.cannot_start(pod) or (words if refusals.will_not_pass(obstacle) else "")
         if not problem:
             self._stuck.pop(uid, None)
-            waits = pods.waits_for_machine(pod) or words or pods.describe_initial(pod, now)
+            waits = pods.waits_for_machine(pod) or words or pods.describe_initial(pod, datetime.now(timezone.utc))
             if waits:
                 self._say_once(f"pod {name} {waits}")
             return
         words = remedies.with_remedy(f"pod {name} {problem}")
         self._say_once(words)
-        is_stuck = time.monotonic() - self._stuck.setdefault(uid, time.monotonic()) > START_SECONDS
-        if is_stuck and is_needed:
+        if not is_needed:
+            self._stuck.pop(uid, None)
+            return
+        now = time.monotonic()
+        if now - self._stuck.setdefault(uid, now) > START_SECONDS:
             raise TrainingError(f"{self._jobs}: {words}")
 
     def _find_obstacle(self, pod: client.V1Pod) -> str:

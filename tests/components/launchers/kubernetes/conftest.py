@@ -2,11 +2,20 @@
 
 import pytest
 from kubernetes_api import ApiServer
-from tfjobs import NAMESPACE, NEEDED
+from tfjobs import NAME, NAMESPACE, NEEDED
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
-from tfx_distribute.components.launchers.kubernetes import missing_pods, pod_log, pod_starts, refusals, unseen_ends, watcher
+from tfx_distribute.components.launchers.kubernetes import (
+    connection,
+    missing_pods,
+    pod_log,
+    pod_starts,
+    refusals,
+    unseen_ends,
+    watcher,
+)
+from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 
 
 @pytest.fixture
@@ -31,3 +40,10 @@ def api(tmp_path, monkeypatch):
         running.write_kubeconfig(tmp_path / "kubeconfig", namespace=NAMESPACE)
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
         yield running
+
+
+@pytest.fixture
+def jobs(api):
+    """Returns a client for the TFJob of a test without a launcher."""
+    connection.load_config()
+    return kubernetes_client.JobClient(TFJob(), NAME, NAMESPACE)

@@ -6,6 +6,8 @@ import pytest
 from tfjobs import NAME, NAMESPACE, condition, exists, pod, rejected_pod, start, status, wait_until_seen
 
 from tfx_distribute.components.launchers.kubernetes import pod_starts
+from tfx_distribute.components.launchers.kubernetes.pod_history import PodHistory
+from tfx_distribute.components.launchers.kubernetes.pod_rejections import PodRejections
 from tfx_distribute.trainer_module.errors import TrainingError
 
 CHIEF = f"{NAME}-chief-0"
@@ -83,6 +85,19 @@ def test_a_pod_that_is_admitted_ends_the_wait(api):
     assert launch.is_running
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
     assert launch.wait() is None
+
+
+def test_time_counts_while_the_pods_are_needed(api, jobs, monkeypatch):
+    monkeypatch.setattr(pod_starts, "START_SECONDS", 0.0)
+    api.set_pod(NAMESPACE, rejected_pod())
+    said = []
+    (rejected,) = jobs.list_pods()
+    rejections = PodRejections(jobs, PodHistory(jobs), said.append)
+    for is_needed in (False, True, False, True):
+        rejections.observe(rejected, None, is_needed)
+    assert WORDS in said[0], "needed or not"
+    with pytest.raises(TrainingError, match=CHIEF):
+        rejections.observe(rejected, None, is_needed=True)
 
 
 def test_containers_that_cannot_be_started_use_up_restarts(api, caplog):

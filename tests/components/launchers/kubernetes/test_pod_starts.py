@@ -83,6 +83,19 @@ def test_a_worker_of_parameter_servers_that_never_started(api):
     assert f"pod {WORKER['name']} cannot start (ImagePullBackOff" in str(launch.wait())
 
 
+def test_time_counts_while_a_pod_is_needed(api, jobs, monkeypatch):
+    monkeypatch.setattr(pod_starts, "START_SECONDS", 0.0)
+    api.set_pod(NAMESPACE, waiting_pod("ImagePullBackOff"))
+    said = []
+    (made,) = jobs.list_pods()
+    starts = pod_starts.PodStarts(jobs, said.append)
+    for is_needed in (False, True, False, True):
+        starts.observe(made, is_needed)
+    assert "cannot start (ImagePullBackOff" in said[0], "needed or not"
+    with pytest.raises(TrainingError, match=made.metadata.name):
+        starts.observe(made, is_needed=True)
+
+
 def test_a_claim_that_does_not_exist(api):
     launch = start(api)
     document = pod()

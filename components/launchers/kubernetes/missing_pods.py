@@ -9,6 +9,7 @@ from kubernetes import client
 from tfx_distribute.components.launchers.kubernetes import refusals, remedies
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobState
+from tfx_distribute.components.launchers.kubernetes.pod_history import PodHistory
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 
@@ -21,15 +22,17 @@ class MissingPods:
 
     Args:
       jobs: Client of the job.
+      history: Its pods.
       quota_timeout_seconds: Seconds to wait while a quota refuses pods.
       say_once: Logs words that were not logged before.
     """
 
-    def __init__(self, jobs: JobClient, quota_timeout_seconds: float, say_once: Callable[[str], None]):
-        self._jobs, self._quota_timeout_seconds, self._say_once = jobs, quota_timeout_seconds, say_once
-        self._missing: frozenset[ClusterTask] = frozenset()
-        self._missing_since = 0.0
-        self._refused_since = 0.0  # 0 if no missing pod is known to be refused
+    def __init__(self, jobs: JobClient, history: PodHistory, quota_timeout_seconds: float, say_once: Callable[[str], None]):
+        self._jobs, self._history, self._say_once = jobs, history, say_once
+        self._quota_timeout_seconds = quota_timeout_seconds
+        self._needed: frozenset[ClusterTask] = frozenset()  # tasks without a pod that the training needs
+        self._needed_since = 0.0
+        self._refused_since = 0.0  # 0 if no needed pod is known to be refused
 
     def observe(self, job: Mapping[str, Any], state: JobState, pods: Sequence[client.V1Pod]) -> bool:
         """Logs why pods or their names do not exist, and gives up if they are refused.
@@ -39,32 +42,32 @@ class MissingPods:
           the Training Operator does not look at the others.
 
         Raises:
-          TrainingError: They have been refused for too long, or the controller does not
-            create them and does not say why.
+          TrainingError: Pods that the training needs have been refused for too long, or
+            the controller does not create them and does not say why.
         """
         kind = self._jobs.kind
         phases = {kind.task_of(pod): str(pod.status.phase) for pod in pods}
         missing = frozenset() if state.is_suspended else kind.list_tasks(job) - set(phases)
+        needed = missing & self._history.list_needed(job, pods)
         now = time.monotonic()
-        if missing != self._missing:
-            self._missing, self._missing_since, self._refused_since = missing, now, 0.0
+        if needed != self._needed:
+            self._needed, self._needed_since, self._refused_since = needed, now, 0.0
         if state.is_suspended or (not missing and state.start.time):
             return False
-        needed = missing - kind.list_replaceable(job)
         events = self._jobs.list_events(job)
         refusal = refusals.find_refusal(kind.refusal_reasons, state.changed_at, pods, events or ())
         if refusal:
             words = f"{self._jobs}: the cluster refuses its pods: {remedies.with_remedy(refusal)}"
             self._say_once(words)
-            self._refused_since = self._refused_since or now
             if phases.get(CHIEF_TASK) == "Succeeded":
                 return True
-            if phases.get(CHIEF_TASK) == "Running" and missing and not needed:
+            if missing and not needed:
                 return False
+            self._refused_since = self._refused_since or now
             if now - self._refused_since > refusals.patience(refusal, self._quota_timeout_seconds):
                 raise TrainingError(words)
             return False
-        if not needed or now - self._missing_since <= CONTROLLER_SECONDS:
+        if not needed or now - self._needed_since <= CONTROLLER_SECONDS:
             return False
         is_unseen = not (pods or state.was_seen)
         which = "no pods" if is_unseen else f"no pod of {', '.join(map(str, sorted(needed)[:NAMED_TASKS]))}"
@@ -77,6 +80,6 @@ class MissingPods:
         # Otherwise we may not read why pods are refused, or a gang scheduler holds them
         # back.
         may_know = events is not None and "schedulingPolicy" not in job["spec"].get("runPolicy", {})
-        if may_know and (is_unseen or now - self._missing_since > refusals.OTHER_SECONDS):
+        if may_know and (is_unseen or now - self._needed_since > refusals.OTHER_SECONDS):
             raise TrainingError(words)
         return False

@@ -1,10 +1,13 @@
 """Remembers the pods of a job, and which of them took the place of others."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from kubernetes import client
 
-from tfx_distribute.components.launchers.kubernetes import pods
+from tfx_distribute.components.launchers.kubernetes import pods as pods_lib
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
-from tfx_distribute.trainer_module.job.cluster import ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, EVALUATOR, ClusterTask
 
 
 class PodHistory:
@@ -34,9 +37,9 @@ class PodHistory:
           The pod whose place it takes, when it is seen for the first time; else None.
         """
         uid, task = pod.metadata.uid, self._jobs.kind.task_of(pod)
-        if pods.was_admitted(pod):
+        if pods_lib.was_admitted(pod):
             self.admitted.add(uid)
-        if pods.has_started(pod):
+        if pods_lib.has_started(pod):
             self.started.add(uid)
             self.started_tasks.add(task)
         if uid in self._seen:
@@ -45,6 +48,24 @@ class PodHistory:
         replaced = self._latest.get(task)
         self._latest[task] = pod
         return replaced
+
+    def list_needed(self, job: Mapping[str, Any], pods: Sequence[client.V1Pod]) -> frozenset[ClusterTask]:
+        """Returns the tasks without which the training cannot go on now.
+
+        It goes on without evaluators and, with parameter servers, without workers. But
+        a chief begins only when all workers have begun.
+
+        Args:
+          job: The job.
+          pods: Its pods.
+        """
+        kind = self._jobs.kind
+        chiefs = [pod for pod in pods if kind.task_of(pod) == CHIEF_TASK]
+        if any(map(pods_lib.has_trained, chiefs)):
+            return frozenset()
+        begun = self.started_tasks if any(pod.status.phase == "Running" for pod in chiefs) else set()
+        replaceable = {task for task in kind.list_replaceable(job) if task.role == EVALUATOR or task in begun}
+        return kind.list_tasks(job) - replaceable
 
     def forget_latest(self) -> None:
         """Forgets the present pods: the controller removes them for a suspension."""

@@ -28,7 +28,7 @@ from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.components.launchers.kubernetes.unseen_ends import UnseenEnds
 from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, EVALUATOR
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 POLL_SECONDS = 2.0
@@ -81,7 +81,7 @@ class Watcher:
         self._starts = PodStarts(jobs, self._say_once)
         self._history = PodHistory(jobs)
         self._rejections = PodRejections(jobs, self._history, self._say_once)
-        self._missing = MissingPods(jobs, limits.quota_timeout_seconds, self._say_once)
+        self._missing = MissingPods(jobs, self._history, limits.quota_timeout_seconds, self._say_once)
         self._unseen_ends = UnseenEnds(jobs, self._say_once)
         self._queue_wait = QueueWait(jobs, self._say_once)
         self._start = Start()
@@ -297,14 +297,9 @@ class Watcher:
 
     def _observe_all(self, job: Mapping[str, Any], pods: list[client.V1Pod]) -> None:
         """Notes the states of all pods of a job."""
-        # A chief that runs may wait for workers that have never started, but for no
-        # evaluator.
-        chief_runs = any(pod.status.phase == "Running" for pod in pods if self._kind.task_of(pod) == CHIEF_TASK)
-        replaceable = self._kind.list_replaceable(job) if chief_runs else frozenset()
+        needed = self._history.list_needed(job, pods)
         for pod in pods:
-            task = self._kind.task_of(pod)
-            has_begun = task.role == EVALUATOR or task in self._history.started_tasks
-            self._observe(pod, is_needed=not (has_begun and task in replaceable))
+            self._observe(pod, is_needed=self._kind.task_of(pod) in needed)
 
     def _observe(self, pod: client.V1Pod, is_needed: bool) -> None:
         """Notes the state of a pod. A failed pod is soon deleted, with its log.

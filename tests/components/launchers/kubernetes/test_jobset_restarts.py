@@ -44,7 +44,7 @@ class JobSets:
         uid = str(self.created)
         metadata = {"name": self.name, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
         status = {"conditions": [self._ends[self.created - 1]], "restarts": 3}
-        return {"metadata": metadata, "spec": {}, "status": status}
+        return {"metadata": metadata, "spec": {"replicatedJobs": [{"name": "chief", "replicas": 1}]}, "status": status}
 
     def delete_if(self, condition, timeout_seconds):
         assert condition(self.get())

@@ -19,14 +19,13 @@ class PodHistory:
     Attributes:
       admitted: Uids of pods that a machine has admitted.
       started: Uids of pods in which training has started.
-      started_tasks: Their tasks.
     """
 
     def __init__(self, jobs: JobClient):
         self.admitted: set[str] = set()
         self.started: set[str] = set()
-        self.started_tasks: set[ClusterTask] = set()
         self._jobs = jobs
+        self._begun: set[ClusterTask] = set()  # tasks that have run beside the present chief
         self._seen: set[str] = set()  # uids of pods
         self._latest: dict[ClusterTask, client.V1Pod] = {}
 
@@ -41,8 +40,13 @@ class PodHistory:
             self.admitted.add(uid)
         if pods_lib.has_started(pod):
             self.started.add(uid)
-            self.started_tasks.add(task)
-        if uid in self._seen:
+        is_new = uid not in self._seen
+        if is_new and task == CHIEF_TASK:
+            self._begun.clear()
+        # Until this chief runs, others may belong to the one before, and end soon.
+        if pods_lib.is_running(pod) and (task == CHIEF_TASK or CHIEF_TASK in self._begun):
+            self._begun.add(task)
+        if not is_new:
             return None
         self._seen.add(uid)
         replaced = self._latest.get(task)
@@ -63,10 +67,11 @@ class PodHistory:
         chiefs = [pod for pod in pods if kind.task_of(pod) == CHIEF_TASK]
         if any(map(pods_lib.has_trained, chiefs)):
             return frozenset()
-        begun = self.started_tasks if any(pod.status.phase == "Running" for pod in chiefs) else set()
+        begun = self._begun if any(pod.status.phase == "Running" for pod in chiefs) else set()
         replaceable = {task for task in kind.list_replaceable(job) if task.role == EVALUATOR or task in begun}
         return kind.list_tasks(job) - replaceable
 
     def forget_latest(self) -> None:
         """Forgets the present pods: the controller removes them for a suspension."""
         self._latest.clear()
+        self._begun.clear()

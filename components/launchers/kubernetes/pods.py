@@ -97,6 +97,11 @@ def has_started(pod: client.V1Pod) -> bool:
     return False
 
 
+def is_running(pod: client.V1Pod) -> bool:
+    """Returns True if the training in a pod runs, and nobody is ending it."""
+    return pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None and not has_ended(pod)
+
+
 def was_admitted(pod: client.V1Pod) -> bool:
     """Returns True if a machine has begun to prepare the containers of a pod."""
     statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))

@@ -7,6 +7,7 @@ from tfx_distribute.components.launchers.kubernetes.pod_history import PodHistor
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 PENDING, SUCCEEDED = {"phase": "Pending"}, {"phase": "Succeeded"}
+FAILED = pod(exit_code=143)["status"]
 # Its sidecar has failed.
 TRAINED = pod(exit_code=0)["status"]
 
@@ -33,6 +34,12 @@ def poll(api, jobs, history):
     return set_and_observe
 
 
+@pytest.fixture
+def replace_chief(api):
+    """Returns a function that removes the chief's pod, so that the next one is new."""
+    return lambda: api.remove(NAMESPACE, f"{NAME}-chief-0")
+
+
 def test_nobody_waits_for_an_evaluator(poll):
     assert poll() == {"chief", "ps", "worker"}
     assert poll(chief=PENDING, evaluator=PENDING) == {"chief", "ps", "worker"}
@@ -43,6 +50,28 @@ def test_a_chief_that_runs_waits_for_a_worker_until_it_has_run(poll):
     assert poll(worker=None) == {"chief", "ps"}
     assert poll(worker=PENDING) == {"chief", "ps"}
     assert poll(chief=PENDING) == {"chief", "ps", "worker"}
+
+
+@pytest.mark.parametrize(("chief", "worker"), [(PENDING, None), (PENDING, FAILED), (None, FAILED)])
+def test_a_new_chief_waits_for_a_worker_that_has_lost_the_one_before(poll, replace_chief, chief, worker):
+    assert "worker" not in poll(chief=None, ps=None, worker=None)
+    replace_chief()
+    poll(chief=chief, worker=worker)
+    assert "worker" in poll(chief=None, worker=PENDING)
+
+
+def test_a_new_chief_meets_a_worker_that_still_runs(poll, replace_chief):
+    poll(chief=None, ps=None, worker=None)
+    replace_chief()
+    poll(chief=None)
+    poll()
+    assert "worker" not in poll(worker=PENDING)
+
+
+def test_a_suspension_ends_all_workers(poll, history):
+    assert "worker" not in poll(chief=None, worker=None)
+    history.forget_latest()
+    assert "worker" in poll(worker=PENDING)
 
 
 @pytest.mark.parametrize("status", [SUCCEEDED, TRAINED])

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from kubernetes import client
 
 from tfx_distribute.components.launchers.kubernetes import pods as pods_lib
-from tfx_distribute.components.launchers.kubernetes import refusals
+from tfx_distribute.components.launchers.kubernetes import refusals, remedies
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobState
+from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 
@@ -67,17 +68,17 @@ class UnseenEnds:
             return False
         for pod in self._chiefs([pod for pod, seconds in unseen if seconds > refusals.OTHER_SECONDS]):
             end, kind = pods_lib.PodEnd.of(pod), self._jobs.kind
-            raise self._error(
-                end.name,
+            words = (
                 f"{self._jobs}: pod {end.name} {end.how or 'has failed'}, and {kind.controller} has not reacted for "
                 f"{refusals.OTHER_SECONDS:g} s; see whether the pods of {kind.controller} run, usually in namespace "
-                f"{kind.controller_namespace}",
+                f"{kind.controller_namespace}"
             )
+            raise self._error(end.name, remedies.with_remedy(words), end.container)
         return False
 
     def _chiefs(self, pods: Sequence[client.V1Pod]) -> list[client.V1Pod]:
         return [pod for pod in pods if self._jobs.kind.task_of(pod) == CHIEF_TASK]
 
-    def _error(self, pod: str, words: str) -> TrainingError:
-        """Returns an error that has the last lines of a pod."""
-        return TrainingError("\n".join([words, *(f"  {line}" for line in self._jobs.last_lines(pod))]))
+    def _error(self, pod: str, words: str, container: str = CONTAINER) -> TrainingError:
+        """Returns an error that has the last lines of a pod's container."""
+        return TrainingError("\n".join([words, *(f"  {line}" for line in self._jobs.last_lines(pod, container))]))

@@ -162,6 +162,20 @@ def with_init(document, state, phase):
     return document
 
 
+def test_an_init_container_that_fails_while_the_operator_is_away(api, tmp_path, monkeypatch):
+    monkeypatch.setattr(refusals, "OTHER_SECONDS", 0.5)
+    launch = start(api)
+    terminated = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:00:01Z"}
+    document = with_init(pod(), {"terminated": terminated}, "Failed")
+    document["spec"]["containers"] = []  # whose log the cluster does not have
+    api.set_pod(NAMESPACE, document)
+    (tmp_path / "log").write_text("2026-01-01T00:00:00.000000000Z all tokens at once\n")
+    api.logs[(NAMESPACE, f"{NAME}-chief-0")] = tmp_path / "log"
+    error = str(launch.wait(20))
+    assert "failed: its init container login ended with exit code 137 (OOMKilled), and Kubeflow's" in error
+    assert error.endswith("a smaller per_replica_batch_size\n  all tokens at once")
+
+
 def test_an_init_container_that_fails(api, tmp_path):
     launch = start(api, max_restarts=0)
     terminated = {"exitCode": 7, "reason": "Error", "finishedAt": "2026-01-01T00:00:01Z"}

@@ -217,7 +217,15 @@ class ApiServer:
             pod["metadata"] = {**pod["metadata"], "namespace": namespace, **fixed}
             return self._put("pods", pod)
 
-    def add_event(self, about: Document, reason: str, message: str, kind: str = "Warning", component: str = "") -> None:
+    def add_event(
+        self,
+        about: Document,
+        reason: str,
+        message: str,
+        kind: str = "Warning",
+        component: str = "",
+        at: str = "",
+    ) -> None:
         """Writes an event about an object, or counts one more of the same words.
 
         Args:
@@ -226,8 +234,10 @@ class ApiServer:
           message: What happened.
           kind: `Warning` or `Normal`.
           component: Name of the program that reports it.
+          at: When it happened, as Kubernetes writes it: in whole seconds. By default,
+            now.
         """
-        meta = about["metadata"]
+        meta, at = about["metadata"], at or now()
         name = f"{meta['name']}.{uuid.uuid5(uuid.UUID(meta['uid']), reason + message).hex[:16]}"
         with self._changed:
             old = self._objects.get(("events", meta["namespace"], name), {})
@@ -238,15 +248,15 @@ class ApiServer:
                     "name": name,
                     "namespace": meta["namespace"],
                     "uid": str(uuid.uuid4()),
-                    "creationTimestamp": now(),
+                    "creationTimestamp": at,
                 },
                 "involvedObject": {"kind": about["kind"], "name": meta["name"], "uid": meta["uid"]},
                 "reason": reason,
                 "message": message,
                 "type": kind,
                 "source": {"component": component} if component else {},
-                "firstTimestamp": old.get("firstTimestamp", now()),
-                "lastTimestamp": now(),
+                "firstTimestamp": old.get("firstTimestamp", at),
+                "lastTimestamp": at,
                 "count": old.get("count", 0) + 1,
             }
             self._put("events", event)

@@ -131,18 +131,18 @@ def test_a_chief_that_succeeds_while_the_operator_is_away(api):
 
 def test_a_chief_that_fails_while_the_operator_is_away(api, monkeypatch):
     """Another attempt might succeed, but nobody begins one."""
-    monkeypatch.setattr(refusals, "OTHER_SECONDS", 2.0)
+    monkeypatch.setattr(refusals, "OTHER_SECONDS", 1.0)
     launch = start(api, manifest=tfjob(workers=2))
     api.set_status(NAMESPACE, NAME, status(condition("Running"), Chief={"active": 1}))
     api.set_pod(NAMESPACE, pod(exit_code=138))
-    time.sleep(2.5)
+    time.sleep(1.5)
     assert launch.is_running, "the operator cannot create the worker, and looks at no other pod until then"
     api.set_pod(NAMESPACE, pod(name=f"{NAME}-worker-0", replica="worker"))
     error = launch.wait(20)
     assert isinstance(error, TrainingError)
     assert str(error).startswith(
         f"TFJob {NAME}: pod {NAME}-chief-0 ended with exit code 138 (Error), and Kubeflow's Training Operator has not "
-        "reacted for 2 s; see whether the pods of Kubeflow's Training Operator run, usually in namespace kubeflow"
+        "reacted for 1 s; see whether the pods of Kubeflow's Training Operator run, usually in namespace kubeflow"
     )
     assert not exists(api)
 

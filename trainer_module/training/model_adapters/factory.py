@@ -1,5 +1,6 @@
 """Chooses the adapter for what `build_model` returned."""
 
+import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,9 @@ from tfx_distribute.trainer_module.training.model_adapters.compiled import Compi
 from tfx_distribute.trainer_module.training.model_adapters.compiled_keras_3 import CompiledKeras3Model
 from tfx_distribute.trainer_module.training.model_adapters.task import TaskAdapter
 from tfx_distribute.trainer_module.user_code.task import Task
+
+# TensorFlow Addons has optimizers with a minimize that does nothing of its own.
+_LIBRARIES = {"keras", "tensorflow", "tensorflow_addons", "tf_keras"}
 
 
 def make(returned: Any, function: str) -> ModelAdapter:
@@ -69,14 +73,23 @@ def _check_has_call(model: tf.keras.Model) -> None:
 
 
 def _check_loop(model: tf.keras.Model) -> None:
-    """Checks that a model's class leaves `fit`, whose loop is not used, as it is.
+    """Checks that a model's class does not change the loop of `fit`, which is not used.
+
+    Warns of a `fit`: the models of some libraries only prepare its arguments there.
 
     Raises:
-      ConfigurationError: It does not.
+      ConfigurationError: It does.
     """
-    changed = next((name for name in ("fit", "make_train_function", "make_test_function") if _is_users(model, name)), None)
+    name = type(model).__name__
+    if _is_users(model, "fit"):
+        warnings.warn(
+            f"module: the model {name} has a fit of its own, which is not called here; if it does more than call Keras's "
+            "fit, write a train_step, or callbacks for what happens between steps",
+            stacklevel=1,
+        )
+    changed = next((method for method in ("make_train_function", "make_test_function") if _is_users(model, method)), None)
     if changed:
-        name, step = type(model).__name__, "test_step" if "test" in changed else "train_step"
+        step = "test_step" if "test" in changed else "train_step"
         raise ConfigurationError(
             f"module: the model {name} has a {changed} of its own, which is not called here, because the steps run without "
             f"fit; write def {step}(self, data) in {name}, or a task with train_step and eval_step, and callbacks for "
@@ -96,9 +109,9 @@ def _check_minimize(optimizer: Any) -> None:
 
 
 def _is_users(instance: Any, method: str) -> bool:
-    """Returns True if a class that is not of Keras or TensorFlow defines a method."""
+    """Returns True if the class that defines a method is not of Keras or TensorFlow."""
     owner = next((each for each in type(instance).__mro__ if method in vars(each)), None)
-    return owner is not None and not owner.__module__.startswith(("keras", "tensorflow", "tf_keras"))
+    return owner is not None and owner.__module__.partition(".")[0] not in _LIBRARIES
 
 
 def _defines_step(returned: Any, name: str) -> bool:

@@ -34,14 +34,26 @@ def compiled(model_class=tf.keras.Model, optimizer="sgd"):
     return model
 
 
-@pytest.mark.parametrize(
-    ("method", "step"), [("fit", "train_step"), ("make_train_function", "train_step"), ("make_test_function", "test_step")]
-)
-def test_a_loop_of_the_models_own_would_not_be_called(method, step):
-    own_loop = type("OwnLoop", (tf.keras.Model,), {method: lambda self, *arguments, **options: None})
+@pytest.mark.parametrize("module", ["model", "keras_model"])
+@pytest.mark.parametrize(("method", "step"), [("make_train_function", "train_step"), ("make_test_function", "test_step")])
+def test_a_loop_of_the_models_own_would_not_be_called(method, step, module):
+    own = {method: lambda self, *arguments, **options: None, "__module__": module}
+    own_loop = type("OwnLoop", (tf.keras.Model,), own)
     message = rf"^module: the model OwnLoop has a {method} of its own.*; write def {step}\(self, data\) in OwnLoop"
     with pytest.raises(ConfigurationError, match=message):
         factory.make(compiled(own_loop), "f")
+
+
+class OwnFit(tf.keras.Model):
+    """Prepares the arguments of `fit`, as the models of Hugging Face do."""
+
+    def fit(self, *arguments, **options):
+        return super().fit(*arguments, **options)
+
+
+def test_a_fit_of_the_models_own_is_not_called():
+    with pytest.warns(UserWarning, match="^module: the model OwnFit has a fit of its own, which is not called here"):
+        factory.make(compiled(OwnFit), "f")
 
 
 class Halving(tf.keras.optimizers.SGD):

@@ -47,7 +47,11 @@ def find_unsaved(owners: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[st
       saved: The rest of the state, for `tf.train.Checkpoint(**saved)`.
     """
     checkpoint = tf.train.Checkpoint(**saved)  # the view does not keep it alive
-    return find(owners, tf.train.TrackableView(checkpoint).descendants())
+    found = tf.train.TrackableView(checkpoint).descendants()
+    # TensorFlow saves the slots of tf.keras.optimizers.legacy, but not as parts of the
+    # optimizer, which keeps them under keys that differ between processes.
+    slots = [variable for each in found if hasattr(each, "get_slot_names") for variable in each.weights]
+    return find(owners, [*found, *slots])
 
 
 def state(parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.training import gradients
 from tfx_distribute.trainer_module.training.model_adapters import factory, own_parts
 from tfx_distribute.trainer_module.user_code.task import Task
 
@@ -134,11 +135,11 @@ class Halving(tf.keras.optimizers.schedules.LearningRateSchedule):
         return tf.convert_to_tensor(self.rate)
 
 
-def compiled(loss, variable):
+def compiled(loss, variable, optimizer_class=tf.keras.optimizers.SGD):
     inputs = tf.keras.Input((2,))
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))
     schedule = Halving()
-    model.compile(tf.keras.optimizers.SGD(schedule), loss=loss, loss_weights=[variable])
+    model.compile(optimizer_class(schedule), loss=loss, loss_weights=[variable])
     adapter = factory.make(model, "build_model")
     adapter.prepare((tf.zeros([1, 2]), tf.zeros([1, 1])))
     return adapter, schedule
@@ -157,6 +158,51 @@ def test_variables_of_a_loss_its_weight_and_a_schedule_come_back(tmp_path):
     other, restored = make()
     tf.train.Checkpoint(**other.state()).read(f"{tmp_path}/state").assert_existing_objects_matched()
     assert [float(variable) for variable in restored] == [2.0, 3.0, 4.0, 5.0]
+
+
+class LegacyTask(Task):
+    def __init__(self, optimizer_class):
+        self.model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+        self.schedule = Halving()
+        self.optimizer = optimizer_class(self.schedule)
+
+    def train_step(self, features, label):
+        return tf.reduce_mean(self.model(features))
+
+    eval_step = train_step
+
+
+def legacy_task(optimizer_class):
+    adapter = factory.make(LegacyTask(optimizer_class), "build_model")
+    adapter.prepare((tf.zeros([1, 2]), tf.zeros([1, 1])))
+    return adapter
+
+
+def legacy_model(optimizer_class):
+    return compiled("mse", tf.Variable(1.0, trainable=False), optimizer_class)[0]
+
+
+@pytest.mark.parametrize(("make", "key"), [(legacy_model, "parts"), (legacy_task, "task")])
+def test_the_state_of_a_legacy_optimizer_fits_any_process(make, key, tmp_path):
+    """Its slots are called by a counter of all variables of the process."""
+
+    def prepare():
+        adapter = make(tf.keras.optimizers.legacy.Adam)
+        gradients.prepare(adapter.optimizer, adapter.model.trainable_variables)
+        return adapter
+
+    adapter = prepare()
+    variables = adapter.model.trainable_variables
+    adapter.optimizer.apply_gradients([(tf.ones_like(each), each) for each in variables])
+    tf.train.Checkpoint(**adapter.state()).write(f"{tmp_path}/state")
+    kept = [tf.Variable(0.0, name="dense/kernel") for _ in range(3)]
+    other = prepare()
+    assert list(other.state()[key]) == list(adapter.state()[key])
+    assert not any("slots" in path for path in other.state()[key])
+    tf.train.Checkpoint(**other.state()).read(f"{tmp_path}/state").assert_existing_objects_matched()
+    for restored, saved in zip(other.optimizer.weights, adapter.optimizer.weights, strict=True):
+        np.testing.assert_array_equal(restored, saved)
+    del kept
 
 
 def test_a_compiled_model_with_nothing_of_its_own_adds_nothing():

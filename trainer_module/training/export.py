@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -67,8 +67,7 @@ def check_prediction(model: tf.keras.Model, features: Features, prediction: Any)
             "module: the model returns a dictionary with keys that are not texts, with which Keras 2 cannot save it; write "
             '"0" instead of 0, or str(key)'
         )
-    outputs = SignatureFunctions(model, features).name_outputs(prediction)
-    for name, value in outputs.items():
+    for name, value in _name_outputs(prediction, _output_names(model, features)).items():
         if not isinstance(value, tf.TensorSpec):
             kind = value.value_type.__name__ if isinstance(value, tf.TypeSpec) else type(value).__name__
             raise ConfigurationError(
@@ -166,9 +165,7 @@ class SignatureFunctions:
         self._inputs = input_names(model, features)
         self._stored = features.stored_for(self._inputs)
         self._request_spec = features.raw_needed_for(self._stored)
-        # The Evaluator looks for the outputs that labels were given to.
-        has_names = isinstance(features.label, Mapping) and hasattr(model, "output_names")
-        self._names = list(model.output_names) if has_names else None
+        self._output_names = _output_names(model, features)
 
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the predictions for examples that are not transformed."""
@@ -188,27 +185,6 @@ class SignatureFunctions:
         """Returns decoded labels and weights of examples that are not transformed."""
         return self._decode_targets(tf.io.parse_example(examples, self._features.examples))
 
-    @tf.autograph.experimental.do_not_convert  # contains no user code
-    def name_outputs(self, prediction: Any) -> dict[str, Any]:
-        """Returns a model's predictions by the names that `serving_default` gives them.
-
-        Raises:
-          ConfigurationError: There are none, or two have the same name.
-        """
-        if self._names and not isinstance(prediction, Mapping):
-            return dict(zip(self._names, tf.nest.flatten(prediction), strict=True))
-        parts = _flatten(prediction)
-        if not parts:
-            raise ConfigurationError("module: the model returns no prediction; return a tensor, or a dictionary of them")
-        names = [name for name, _ in parts]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice:
-            raise ConfigurationError(
-                f"module: two of the model's outputs would be served as {twice}; return a dictionary of tensors, with "
-                "other names"
-            )
-        return dict(parts)
-
     def _decode_targets(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._features.examples})
         return {name: decoded[name] for name in self._features.targets()}
@@ -216,7 +192,41 @@ class SignatureFunctions:
     def _serve(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._stored})
         prediction = self._model({name: decoded[name] for name in self._inputs}, training=False)
-        return _without_half_precision(self.name_outputs(prediction))
+        return _without_half_precision(_name_outputs(prediction, self._output_names))
+
+
+def _output_names(model: tf.keras.Model, features: Features) -> list[str]:
+    """Returns the names of the outputs if labels have some; empty otherwise.
+
+    The Evaluator looks for the outputs that labels were given to.
+    """
+    return list(getattr(model, "output_names", None) or ()) if isinstance(features.label, Mapping) else []
+
+
+@tf.autograph.experimental.do_not_convert  # contains no user code
+def _name_outputs(prediction: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Returns a model's predictions by the names that `serving_default` gives them.
+
+    Args:
+      prediction: The predictions, a structure of any kind.
+      names: See `_output_names`. A dictionary has names of its own.
+
+    Raises:
+      ConfigurationError: There are none, or two have the same name.
+    """
+    if names and not isinstance(prediction, Mapping):
+        return dict(zip(names, tf.nest.flatten(prediction), strict=True))
+    parts = _flatten(prediction)
+    if not parts:
+        raise ConfigurationError("module: the model returns no prediction; return a tensor, or a dictionary of them")
+    found = [name for name, _ in parts]
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice:
+        raise ConfigurationError(
+            f"module: two of the model's outputs would be served as {twice}; return a dictionary of tensors, with "
+            "other names"
+        )
+    return dict(parts)
 
 
 def _has_texts_as_keys(prediction: Any) -> bool:

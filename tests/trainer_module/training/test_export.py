@@ -1,14 +1,16 @@
 """Calls the exported model with raw examples in every precision and Keras version."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
+from tfx_distribute.trainer_module.training import export
 
 pytestmark = pytest.mark.e2e
 
@@ -285,6 +287,22 @@ def test_what_cannot_be_exported_is_refused_before_training(
     with pytest.raises(TrainingError, match=message):
         train_outputs(cluster, request, tmp_path, raw, outputs, keras_version)
     assert not any(progress.step for _, progress in cluster.reports)
+
+
+class Unnamed(tf.keras.Model):
+    def call(self, features):
+        return {"same": features, "different": features}
+
+
+def test_checking_predictions_reads_no_transform_graph():
+    """Every training process does it, in the scope of its strategy."""
+    features = SimpleNamespace(label={"same": "same_label", "different": "different_label"})
+    value = tf.TensorSpec([None, 1])
+    unnamed = Unnamed()
+    assert unnamed.output_names is None
+    export.check_prediction(unnamed, features, {"same": value, "different": value})
+    with pytest.raises(ConfigurationError, match="module: two of the model's outputs would be served as same_0"):
+        export.check_prediction(unnamed, features, {"same": [value], "same_0": value})
 
 
 def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):

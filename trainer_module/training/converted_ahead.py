@@ -57,7 +57,6 @@ CALLED: tuple[Callable[..., Any], ...] = (
     TaskAdapter.train_step,
     TaskAdapter.eval_step,
     TaskAdapter._all_metrics,
-    ModelAdapter._predict_on_replica,
     ExampleFunctions.decode_batch,
     SignatureFunctions._serve,
     SignatureFunctions._decode_targets,

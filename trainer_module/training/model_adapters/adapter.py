@@ -18,12 +18,13 @@ class ModelAdapter:
       optimizer: The optimizer that applies gradients.
       applies_gradients: True if `train_step` also applies the gradients, because it
         calls the model's own `train_step`.
+      prediction: The model's predictions without values; None until it is traced.
     """
 
     model: tf.keras.Model
     optimizer: Any
     applies_gradients = False
-    _prediction: Any = None  # without values, once the model is traced
+    prediction: Any = None
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
     def updates(self) -> tf.Tensor:
@@ -76,20 +77,21 @@ class ModelAdapter:
         Args:
           features: Name -> values of a batch.
         """
-        if self._prediction is None:
-            tf.function(self._predict).get_concrete_function(features)
-        return self._prediction
+        if self.prediction is None:
+            try:
+                tf.function(self._predict).get_concrete_function(features)
+            except Exception:
+                strategy = tf.distribute.get_strategy()
+                if isinstance(strategy, tf.distribute.ParameterServerStrategy):  # only a worker can run something
+                    raise
+                # A layer may communicate with other replicas. It takes longer, because
+                # each local replica is traced.
+                tf.function(lambda: strategy.run(self._predict, args=(features,))).get_concrete_function()
+        return self.prediction
 
     def _predict(self, features: Any) -> None:
-        strategy = tf.distribute.get_strategy()
-        if isinstance(strategy, tf.distribute.ParameterServerStrategy):  # only a worker can run something
-            self._predict_on_replica(features)
-        else:  # a layer may communicate with the other replicas
-            strategy.run(self._predict_on_replica, args=(features,))
-
-    def _predict_on_replica(self, features: Any) -> None:
-        # TPUs could return tensors only.
-        self._prediction = _without_values(self.model(features, training=False))
+        # Not returned: replicas of a TPU could return tensors only.
+        self.prediction = _without_values(self.model(features, training=False))
 
     def _trace_step(self, step: Callable[..., Any], batch: Any) -> None:
         """Traces a step of the user's own, to create the variables that it creates."""

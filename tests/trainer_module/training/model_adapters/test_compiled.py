@@ -149,3 +149,26 @@ def test_a_layer_may_communicate_with_other_replicas():
         adapter = factory.make(model, "f")
         adapter.prepare((tf.zeros([2, 3]), tf.zeros([2, 1])))
     assert len(model.weights) == 4
+
+
+class Noting(tf.keras.layers.Layer):
+    """Notes whether it is called for one replica."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def call(self, inputs):
+        self.calls.append(tf.distribute.get_replica_context() is not None)
+        return inputs
+
+
+def test_a_model_is_not_traced_for_each_replica():
+    """A trace for each of many GPUs takes as many times longer."""
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        noting = Noting()
+        model = OfLayers(noting, tf.keras.layers.Dense(1))
+        model.compile("sgd", "mse")
+        factory.make(model, "f").prepare((tf.zeros([2, 3]), tf.zeros([2, 1])))
+    assert noting.calls
+    assert not any(noting.calls)

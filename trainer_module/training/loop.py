@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import time
+from dataclasses import replace
 
 import tensorflow as tf
 
@@ -275,8 +276,13 @@ def _check_prediction(model_adapter: ModelAdapter, features: Features, input_pip
       ConfigurationError: They cannot.
     """
     model = model_adapter.model
-    zeros, *_ = input_pipeline.zeros(keras_models.input_shapes(model))
-    prediction = model_adapter.trace_prediction({name: zeros[name] for name in keras_models.input_names(model, features)})
+    prediction = model_adapter.prediction
+    if prediction is None:
+        # Steps of the user's own may give the model the label, which batches have
+        # beside the features.
+        read = features.select(keras_models.input_names(model, features))
+        zeros, *_ = replace(input_pipeline, features=read).zeros(keras_models.input_shapes(model))
+        prediction = model_adapter.trace_prediction(zeros)
     export.check_prediction(model, features, prediction)
 
 

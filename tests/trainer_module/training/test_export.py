@@ -289,6 +289,38 @@ def test_what_cannot_be_exported_is_refused_before_training(
     assert not any(progress.step for _, progress in cluster.reports)
 
 
+READS_THE_LABEL = """
+import tensorflow as tf
+from tfx_distribute.trainer_module import Task
+
+class Decoder(Task):
+    # Gets the answer as a second input, as with teacher forcing.
+    def __init__(self, context):
+        inputs = {name: tf.keras.Input((size,), name=name) for name, size in (("angles", 2), ("label", 1))}
+        both = tf.keras.layers.Concatenate()([inputs["angles"], inputs["label"]])
+        self.model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(both))
+        self.optimizer = tf.keras.optimizers.SGD(0.1)
+
+    def train_step(self, features, label):
+        prediction = self.model({"angles": features["angles"], "label": label}, training=True)
+        return tf.reduce_mean((prediction - label) ** 2)
+
+    eval_step = train_step
+"""
+
+
+def test_a_task_whose_model_reads_the_label(cluster, tmp_path, raw):
+    (tmp_path / "decoder.py").write_text(READS_THE_LABEL)
+    cluster.train(
+        Distribution("one_device", devices="CPU:0"),
+        TrainingOptions(3, train_steps=1),
+        module=UserModule("decoder.Decoder", (str(tmp_path),)),
+        data=raw,
+    )
+    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
+    assert serve(examples=tf.constant(serialized(angles=ANGLES, label=ANGLES[:, :1])))["outputs"].shape == (3, 1)
+
+
 class Unnamed(tf.keras.Model):
     def call(self, features):
         return {"same": features, "different": features}

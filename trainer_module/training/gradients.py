@@ -97,7 +97,14 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], me
 
 
 def finalize(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Sets variables to their final values after training, such as moving averages."""
+    """Sets variables to their final values after training, such as moving averages.
+
+    Args:
+      optimizer: A Keras optimizer.
+      variables: The model's trainable variables.
+    """
     inner = optimizers.unwrap(optimizer)
     if hasattr(inner, "finalize_variable_values"):
-        inner.finalize_variable_values(variables)
+        # Keras 3 averages all that it was built with, those too that a callback has
+        # frozen since. Keras 2 does not, and their averages may be outdated.
+        inner.finalize_variable_values(getattr(inner, "_trainable_variables", variables))

@@ -6,7 +6,7 @@ from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.training import keras_metrics, learning_rate, optimizers
+from tfx_distribute.trainer_module.training import gradients, keras_metrics, learning_rate, optimizers
 from tfx_distribute.trainer_module.training.model_adapters import factory
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
@@ -52,6 +52,23 @@ def test_a_layer_that_a_callback_freezes_before_the_first_step():
     (first, _), (last, _) = (layer.get_weights() for layer in model.layers[1:])
     assert (first == 1.0).all()
     assert (last != 0.0).all()
+
+
+@pytest.mark.parametrize("optimizers_of", [tf.keras.optimizers, keras.optimizers])
+def test_moving_averages_of_a_model_of_which_a_callback_freezes_a_layer(optimizers_of):
+    keras_of = tf.keras if optimizers_of is tf.keras.optimizers else keras
+    model = keras_of.Sequential([keras_of.Input((1,)), keras_of.layers.Dense(1), keras_of.layers.Dense(1)])
+    optimizer = optimizers_of.SGD(0.1, use_ema=True)
+    optimizer.build(model.trainable_variables)
+    first, last = model.layers
+    first.trainable = False  # as in on_train_begin
+    kernel = first.get_weights()[0]
+    for _ in range(2):
+        optimizer.apply_gradients([(tf.ones_like(each), each) for each in last.trainable_variables])
+    before = last.get_weights()[0]
+    gradients.finalize(optimizer, model.trainable_variables)
+    assert (first.get_weights()[0] == kernel).all()
+    assert (last.get_weights()[0] > before).all(), "the average of the last steps"
 
 
 def test_a_layer_that_a_callback_thaws_is_refused():

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
+from tfx_distribute.trainer_module.errors import TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
-from tfx_distribute.trainer_module.training import callback_state, keras_models, state_document
+from tfx_distribute.trainer_module.training import callback_state, state_document
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
 PREFIX = "step-"
@@ -368,39 +368,6 @@ class Checkpoints:
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())
-
-
-def check_can_save(model_adapter: ModelAdapter) -> None:
-    """Checks that TensorFlow can save the state of training, and export the model.
-
-    Args:
-      model_adapter: The model, with all variables.
-
-    Raises:
-      ConfigurationError: It cannot save some object, which the message names.
-    """
-    # Not the whole state: to find it, adapters walk through these two themselves.
-    root = tf.train.Checkpoint(**keras_models.state(model_adapter.model), optimizer=model_adapter.optimizer)
-    seen, pending = {id(root): root}, [(root, "")]
-    while pending:
-        trackable, path = pending.pop(0)
-        try:
-            children = tf.train.TrackableView.children(trackable)
-        except ValueError as error:
-            if isinstance(trackable, Mapping) and not all(isinstance(key, str) for key in trackable):
-                raise ConfigurationError(
-                    f"module: {path} has keys that are not texts, with which TensorFlow cannot save it; write "
-                    '"0" instead of 0, or str(key)'
-                ) from error
-            raise ConfigurationError(f"module: TensorFlow cannot save {path}: {first_line(error)}") from error
-        # Those of a Keras 3 layer, which only an export reads.
-        for name in getattr(trackable, "_tracked", ()) if keras_models.is_keras_3() else ():
-            value = getattr(trackable, name)
-            children[name] = tf.__internal__.tracking.wrap(dict(value) if isinstance(value, Mapping) else list(value))
-        for name, child in children.items():
-            if id(child) not in seen:
-                seen[id(child)] = child
-                pending.append((child, f"{path}.{name}" if path else name))
 
 
 def describe_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:

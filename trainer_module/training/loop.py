@@ -31,10 +31,11 @@ from tfx_distribute.trainer_module.training import (
     mesh_errors,
     model_builder,
     optimizers,
+    saved_objects,
 )
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
-from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, check_can_save, describe_settings
+from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
 from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
@@ -113,7 +114,7 @@ def train(
         optimizers.set_global_clipnorm(all_optimizers, options.global_clipnorm)
         step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
         if job.outputs.serving_model_dir:
-            _check_prediction(model_adapter, features, input_pipeline)
+            _check_export(model_adapter, features, input_pipeline)
         sidecar_writer = (
             SidecarCheckpointWriter(model_adapter.model, run_dir, is_chief, plan.num_replicas)
             if job.distribution.num_evaluators
@@ -127,7 +128,7 @@ def train(
         reporter.enter("on_train_begin")
         callbacks.on_train_begin()
         reporter.enter("restoring the saved state")
-        check_can_save(model_adapter)
+        saved_objects.find(model_adapter.state())  # raises an error if something cannot be saved
         checkpoints = Checkpoints(
             job.outputs.checkpoint_dir,
             job.fault_tolerance,
@@ -269,13 +270,14 @@ def _make_input_pipeline(
     )
 
 
-def _check_prediction(model_adapter: ModelAdapter, features: Features, input_pipeline: InputPipeline) -> None:
-    """Checks that the model's predictions can be exported.
+def _check_export(model_adapter: ModelAdapter, features: Features, input_pipeline: InputPipeline) -> None:
+    """Checks that the model can be exported, and its predictions served.
 
     Raises:
       ConfigurationError: They cannot.
     """
     model = model_adapter.model
+    saved_objects.find({"model": model}, exported=True)
     prediction = model_adapter.prediction
     if prediction is None:
         # Steps of the user's own may give the model the label, which batches have

@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 from full_disk import no_space
 
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training import keras_metrics
-from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, check_can_save
+from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
 from tfx_distribute.trainer_module.training.model_adapters import factory
 
 MADE_WITH = {"global_batch_size": 4, "steps_per_epoch": 10}
@@ -73,37 +73,6 @@ def test_everything_comes_back(tmp_path):
     assert (again.count, again.seen, again.table.tolist()) == (7, [1, 2], [0.0, 1.0, 2.0])
     assert [part.tolist() for part in again.parts] == [[1.0, 1.0], [[0.0, 0.0], [0.0, 0.0]]]
     assert again.handle is handle
-
-
-class OfParts(tf.keras.Model):
-    def __init__(self, parts):
-        super().__init__()
-        self.parts = parts
-
-    def call(self, features):
-        return features
-
-
-def of_parts(parts):
-    model = OfParts(parts)
-    model.compile("sgd", "mse")
-    return factory.make(model, "build_model")
-
-
-def test_layers_under_keys_that_are_not_texts_are_refused():
-    check_can_save(make_adapter())
-    check_can_save(of_parts({"0": tf.keras.layers.Dense(1)}))
-    with pytest.raises(
-        ConfigurationError, match=r"^module: model.parts has keys that are not texts.* write \"0\" instead of 0"
-    ):
-        check_can_save(of_parts({0: tf.keras.layers.Dense(1)}))
-
-
-def test_a_list_of_layers_that_has_lost_one_is_refused():
-    adapter = of_parts([tf.keras.layers.Dense(1), tf.keras.layers.Dense(1)])
-    del adapter.model.parts[1]
-    with pytest.raises(ConfigurationError, match="^module: TensorFlow cannot save model.parts: .*list element was replaced"):
-        check_can_save(adapter)
 
 
 def test_metrics_of_the_last_evaluation_come_back(tmp_path):

@@ -238,6 +238,8 @@ class Model(tf.keras.Model):
         super().__init__()
         self.inner, self.outer = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
         self.outputs_of = OUTPUTS[outputs]
+        self.emptied = []
+        self.emptied = None
         if outputs == "of_numbered_layers":
             self.numbered = {0: self.inner}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.training import attributes
+from tfx_distribute.trainer_module.training import attributes, saved_objects
 
 
 def find(owners: Mapping[str, Any], elsewhere: Collection[Any]) -> dict[str, Any]:
@@ -45,9 +45,11 @@ def find_unsaved(owners: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[st
     Args:
       owners: See `find`.
       saved: The rest of the state, for `tf.train.Checkpoint(**saved)`.
+
+    Raises:
+      ConfigurationError: TensorFlow cannot save the rest.
     """
-    checkpoint = tf.train.Checkpoint(**saved)  # the view does not keep it alive
-    found = tf.train.TrackableView(checkpoint).descendants()
+    found = saved_objects.find(saved)
     # TensorFlow saves the slots of tf.keras.optimizers.legacy, but not as parts of the
     # optimizer, which keeps them under keys that differ between processes.
     slots = [variable for each in found if hasattr(each, "get_slot_names") for variable in each.weights]

@@ -6,12 +6,17 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.training import keras_models
 
 # Their objects keep nothing of the user's but what TensorFlow finds itself.
 _LIBRARIES = {*sys.stdlib_module_names, "keras", "numpy", "tensorflow", "tensorflow_transform", "tf_keras", "tfx_distribute"}
+_VALUES = (str, bytes, int, float, complex, types.NoneType, np.ndarray, np.generic, tf.Tensor)
+# The path that a value was reached by, and the name of the value there. Joined only for
+# the few values that are yielded.
+_Path = tuple[Any, ...]
 
 
 def walk(owners: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -23,28 +28,29 @@ def walk(owners: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
     Goes through lists, tuples, dictionaries, plain objects, and the variables that
     functions use, but not into layers, metrics, optimizers and other objects of
-    TensorFlow and Keras.
+    TensorFlow and Keras. Leaves out texts, numbers and arrays, of which there may be
+    millions.
 
     Args:
       owners: Name -> object. An empty name is left out of paths.
     """
     entered = {id(owner): owner for owner in owners.values()}  # one may contain itself
-    pending = [
-        (f"{owner_name}/{name}" if owner_name else name, value)
+    pending: list[tuple[_Path, Any]] = [
+        (((((), owner_name) if owner_name else ()), name), value)
         for owner_name, owner in owners.items()
         for name, value in getattr(owner, "__dict__", {}).items()
         if not name.startswith("_self_")  # what TensorFlow adds to a tf.Module
     ][::-1]
     while pending:
         path, value = pending.pop()
-        if id(value) in entered:
+        if isinstance(value, _VALUES) or id(value) in entered:
             continue
         inner = _inner(value)
         if inner is None:
-            yield path, value
+            yield _join(path), value
         else:
             entered[id(value)] = value
-            pending += [(f"{path}/{name}", each) for name, each in inner][::-1]
+            pending += [((path, name), each) for name, each in inner if not isinstance(each, _VALUES)][::-1]
 
 
 def keras_3_kinds() -> tuple[type, ...]:
@@ -59,6 +65,14 @@ def keras_3_kinds() -> tuple[type, ...]:
         keras.optimizers.Optimizer,
         keras.random.SeedGenerator,
     )
+
+
+def _join(path: _Path) -> str:
+    names: list[str] = []
+    while path:
+        path, name = path
+        names.append(str(name))
+    return "/".join(reversed(names))
 
 
 def _inner(value: Any) -> list[tuple[Any, Any]] | None:

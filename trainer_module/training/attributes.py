@@ -53,20 +53,6 @@ def walk(owners: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             pending += [((path, name), each) for name, each in inner if not isinstance(each, _VALUES)][::-1]
 
 
-def keras_3_kinds() -> tuple[type, ...]:
-    """Returns the classes of Keras 3 that have variables; none with Keras 2."""
-    if not keras_models.is_keras_3():
-        return ()
-    keras = tf.keras
-    return (
-        keras.Variable,
-        keras.layers.Layer,
-        keras.metrics.Metric,
-        keras.optimizers.Optimizer,
-        keras.random.SeedGenerator,
-    )
-
-
 def _join(path: _Path) -> str:
     names: list[str] = []
     while path:
@@ -94,7 +80,7 @@ def _inner(value: Any) -> list[tuple[Any, Any]] | None:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, type) or not hasattr(value, "__dict__") or hasattr(value, "apply_gradients"):
         return False
-    if isinstance(value, (types.ModuleType, tf.__internal__.tracking.Trackable, *keras_3_kinds())):
+    if isinstance(value, (types.ModuleType, tf.__internal__.tracking.Trackable, *keras_models.keras_3_kinds())):
         return False
     return type(value).__module__.partition(".")[0] not in _LIBRARIES
 

@@ -1,6 +1,5 @@
 """Reads properties of models that Keras 2 and Keras 3 keep in different places."""
 
-import types
 from typing import Any
 
 import tensorflow as tf
@@ -51,27 +50,6 @@ def state(model: tf.keras.Model) -> dict[str, Any]:
     return {"model": model, **({"weights": [weight.value for weight in model.weights]} if is_keras_3() else {})}
 
 
-def owners(model: tf.keras.Model) -> dict[str, Any]:
-    """Returns the objects of a compiled model that may keep variables of the user's.
-
-    These are what it was compiled with, its optimizer for the schedule and, in Keras 3,
-    the model and its layers, see `state`.
-
-    Returns:
-      Name -> object, for `attributes.walk`.
-    """
-    losses = model._compile_loss if is_keras_3() else model.compiled_loss
-    compiled = types.SimpleNamespace(
-        loss=getattr(model, "loss", None), loss_weights=getattr(losses, "_user_loss_weights", None)
-    )
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    found = {"compiled": compiled, "optimizer": optimizer}
-    if not is_keras_3():
-        return found
-    layers = model._flatten_layers(include_self=False)
-    return {**found, "model": model, **{f"layer-{number}": layer for number, layer in enumerate(layers)}}
-
-
 def is_keras_3() -> bool:
     """Returns True if `tf.keras` is Keras 3 in this process."""
     return tf.keras.Model.__module__.startswith("keras.")  # Keras 2 is tf_keras
@@ -80,3 +58,17 @@ def is_keras_3() -> bool:
 def generation() -> str:
     """Returns the name of this process's Keras, such as `Keras 2`."""
     return f"Keras {3 if is_keras_3() else 2}"
+
+
+def keras_3_kinds() -> tuple[type, ...]:
+    """Returns the classes of Keras 3 that have variables; none with Keras 2."""
+    if not is_keras_3():
+        return ()
+    keras = tf.keras
+    return (
+        keras.Variable,
+        keras.layers.Layer,
+        keras.metrics.Metric,
+        keras.optimizers.Optimizer,
+        keras.random.SeedGenerator,
+    )

@@ -117,7 +117,7 @@ class CompiledModel(ModelAdapter):
     def state(self) -> dict[str, Any]:
         metrics = keras_metrics.state([*self._means.values(), *self.model.metrics])
         saved = {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics}
-        parts = own_parts.state(own_parts.find_unsaved(keras_models.owners(self.model), saved))
+        parts = own_parts.state(own_parts.find_unsaved(own_parts.owners_of(self.model), saved))
         return {**saved, **({"parts": parts} if parts else {})}
 
     def _trace(self, step: Callable[..., Any], batch: Any) -> None:

@@ -6,12 +6,13 @@ or a learning rate schedule keeps, nor what a Keras 3 model keeps in lists and
 dictionaries.
 """
 
+import types
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.training import attributes, saved_objects
+from tfx_distribute.trainer_module.training import attributes, keras_models, optimizers, saved_objects
 
 
 def find(owners: Mapping[str, Any], elsewhere: Collection[Any]) -> dict[str, Any]:
@@ -56,6 +57,26 @@ def find_unsaved(owners: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[st
     return find(owners, [*found, *slots])
 
 
+def owners_of(model: tf.keras.Model) -> dict[str, Any]:
+    """Returns the objects of a compiled model that may keep variables of the user's.
+
+    These are what it was compiled with, its optimizer for the schedule and, in Keras 3,
+    the model and its layers, see `keras_models.state`.
+
+    Returns:
+      Name -> object, for `attributes.walk`.
+    """
+    losses = model._compile_loss if keras_models.is_keras_3() else model.compiled_loss
+    compiled = types.SimpleNamespace(
+        loss=getattr(model, "loss", None), loss_weights=getattr(losses, "_user_loss_weights", None)
+    )
+    found = {"compiled": compiled, "optimizer": optimizers.unwrap(model.optimizer)}
+    if not keras_models.is_keras_3():
+        return found
+    layers = model._flatten_layers(include_self=False)
+    return {**found, "model": model, **{f"layer-{number}": layer for number, layer in enumerate(layers)}}
+
+
 def state(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns parts as `tf.train.Checkpoint` can save them.
 
@@ -68,7 +89,7 @@ def state(parts: Mapping[str, Any]) -> dict[str, Any]:
     for path, part in parts.items():
         if isinstance(part, tf.__internal__.tracking.Trackable):
             saved[path] = part
-        if isinstance(part, attributes.keras_3_kinds()):
+        if isinstance(part, keras_models.keras_3_kinds()):
             saved |= {f"{path}/variables/{index}": each.value for index, each in enumerate(_keras_3_variables(part))}
     return saved
 
@@ -88,13 +109,13 @@ def _is_built(part: Any) -> bool:
 def _is_part(value: Any) -> bool:
     # A new process reads from the beginning; TensorFlow cannot save every iterator.
     reads = isinstance(value, tf.data.Dataset | tf.data.Iterator | tf.distribute.DistributedIterator)
-    return not reads and isinstance(value, (tf.__internal__.tracking.Trackable, *attributes.keras_3_kinds()))
+    return not reads and isinstance(value, (tf.__internal__.tracking.Trackable, *keras_models.keras_3_kinds()))
 
 
 def _is_among(identities: Collection[int], part: Any) -> bool:
     if id(part) in identities:
         return True
-    variables = _keras_3_variables(part) if isinstance(part, attributes.keras_3_kinds()) else ()
+    variables = _keras_3_variables(part) if isinstance(part, keras_models.keras_3_kinds()) else ()
     return bool(variables) and all(id(each.value) in identities for each in variables)
 
 

@@ -52,7 +52,7 @@ def _children(trackable: Any, path: str) -> dict[str, Any]:
 
 def _exported_children(trackable: Any) -> dict[str, Any]:
     """Returns the containers of a Keras 3 layer, which only an export saves."""
-    names = getattr(trackable, "_tracked", ()) if keras_models.is_keras_3() else ()
+    names = vars(trackable).get("_tracked", ()) if keras_models.is_keras_3() and hasattr(trackable, "__dict__") else ()
     values = {name: getattr(trackable, name, None) for name in names}
     return {
         name: tf.__internal__.tracking.wrap(dict(value) if isinstance(value, Mapping) else list(value))

@@ -53,7 +53,9 @@ def find_unsaved(owners: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[st
     found = saved_objects.find(saved)
     # TensorFlow saves the slots of tf.keras.optimizers.legacy, but not as parts of the
     # optimizer, which keeps them under keys that differ between processes.
-    slots = [variable for each in found if hasattr(each, "get_slot_names") for variable in each.weights]
+    # Their class is asked: an attribute that a distributed variable lacks makes it sum up
+    # its values over all workers, which only some of them ask for.
+    slots = [variable for each in found if hasattr(type(each), "get_slot_names") for variable in each.weights]
     return find(owners, [*found, *slots])
 
 

@@ -53,8 +53,8 @@ def find_unsaved(owners: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[st
     found = saved_objects.find(saved)
     # TensorFlow saves the slots of tf.keras.optimizers.legacy, but not as parts of the
     # optimizer, which keeps them under keys that differ between processes.
-    # Their class is asked: an attribute that a distributed variable lacks makes it sum up
-    # its values over all workers, which only some of them ask for.
+    # Their class is asked: a distributed variable that lacks an attribute sums up its
+    # values over all workers to find it, and only some of them ask at a save.
     slots = [variable for each in found if hasattr(type(each), "get_slot_names") for variable in each.weights]
     return find(owners, [*found, *slots])
 

@@ -25,8 +25,8 @@ PLATFORMS: tuple[Platform, ...] = ("kubernetes", "gke", "vertex")
 Engine; Vertex AI."""
 
 GPU_RESOURCE, TPU_RESOURCE = "nvidia.com/gpu", "google.com/tpu"
-GPU_RESOURCES = "nvidia.com/"
-"""What the names of resources begin with that are GPUs, or parts of GPUs."""
+GPU_RESOURCE_PREFIX = "nvidia.com/"
+"""Prefix of the names of resources that are GPUs or parts of GPUs."""
 SPOT_LABEL = "cloud.google.com/gke-spot"
 SPOT_GRACE_SECONDS = 15
 """Time that GKE gives Pods to end when it takes a spot machine away, unless the node
@@ -68,7 +68,7 @@ class Accelerator:
     @property
     def platforms(self) -> tuple[Platform, ...]:
         """Platforms that offer the accelerator."""
-        is_resource = self.name.startswith(GPU_RESOURCES)
+        is_resource = self.name.startswith(GPU_RESOURCE_PREFIX)
         offered = {
             "kubernetes": bool(self.products) or is_resource,
             "gke": not is_resource,
@@ -104,7 +104,7 @@ def _list_n1_machines(max_vcpus: Mapping[int, int]) -> dict[int, tuple[str, ...]
     }
 
 
-_MIG = f"{GPU_RESOURCES}mig-"
+_MIG = f"{GPU_RESOURCE_PREFIX}mig-"
 _RESOURCE = re.compile(rf"{GPU_RESOURCE}|{_MIG}[a-z0-9.-]+")  # such as nvidia.com/mig-1g.5gb
 _V5E_4 = ("4x4", "4x8", "8x8", "8x16", "16x16")
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
@@ -358,7 +358,7 @@ def get_resource_name(name: str) -> str:
     Args:
       name: The accelerator.
     """
-    if name.startswith(GPU_RESOURCES):
+    if name.startswith(GPU_RESOURCE_PREFIX):
         return name
     return TPU_RESOURCE if ACCELERATORS[name].kind == "tpu" else GPU_RESOURCE
 

@@ -19,8 +19,8 @@ Sources, as of 2026:
   https://cloud.google.com/compute/docs/disks/hyperdisks, of those that Vertex AI has.
 - limits of a step: https://cloud.google.com/vertex-ai/docs/pipelines/machine-types
 - regions of TPUs: https://cloud.google.com/vertex-ai/docs/general/locations#accelerators,
-  without those where they only serve. For GPUs there is no such list here: their
-  regions change often, and the service refuses a job before it is billed.
+  except those for serving only. GPUs have no such list here: their regions change
+  often, and the service refuses a job before it is billed.
 """
 
 import difflib

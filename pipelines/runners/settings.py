@@ -2,14 +2,14 @@
 
 from typing import Literal
 
-from tfx_distribute.pipelines.runners import names
+from tfx_distribute.pipelines.runners import texts
 from tfx_distribute.pipelines.spec.base import SpecModel
 
 
 class RemoteSettings(SpecModel):
     """Base of the settings of targets that pipelines are compiled for."""
 
-    image: names.Image
+    image: texts.Image
     """Container image of all steps and training processes; it contains this package and
     the pipeline's module."""
     pipeline_root: str

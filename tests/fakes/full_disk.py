@@ -1,4 +1,4 @@
-"""A stand-in for functions that write files: there is no space for them."""
+"""Replaces functions that write files by one that finds the disk full."""
 
 from typing import NoReturn
 

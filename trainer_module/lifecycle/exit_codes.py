@@ -19,7 +19,7 @@ OUT_OF_MEMORY = 128 + signal.SIGKILL  # as when the kernel kills a process for i
 PEER_LOST = 128 + signal.SIGUSR1  # reserved by the Training Operator for programs that want a retry
 NO_PROGRESS = 128 + signal.SIGALRM  # the main thread made none for `progress_timeout_secs`
 PREEMPTED = 128 + signal.SIGTERM
-LEFT_EARLY = 256  # what the fork server answers of a child that ends with 0; no process can
+LEFT_EARLY = 256  # reported for a child that ends with 0; not an exit code
 FINAL = range(1, 128)
 
 
@@ -34,22 +34,22 @@ def is_final(status: int) -> bool:
 
 
 def to_fork_server(code: int) -> int:
-    """Returns with which code a child of the fork server ends.
+    """Returns the exit code of a child of the fork server.
 
     Args:
-      code: The exit code that it has otherwise; 0 if it has done its part.
+      code: Its exit code elsewhere; 0 if it has done its part.
     """
     return code or DONE
 
 
 def from_child(status: int) -> int:
-    """Returns the status that the fork server answers of a child.
+    """Returns the status that the fork server reports for a child.
 
     Args:
       status: Its exit code, or minus the number of the signal that ended it.
 
     Returns:
-      0 if it has done its part, `LEFT_EARLY` if it has ended with 0 before, else the
-      same.
+      0 if it has done its part, `LEFT_EARLY` if it has ended with 0 before that, else
+      `status`.
     """
     return {DONE: 0, 0: LEFT_EARLY}.get(status, status)

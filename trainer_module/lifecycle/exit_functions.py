@@ -44,7 +44,7 @@ def end(code: int, is_child: bool = False) -> NoReturn:
     """Calls the recorded functions, the last one first, and ends this process.
 
     As in Python, an error of one is printed and does not keep the others from running.
-    The process ends after `SECONDS` at the latest, and whatever fails here.
+    The process ends after `SECONDS` at the latest, and also if something fails here.
 
     After a failure, TensorFlow's own functions are not called: they wait for storage or
     a TPU that may be the reason of the failure, and print its consequences after it.

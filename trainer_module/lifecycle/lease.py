@@ -59,7 +59,7 @@ class Lease:
         """Takes the lease, from whoever holds it.
 
         A full disk has no room for another file, but the blocks of this one: a training
-        that somebody follows must not end because others fill its disk.
+        that a step follows must not end because others fill its disk.
         """
         document = {"holder": self._holder, "sign": uuid.uuid4().hex, "time": time.time()}
         text = json.dumps(document)

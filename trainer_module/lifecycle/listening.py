@@ -18,7 +18,7 @@ def listens(address: str, seconds: float = 5.0) -> bool:
 
 
 def find_obstacle(address: str, seconds: float = 5.0) -> OSError | None:
-    """Returns why nobody accepts a connection at an address; None if somebody does.
+    """Returns the error of connecting to an address; None if a process listens there.
 
     Args:
       address: HOST:PORT.

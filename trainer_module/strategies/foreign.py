@@ -1,4 +1,4 @@
-"""Keeps a module from making a strategy besides the one of its training.
+"""Refuses strategies that a module makes in addition to the one of its training.
 
 A strategy that a module makes in one of several processes sees the devices of all of
 them. TensorFlow does not refuse it: training then hangs, or ends with a segmentation

@@ -389,10 +389,7 @@ class JobClient:
                 "targets.kubeflow.training: step"
             )
         if _is_webhook_failure(error):
-            return ConfigurationError(
-                f"the cluster cannot check {self} ({message}); see whether the pods of {self.kind.controller} run, usually "
-                f"in namespace {self.kind.controller_namespace}"
-            )
+            return ConfigurationError(f"the cluster cannot check {self} ({message}); {self.kind.see_controller()}")
         return ConfigurationError(f"the cluster refuses {self}: {remedies.with_remedy(message)}")
 
 

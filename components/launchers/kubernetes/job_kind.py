@@ -174,6 +174,10 @@ class JobKind(abc.ABC):
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks that a job shall have a pod for."""
 
+    def see_controller(self) -> str:
+        """Returns the advice to look at the controller."""
+        return f"see whether the pods of {self.controller} run, usually in namespace {self.controller_namespace}"
+
     def list_replaceable(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks whose processes a training can replace while it runs."""
         tasks = self.list_tasks(job)

@@ -72,9 +72,8 @@ class MissingPods:
         is_unseen = not (pods or state.was_seen)
         which = "no pods" if is_unseen else f"no pod of {', '.join(map(str, sorted(needed)[:NAMED_TASKS]))}"
         words = (
-            f"{self._jobs} has {which} after {CONTROLLER_SECONDS:g} s, and no event says why; see whether the pods of "
-            f"{kind.controller} run, usually in namespace {kind.controller_namespace}, and what they log: a quota or a "
-            "policy may refuse what they make"
+            f"{self._jobs} has {which} after {CONTROLLER_SECONDS:g} s, and no event says why; {kind.see_controller()}, and "
+            "what they log: a quota or a policy may refuse what they make"
         )
         self._say_once(words)
         # Otherwise we may not read why pods are refused, or a gang scheduler holds them

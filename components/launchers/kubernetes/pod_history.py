@@ -25,7 +25,7 @@ class PodHistory:
         self.admitted: set[str] = set()
         self.started: set[str] = set()
         self._jobs = jobs
-        self._begun: set[ClusterTask] = set()  # tasks that have run beside the present chief
+        self._begun: set[ClusterTask] = set()  # tasks that have run while the current chief ran
         self._seen: set[str] = set()  # uids of pods
         self._latest: dict[ClusterTask, client.V1Pod] = {}
 

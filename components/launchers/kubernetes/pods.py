@@ -98,7 +98,7 @@ def has_started(pod: client.V1Pod) -> bool:
 
 
 def is_running(pod: client.V1Pod) -> bool:
-    """Returns True if the training in a pod runs, and nobody is ending it."""
+    """Returns True if a pod runs its training and is not being deleted."""
     return pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None and not has_ended(pod)
 
 
@@ -119,7 +119,7 @@ def has_trained(pod: client.V1Pod) -> bool:
 
 
 def has_ended(pod: client.V1Pod) -> bool:
-    """Returns True if the training in a pod has ended, in whatever way."""
+    """Returns True if the training in a pod has succeeded or failed."""
     return pod.status.phase in ("Succeeded", "Failed") or _training_end(pod) is not None
 
 
@@ -192,7 +192,7 @@ def cannot_start(pod: client.V1Pod) -> str:
 def find_initial(pod: client.V1Pod) -> client.V1ContainerStatus | None:
     """Returns the init container that a pod waits for; None if it waits for none.
 
-    A cluster may add such containers. One that runs beside the others is ready.
+    A cluster may add such containers. Native sidecars, which keep running, are ready.
     """
     for status in pod.status.init_container_statuses or ():
         has_succeeded = status.state and status.state.terminated and status.state.terminated.exit_code == 0

@@ -71,7 +71,8 @@ def find_obstacle(events: Iterable[client.CoreV1Event]) -> str:
     """Returns why a pod that a machine prepares is not ready; empty if it goes well.
 
     Args:
-      events: All events about the pod. A later one that is no warning ends the trouble.
+      events: All events about the pod. After a later event that is not a warning, the
+        obstacle is gone.
 
     Returns:
       Reason and words of the latest event.

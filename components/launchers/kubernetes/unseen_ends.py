@@ -70,8 +70,7 @@ class UnseenEnds:
             end, kind = pods_lib.PodEnd.of(pod), self._jobs.kind
             words = (
                 f"{self._jobs}: pod {end.name} {end.how or 'has failed'}, and {kind.controller} has not reacted for "
-                f"{refusals.OTHER_SECONDS:g} s; see whether the pods of {kind.controller} run, usually in namespace "
-                f"{kind.controller_namespace}"
+                f"{refusals.OTHER_SECONDS:g} s; {kind.see_controller()}"
             )
             raise self._error(end.name, remedies.with_remedy(words), end.container)
         return False

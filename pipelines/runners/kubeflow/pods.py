@@ -198,7 +198,7 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
         for secret in target.secrets
         for variable, key in sorted(secret.env.items())
     ]
-    gpus = [count for name, count in machine.limits.items() if name.startswith(accelerators.GPU_RESOURCES)]
+    gpus = [count for name, count in machine.limits.items() if name.startswith(accelerators.GPU_RESOURCE_PREFIX)]
     environment += [{"name": REQUESTED_GPUS, "value": count} for count in gpus]
     environment += [{"name": name, "value": value} for name, value in machine.grace.items()]
     container: Document = {"name": CONTAINER, "image": target.image, "securityContext": NO_PRIVILEGES}

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from tfx_distribute.pipelines.runners import names
+from tfx_distribute.pipelines.runners.kubeflow import names
 from tfx_distribute.pipelines.runners.settings import RemoteSettings
 from tfx_distribute.pipelines.spec.base import SpecModel
 

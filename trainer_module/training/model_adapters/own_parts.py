@@ -1,4 +1,4 @@
-"""Finds what the user's objects keep besides what is saved anyway.
+"""Finds variables that the user's objects keep and that a saved state would lack.
 
 Examples are a teacher network that follows the model, a moving average in a variable of
 a loss, and a generator of random numbers. TensorFlow does not find what a task, a loss

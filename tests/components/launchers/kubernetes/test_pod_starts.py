@@ -120,7 +120,7 @@ def test_a_volume_that_cannot_be_mounted(api, caplog):
 
 
 def test_what_keeps_a_machine_from_making_a_pod(api, caplog):
-    """Nobody knows whether it passes, and the cluster's words differ each time."""
+    """The obstacle may go away, and the cluster words it differently each time."""
     caplog.set_level("INFO", logger="absl")
     launch = start(api)
     made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))

@@ -92,5 +92,5 @@ def test_an_init_container_that_does_not_end():
     assert pods.describe_initial(waiting, DELETED + timedelta(seconds=61)).startswith(
         "waits for its init container login, which has been running for over 60 s"
     )
-    waiting.status.init_container_statuses[1].ready = True  # it runs beside the others
+    waiting.status.init_container_statuses[1].ready = True  # a native sidecar
     assert pods.describe_initial(waiting, DELETED + timedelta(days=1)) == ""

@@ -130,7 +130,7 @@ def test_a_chief_that_succeeds_while_the_operator_is_away(api):
 
 
 def test_a_chief_that_fails_while_the_operator_is_away(api, monkeypatch):
-    """Another attempt might succeed, but nobody begins one."""
+    """Another attempt might succeed, but the controller does not start one."""
     monkeypatch.setattr(refusals, "OTHER_SECONDS", 1.0)
     launch = start(api, manifest=tfjob(workers=2))
     api.set_status(NAMESPACE, NAME, status(condition("Running"), Chief={"active": 1}))

@@ -79,8 +79,8 @@ def _inner(value: Any) -> list[tuple[Any, Any]] | None:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, (type, types.ModuleType, tf.__internal__.tracking.Trackable, *keras_models.keras_3_kinds())):
-        return False  # first: a distributed variable is summed up over workers if it is asked for other attributes
-    if not hasattr(value, "__dict__") or hasattr(value, "apply_gradients"):
+        return False
+    if not hasattr(value, "__dict__") or keras_models.is_optimizer(value):
         return False
     return type(value).__module__.partition(".")[0] not in _LIBRARIES
 

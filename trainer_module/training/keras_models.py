@@ -60,6 +60,15 @@ def generation() -> str:
     return f"Keras {3 if is_keras_3() else 2}"
 
 
+def is_optimizer(value: Any) -> bool:
+    """Returns True for an optimizer of any kind, including the user's own.
+
+    Variables are not asked: a distributed one that lacks an attribute sums up its
+    values over all workers to find it.
+    """
+    return not isinstance(value, type | tf.Variable) and hasattr(value, "apply_gradients")
+
+
 def keras_3_kinds() -> tuple[type, ...]:
     """Returns the classes of Keras 3 that have variables; none with Keras 2."""
     if not is_keras_3():

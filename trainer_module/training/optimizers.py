@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training import attributes
+from tfx_distribute.trainer_module.training import attributes, keras_models
 
 
 def find(first: Any, owners: Iterable[Any]) -> list[Any]:
@@ -17,7 +17,7 @@ def find(first: Any, owners: Iterable[Any]) -> list[Any]:
     """
     kept = attributes.walk({str(number): owner for number, owner in enumerate(owners)})
     parts = (first, *(value for _, value in kept))
-    found = {id(part): part for part in parts if hasattr(part, "apply_gradients") and not isinstance(part, type)}
+    found = {id(part): part for part in parts if keras_models.is_optimizer(part)}
     inner = {id(each) for part in found.values() for each in with_inner(part)[1:]}
     return [part for part in found.values() if id(part) not in inner]
 
@@ -51,9 +51,9 @@ def with_inner(optimizer: Any) -> list[Any]:
     pending = [optimizer]
     while pending:
         each = pending.pop()
-        if hasattr(each, "apply_gradients") and not any(each is other for other in found):
+        if keras_models.is_optimizer(each) and not any(each is other for other in found):
             found.append(each)
-            pending += (value for _, value in attributes.walk({"": each}) if not isinstance(value, type))
+            pending += (value for _, value in attributes.walk({"": each}))
     return found
 
 

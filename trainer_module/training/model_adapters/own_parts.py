@@ -53,9 +53,8 @@ def find_unsaved(owners: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[st
     found = saved_objects.find(saved)
     # TensorFlow saves the slots of tf.keras.optimizers.legacy, but not as parts of the
     # optimizer, which keeps them under keys that differ between processes.
-    # Their class is asked: a distributed variable that lacks an attribute sums up its
-    # values over all workers to find it, and only some of them ask at a save.
-    slots = [variable for each in found if hasattr(type(each), "get_slot_names") for variable in each.weights]
+    legacy = [each for each in found if keras_models.is_optimizer(each) and hasattr(each, "get_slot_names")]
+    slots = [variable for each in legacy for variable in each.weights]
     return find(owners, [*found, *slots])
 
 
@@ -102,7 +101,9 @@ def are_built(parts: Mapping[str, Any]) -> bool:
 
 
 def _is_built(part: Any) -> bool:
-    if hasattr(part, "apply_gradients"):
+    if isinstance(part, tf.Variable):
+        return True
+    if keras_models.is_optimizer(part):
         return bool(getattr(part, "built", getattr(part, "_built", False)))  # of Keras 3, of Keras 2
     layers = part._flatten_layers() if hasattr(part, "_flatten_layers") else [part]
     return all(getattr(layer, "built", True) for layer in layers)

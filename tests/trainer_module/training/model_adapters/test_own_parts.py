@@ -205,6 +205,22 @@ def test_the_state_of_a_legacy_optimizer_fits_any_process(make, key, tmp_path):
     del kept
 
 
+def test_distributed_variables_are_not_read_for_it(monkeypatch):
+    """That takes all workers, and only some of them look for the state at a save."""
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+        model.compile("adam", "mse", metrics=["mae"])
+        compiled, (_, teacher) = factory.make(model, "build_model"), prepared(Teacher)
+        compiled.prepare((tf.zeros([1, 2]), tf.zeros([1, 1])))
+    metric_variables = compiled.model.metrics[0].variables
+    kind = type(metric_variables[0])
+    assert kind.__name__ == "SyncOnReadVariable"
+    monkeypatch.setattr(kind, "_get_cross_replica", lambda self: pytest.fail(f"{self.name} is read"))
+    for adapter in (compiled, teacher):
+        assert adapter.state()
+        assert adapter.optimizers()
+
+
 def test_a_compiled_model_with_nothing_of_its_own_adds_nothing():
     inputs = tf.keras.Input((2,))
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))

@@ -10,6 +10,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.training import saved_objects
 from tfx_distribute.trainer_module.training.base_model import names
 from tfx_distribute.trainer_module.training.base_model.names import Names
 from tfx_distribute.trainer_module.training.base_model.sources import SourceWeight
@@ -98,7 +99,7 @@ class CheckpointSource:
         """See `Source`."""
         if self._list is not None:
             return self._find_in_list(model)
-        return {id(variable): key for trackable, key in self._walk(model) for variable in _variables_of(trackable)}
+        return {id(variable): key for trackable, key in self._walk(model) for variable in saved_objects.parts_of(trackable)}
 
     def paths_of(self, model: Any) -> dict[str, str]:
         """Returns the path of each weight, for the file `PATHS_FILE`.
@@ -112,7 +113,7 @@ class CheckpointSource:
         paths = {id(_inner(weight)): names.path_of(weight) for weight in names.weights_of(model)}
         found: dict[str, str] = {}
         for trackable, key in self._walk(model):
-            variables = _variables_of(trackable)
+            variables = saved_objects.parts_of(trackable)
             path = paths.get(id(variables[0]))
             if path is not None:
                 found[key] = path.removesuffix("/part_0") if variables[0] is not trackable else path
@@ -197,11 +198,6 @@ class CheckpointSource:
 def _inner(value: Any) -> Any:
     """Returns the TensorFlow variable of a Keras 3 variable, or the value itself."""
     return getattr(value, "_value", value)
-
-
-def _variables_of(value: Any) -> list[Any]:
-    """Returns the parts of a variable, or the variable if it has none."""
-    return list(value.variables) if type(value).__name__ == "ShardedVariable" else [value]
 
 
 def _children_of(value: Any) -> dict[str, Any]:

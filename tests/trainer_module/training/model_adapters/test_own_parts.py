@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
 from tfx_distribute.trainer_module.training import gradients
 from tfx_distribute.trainer_module.training.model_adapters import factory, own_parts
@@ -234,6 +236,7 @@ KERAS_3 = """
 import os, sys
 os.environ["TF_USE_LEGACY_KERAS"] = "0"
 import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 from tfx_distribute.trainer_module.training.model_adapters import factory
 
 class Listed(tf.keras.Model):
@@ -274,3 +277,11 @@ def test_what_a_keras_3_model_keeps_in_lists_and_dictionaries_comes_back(tmp_pat
     words = [sys.executable, "-c", KERAS_3, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "5.0 5\n", done.stderr
+
+
+def test_parts_of_a_divided_variable_are_saved_with_it():
+    """An optimizer's slots are listed in parts, for each parameter server."""
+    table = ShardedVariable([tf.Variable([1.0, 2.0]), tf.Variable([3.0])])
+    other = tf.Variable(0.0)
+    owner = types.SimpleNamespace(slots=[*table.variables, other])
+    assert own_parts.find_unsaved({"": owner}, {"table": table}) == {"slots/2": other}

@@ -2,8 +2,10 @@
 
 from tfx.dsl.component.experimental.annotations import OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
+from tfx.dsl.components.common import resolver
+from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 from tfx.orchestration import data_types, pipeline
-from tfx.types import standard_artifacts
+from tfx.types import channel, standard_artifacts
 
 
 @component
@@ -29,6 +31,19 @@ def two_trainers() -> list:
 
     examples = CsvExampleGen("gs://bucket/data")
     return [examples, make_trainer(examples, "Small"), make_trainer(examples, "Large")]
+
+
+def latest_blessed(node: str = "blessed", **channels: channel.Channel) -> resolver.Resolver:
+    """Returns a resolver of the latest blessed model.
+
+    Args:
+      node: Its id.
+      **channels: Its channels, of a model and of a blessing; any by default.
+    """
+    kinds = {"model": standard_artifacts.Model, "model_blessing": standard_artifacts.ModelBlessing}
+    channels = channels or {name: channel.Channel(type=kind) for name, kind in kinds.items()}
+    strategy = latest_blessed_model_strategy.LatestBlessedModelStrategy
+    return resolver.Resolver(strategy_class=strategy, **channels).with_id(node)
 
 
 def trained(root: str) -> pipeline.Pipeline:

@@ -1,0 +1,60 @@
+"""Copies examples with Vertex AI as a target, and compiles them."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tfx_distribute.components.launchers import settings
+from tfx_distribute.pipelines.runners.vertex.compiler import Package
+from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
+from tfx_distribute.pipelines.spec import loader, user_module
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TARGET = {
+    "image": "europe-west4-docker.pkg.dev/example-project/team/model:1",
+    "pipeline_root": "gs://bucket/root",
+    "project": "example-project",
+    "region": "europe-west4",
+    "labels": {"team": "a"},
+}
+RESOURCES = {
+    "default": {"cpu": "500m", "memory": "2G"},
+    "Transform": {"cpu": 4, "memory": "16G"},
+    "Trainer": {"cpu": 4, "memory": "16G", "accelerator": "nvidia-tesla-t4", "accelerator_count": 2},
+}
+
+
+def project(folder: Path, example: str, **changes: object) -> Path:
+    """Copies an example, with Vertex AI as a target; returns its pipeline file.
+
+    Args:
+      folder: Folder to copy it to.
+      example: `digits` or `taxi`.
+      **changes: Parts of the pipeline file that differ.
+    """
+    shutil.copytree(EXAMPLES / example, folder, dirs_exist_ok=True)
+    file = folder / "pipeline.yaml"
+    document = yaml.safe_load(file.read_text())
+    document |= {"targets": {"vertex": TARGET}, "resources": RESOURCES, "push": {"directory": "gs://bucket/serving"}}
+    if example == "taxi":
+        document["data"]["csv"] = "gs://bucket/data"
+    file.write_text(yaml.safe_dump(document | changes))
+    return file
+
+
+def compiled(file: Path, *words: str) -> Package:
+    """Compiles a pipeline file with parameters such as `num_workers=4`."""
+    spec = loader.override(loader.load(file), loader.parse_parameters(words))
+    return VertexTarget(spec).compile(user_module.find(spec))
+
+
+def trainer_parameters(package: Package) -> dict[str, Any]:
+    """Returns the parameters that the Trainer's task is given."""
+    return package.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
+
+
+def read_launcher(package: Package) -> settings.Settings:
+    """Returns the launcher that the Trainer's task is given."""
+    return settings.from_json(trainer_parameters(package)["launcher"]["runtimeValue"]["constantValue"]["stringValue"])

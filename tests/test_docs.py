@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from doc_examples import python_blocks
 
 from tfx_distribute.pipelines.cli.main import main
 
@@ -69,7 +70,7 @@ def test_the_example_that_runs_a_pipeline(request, tmp_path):
 
 def test_python_in_documents_compiles(request):
     for document in documents(request.config.rootpath):
-        for code in re.findall(r"^```python\n(.*?)\n```$", document.read_text(), re.M | re.S):
+        for code in python_blocks(document):
             compile(code, document.name, "exec")
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from doc_examples import python_blocks
 
 import tfx_distribute
 
@@ -42,8 +43,8 @@ def test_names_that_are_not_public_are_named(name):
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_the_document_shows_every_public_name(name, request):
-    text = (request.config.rootpath / "docs" / "python-api.md").read_text()
-    examples = "\n".join(re.findall(r"^```python\n(.*?)\n```$", text, re.M | re.S))
+    document = request.config.rootpath / "docs" / "python-api.md"
+    text, examples = document.read_text(), "\n".join(python_blocks(document))
     for public in package(name).__all__:
         assert f"`{public}" in text, public
         assert re.search(rf"\b{public}\b", examples), f"no example has {public}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from doc_examples import python_blocks
 
 pytestmark = pytest.mark.e2e
 
@@ -87,7 +88,7 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
 
 def assert_answers_as_documented(model: Path, document: Path, folder: Path) -> None:
     """The model answers the request that the document shows."""
-    (code,) = re.findall(r"^```python\n(.*?)\n```$", document.read_text(), re.M | re.S)
+    (code,) = python_blocks(document)
     (folder / "ask.py").write_text(re.sub(r'load\(".*"\)', f"load({str(model)!r})", code))
     assert runpy.run_path(str(folder / "ask.py"))["answers"]["outputs"].shape == (1, 10)
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import runpy
 from dataclasses import replace
 from math import inf, nan
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from doc_examples import python_blocks
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import path_utils, proto_utils
@@ -338,13 +338,8 @@ def run_fn_job(inputs, outputs, tmp_path):
     return make
 
 
-def examples_of_the_page_on_migrating() -> list[str]:
-    page = Path(__file__).resolve().parents[3] / "docs" / "migrating.md"
-    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
-
-
-def test_pipeline_and_functions_of_the_page_on_migrating(tmp_path):
-    pipeline, module, later = examples_of_the_page_on_migrating()
+def test_pipeline_and_functions_of_the_page_on_migrating(request, tmp_path):
+    pipeline, module, later = python_blocks(request.config.rootpath / "docs" / "migrating.md")
     (tmp_path / "pipeline.py").write_text(pipeline)
     file = tmp_path / "module.py"
     file.write_text(module)
@@ -357,8 +352,8 @@ def test_pipeline_and_functions_of_the_page_on_migrating(tmp_path):
 
 
 @pytest.mark.e2e
-def test_module_of_the_page_on_migrating_trains_with_two_workers(run_fn_job, cluster, tmp_path):
-    _, module, _ = examples_of_the_page_on_migrating()
+def test_module_of_the_page_on_migrating_trains_with_two_workers(request, run_fn_job, cluster, tmp_path):
+    _, module, _ = python_blocks(request.config.rootpath / "docs" / "migrating.md")
     cluster.job = run_fn_job(module)
     assert cluster.train().num_replicas == 2
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()

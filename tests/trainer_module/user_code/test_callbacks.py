@@ -1,13 +1,13 @@
 """Tests Keras's own callbacks under every strategy, with Keras 2 and Keras 3."""
 
 import csv
-import re
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from doc_examples import python_blocks
 from sklearn.datasets import load_digits
 from training import EXAMPLES
 
@@ -146,8 +146,8 @@ def serialized(pixels: np.ndarray) -> list[bytes]:
 
 
 def test_example_of_the_documentation(train, cluster, request):
-    text = (request.config.rootpath / "docs" / "writing-a-module.md").read_text()
-    (example,) = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "def callbacks" in block]
+    blocks = python_blocks(request.config.rootpath / "docs" / "writing-a-module.md")
+    (example,) = [block for block in blocks if "def callbacks" in block]
     train(example, "multi_worker_mirrored")
     run = Path(cluster.job.outputs.model_run_dir)
     assert {path.name for path in run.iterdir()} == {"best.weights.h5", "epochs.csv", *WRITTEN_BY_US}

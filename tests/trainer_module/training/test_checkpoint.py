@@ -273,14 +273,20 @@ def begin_in_background(folder, adapter, callbacks=()):
     return checkpoints
 
 
-def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkeypatch):
-    checkpoints = begin_in_background(tmp_path, make_adapter())
+def fail_in_background(folder, monkeypatch):
+    """Returns checkpoints that saved step 10 and, on a full disk, failed at step 20."""
+    checkpoints = begin_in_background(folder, make_adapter())
     checkpoints.save(Position(0, 10, 10))
     checkpoints.wait()
     with monkeypatch.context() as patched:
         patched.setattr("tfx_distribute.trainer_module.lifecycle.atomic_files.write", no_space)
         checkpoints.save(Position(0, 20, 20))
         checkpoints.wait()
+    return checkpoints
+
+
+def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkeypatch):
+    checkpoints = fail_in_background(tmp_path, monkeypatch)
     assert checkpoints.remark == ""
     assert restore(make_checkpoints(tmp_path, make_adapter())).step == 10
     checkpoints.save(Position(0, 30, 30))
@@ -295,13 +301,7 @@ def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkey
 @pytest.fixture
 def left_parts(tmp_path, monkeypatch):
     """Returns checkpoints whose save in the background has failed and left parts."""
-    checkpoints = begin_in_background(tmp_path, make_adapter())
-    checkpoints.save(Position(0, 10, 10))
-    checkpoints.wait()
-    with monkeypatch.context() as patched:
-        patched.setattr("tfx_distribute.trainer_module.lifecycle.atomic_files.write", no_space)
-        checkpoints.save(Position(0, 20, 20))
-        checkpoints.wait()
+    checkpoints = fail_in_background(tmp_path, monkeypatch)
     assert list(tmp_path.glob("step-20.*"))
     yield checkpoints
     monkeypatch.undo()

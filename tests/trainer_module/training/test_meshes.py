@@ -1,0 +1,213 @@
+"""Trains models that are divided over the devices of a mesh."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from training import EXAMPLES
+
+from tfx_distribute.trainer_module import lines
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
+
+pytestmark = pytest.mark.e2e
+
+MESH = Distribution(
+    "model_parallel",
+    mesh="2x2",
+    layout_rules="dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded",
+    accelerator_type="cpu",
+)
+ONE_DEVICE = Distribution("one_device", devices="CPU:1")
+
+TELL_PARTS = """
+import json, os, tensorflow as tf
+from model import build_model
+from tensorflow.experimental import dtensor
+
+class Tell(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        variables = self.model.trainable_variables + self.model.optimizer.variables
+        parts = {v.name: [part.shape.as_list() for part in dtensor.unpack(v.read_value())] for v in variables}
+        with open(os.path.join(os.path.dirname(__file__), "parts"), "w") as file:
+            json.dump(parts, file)
+
+def callbacks(context):
+    return [Tell()]
+"""
+
+
+def test_one_device_holds_only_its_part_of_a_divided_weight(cluster):
+    """The same holds for the optimizer's slots. Other tests check the results."""
+    (cluster.folder / "tell_parts.py").write_text(TELL_PARTS)
+    module = UserModule("tell_parts.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    cluster.train(MESH, TrainingOptions(32, train_steps=3), module=module)
+    parts = json.loads((cluster.folder / "parts").read_text())
+    for name in ("dense/kernel:0", "m/dense/kernel:0", "v/dense/kernel:0"):
+        assert parts[name] == [[64, 32]] * 4, "two columns of devices, each with half of the units"
+    assert parts["dense_1/kernel:0"] == [[32, 64]] * 4
+    assert parts["dense_2/kernel:0"] == [[64, 10]] * 4, "no rule: whole on each"
+
+
+@pytest.mark.parametrize(
+    ("mesh", "rules"),
+    [
+        ("2x2", "dense/kernel = unsharded, model"),  # the next layer is not divided, so gradients come out divided
+        ("1x2", "dense/kernel = unsharded, model; dense/bias = model"),
+        ("2x2", "dense/kernel = model, unsharded; dense_1/bias = model"),
+        ("2x1", "dense/kernel = batch, unsharded"),
+    ],
+)
+def test_any_layout_trains_the_same_model(cluster, mesh, rules):
+    alone = cluster.train(ONE_DEVICE, TrainingOptions(64, epochs=3, drop_remainder=True))
+    per_replica = 64 // int(mesh[0])
+    divided = Distribution("model_parallel", mesh=mesh, layout_rules=rules, accelerator_type="cpu")
+    assert cluster.train(divided, TrainingOptions(per_replica, epochs=3)).metrics == pytest.approx(alone.metrics, rel=1e-3)
+
+
+NORMS = """
+import tensorflow as tf
+
+class Lars(tf.keras.optimizers.SGD):
+    def update_step(self, gradient, variable):
+        ratio = tf.norm(tf.convert_to_tensor(variable)) / (tf.norm(gradient) + 1e-6)
+        super().update_step(gradient * tf.maximum(ratio, 0.1), variable)
+
+def build_model(context):
+    pixels, limit = tf.keras.Input((64,), name="pixels"), tf.keras.constraints.MaxNorm(0.5)
+    hidden = tf.keras.layers.Dense(16, activation="tanh", kernel_constraint=limit)(pixels)
+    digits = tf.keras.layers.Dense(10, activation="softmax", kernel_constraint=limit)(hidden)
+    model = tf.keras.Model({"pixels": pixels}, digits)
+    optimizer = %s
+    model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["Lars(0.01, momentum=0.9)", "tf.keras.optimizers.Adafactor(0.01)"])
+def test_norms_of_divided_weights_and_gradients(cluster, optimizer):
+    """An optimizer and constraints take norms; Adafactor has slots of other shapes."""
+    (cluster.folder / "norms.py").write_text(NORMS % optimizer)
+    module = UserModule("norms.build_model", (str(cluster.folder),))
+    alone = cluster.train(ONE_DEVICE, TrainingOptions(64, train_steps=20, drop_remainder=True), module=module)
+    divided = replace(MESH, layout_rules="dense/kernel = model, unsharded; dense_1/kernel = model, unsharded")
+    trained = cluster.train(divided, TrainingOptions(32, train_steps=20), module=module)
+    assert trained.metrics == pytest.approx(alone.metrics, rel=1e-3)
+
+
+EMBEDDING = """
+import tensorflow as tf
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    rows = tf.keras.layers.Embedding(20, 8, name="table")(tf.cast(pixels * 16.0, tf.int32))
+    digits = tf.keras.layers.Dense(10, activation="softmax")(tf.keras.layers.Flatten()(rows))
+    model = tf.keras.Model({"pixels": pixels}, digits)
+    model.compile(tf.keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+def test_embedding_is_divided_by_columns(cluster):
+    (cluster.folder / "embedding.py").write_text(EMBEDDING)
+    module = UserModule("embedding.build_model", (str(cluster.folder),))
+    alone = cluster.train(ONE_DEVICE, TrainingOptions(64, epochs=2, drop_remainder=True), module=module)
+    columns = replace(MESH, layout_rules="table/embeddings = unsharded, model")
+    assert cluster.train(columns, TrainingOptions(32, epochs=2), module=module).metrics == pytest.approx(
+        alone.metrics, rel=1e-3
+    )
+    rows = replace(columns, layout_rules="table/embeddings = model, unsharded")
+    with pytest.raises(
+        TrainingError, match="^layout_rules: DTensor does not support sharded 0th dimension.*; write another rule"
+    ):
+        cluster.train(rows, module=module)
+
+
+METRICS = """
+import sys
+sys.path.append(%r)
+import model as digits
+import tensorflow as tf
+
+class Counts(tf.keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="counts")
+        self.counts = self.add_weight(name="counts", shape=(2,), initializer="zeros")
+
+    def update_state(self, truth, prediction, sample_weight=None):
+        self.counts.assign_add(tf.ones([2]))
+
+    def result(self):
+        return tf.reduce_mean(self.counts)
+
+    def reset_state(self):
+        self.counts.assign(tf.zeros([2]))
+
+def build_model(context):
+    model = digits.build_model(context)
+    model.compile(model.optimizer, model.loss, metrics=[%s])
+    return model
+"""
+
+
+@pytest.fixture
+def train_on_a_mesh(cluster):
+    """Trains the digits example on a mesh with a metric, a Python expression."""
+
+    def train(metric):
+        (cluster.folder / "metric.py").write_text(METRICS % (str(EXAMPLES / "digits"), metric))
+        module = UserModule("metric.build_model", (str(cluster.folder),))
+        return cluster.train(MESH, TrainingOptions(32, epochs=2), module=module)
+
+    return train
+
+
+def test_a_metric_may_reset_itself_with_a_tensor_on_a_mesh(train_on_a_mesh):
+    assert train_on_a_mesh("Counts()").metrics["counts"] > 0.0
+
+
+def test_an_operation_of_a_metric_that_cannot_run_on_a_mesh_is_named(train_on_a_mesh):
+    message = "^module: the operation .*confusion_matrix/ScatterNd fails under DTensor .*; write the layer, the loss or the"
+    with pytest.raises(TrainingError, match=message):
+        train_on_a_mesh("tf.keras.metrics.MeanIoU(10, sparse_y_pred=False)")
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ("embedding = model", "^layout_rules: 'embedding' matches no variable.* the model has dense/kernel, dense/bias"),
+        (
+            "dense_2/bias = model",
+            "^layout_rules: dense_2/bias \\[10\\] cannot be divided along 'model': 10 is not a multiple of 4",
+        ),
+    ],
+)
+def test_layout_rule_that_fits_no_variable_is_refused_before_the_first_step(cluster, rules, message):
+    mesh = Distribution("model_parallel", mesh="1x4", layout_rules=rules, accelerator_type="cpu")
+    with pytest.raises(TrainingError, match=message):
+        cluster.train(mesh)
+
+
+RECOMPILED = """
+from model import build_model as build
+
+def build_model(context):
+    model = build(context)
+    model.compile("{optimizer}", model.loss)
+    return model
+"""
+
+
+@pytest.mark.parametrize(("optimizer", "name"), [("sgd", "SGD without momentum"), ("ftrl", "Ftrl")])
+def test_optimizers_that_the_older_line_cannot_use_on_a_mesh(cluster, optimizer, name):
+    (cluster.folder / "recompiled.py").write_text(RECOMPILED.format(optimizer=optimizer))
+    module = UserModule("recompiled.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    if lines.check() is lines.LINES[0]:
+        with pytest.raises(
+            TrainingError, match=f"^module: model_parallel cannot use {name} with TensorFlow 2.16.*; write SGD"
+        ):
+            cluster.train(MESH, module=module)
+        return
+    alone = cluster.train(ONE_DEVICE, TrainingOptions(64, epochs=3, drop_remainder=True), module=module)
+    divided = cluster.train(MESH, TrainingOptions(32, epochs=3), module=module)
+    assert divided.metrics == pytest.approx(alone.metrics, rel=1e-3)

@@ -155,7 +155,7 @@ def kill_replica(cloud: Cloud, number: int, replica: str, step: int) -> None:
     os.kill(cloud.api.pids(job.name)[replica], signal.SIGKILL)
 
 
-def test_digits_on_worker_pools_of_a_custom_job(cloud):
+def test_digits_on_worker_pools_of_a_custom_job(cloud, forked_trainings):
     parameters = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1")
     compiled = cloud.compiled("digits", *parameters)
     document, job_id = cloud.submitted(compiled, epochs=12)
@@ -164,6 +164,7 @@ def test_digits_on_worker_pools_of_a_custom_job(cloud):
     cloud.pipelines.new_processes = ("Trainer",)
     first = cloud.pipelines.run(document, job_id)
     cloud.pipelines.new_processes = ()
+    cloud.api.pools.forked = forked_trainings
     check_first(cloud, first)
 
     # Two other trainings with the same data, each of which loses a process.
@@ -248,8 +249,9 @@ def check_third(cloud: Cloud) -> None:
     assert cloud.left() == []
 
 
-def test_trials_are_custom_jobs_and_outlive_their_step(cloud):
+def test_trials_are_custom_jobs_and_outlive_their_step(cloud, forked_trainings):
     """Two trials at a time; the step of the search is killed and tried again."""
+    cloud.api.pools.forked = forked_trainings
     tune = {
         "objective": "val_accuracy",
         "max_trials": 3,

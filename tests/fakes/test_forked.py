@@ -77,7 +77,9 @@ def test_ends_as_a_new_process_does(run, code):
 
 def test_errors_have_a_traceback(run):
     forked, new = run("-c", "1 / 0")
-    assert forked.splitlines()[-2:] == new.splitlines()[-2:]
+    for output in (forked, new):  # Python 3.13 shows the code, where it can
+        assert output.startswith("Traceback (most recent call last):\n")
+        assert output.endswith("\nZeroDivisionError: division by zero\n")
 
 
 def test_random_numbers_differ(run):

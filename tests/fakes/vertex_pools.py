@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from forked import ForkedProcess, ForkedProcesses
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 from google.rpc import code_pb2, status_pb2
@@ -80,10 +81,13 @@ class Pools:
 
     Attributes:
       held: True if jobs stay in the queue, as without quota.
+      forked: Forks the Python processes of jobs that come from now on; None for new
+        processes.
     """
 
     def __init__(self, folder: Path, lock: threading.RLock, report: Report, options: Options):
         self.held = False
+        self.forked: ForkedProcesses | None = None
         self._folder, self._lock, self._report, self._options = folder, lock, report, options
         self._jobs: dict[str, _Job] = {}
         self._ended = threading.Event()
@@ -104,7 +108,7 @@ class Pools:
 
     def add(self, name: str, job: types.CustomJob) -> None:
         """Queues a job."""
-        self._jobs[name] = _Job(name, job, self._folder, self._options)
+        self._jobs[name] = _Job(name, job, self._folder, self._options, self.forked)
 
     def cancel(self, name: str) -> None:
         """Ends a job that has not ended."""
@@ -142,7 +146,7 @@ class Pools:
 class _Job:
     """A custom job that has not ended."""
 
-    def __init__(self, name: str, job: types.CustomJob, folder: Path, options: Options):
+    def __init__(self, name: str, job: types.CustomJob, folder: Path, options: Options, forked: ForkedProcesses | None):
         self.status: status_pb2.Status | None = None  # the error
         self.final = False
         self._name, self._spec, self._options = name, job.job_spec, options
@@ -161,6 +165,7 @@ class _Job:
                 self._spec.worker_pool_specs[pool].container_spec,
                 {**options.environment, **self._variables(pool, index)},
                 folder / f"workerpool{pool}-{index}.log",
+                forked,
             )
             for pool, hosts in self._cluster.items()
             for index in range(len(hosts))
@@ -275,15 +280,17 @@ class _Replica:
     replicas run without a process.
     """
 
-    def __init__(self, container: types.ContainerSpec, variables: Mapping[str, str], log: Path):
-        self.process: subprocess.Popen[bytes] | None = None
+    def __init__(
+        self, container: types.ContainerSpec, variables: Mapping[str, str], log: Path, forked: ForkedProcesses | None
+    ):
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.restarts = 0
         self.start_at = 0.0  # when to start it; 0 for never, or if it was started
         self.moves = False  # True if it has to be restarted
         self.broken = ""  # why it could not be started
         self.log = log
         self.printed_before = 0  # size of the log at the last start
-        self._container, self._variables = container, variables
+        self._container, self._variables, self._forked = container, variables, forked
         self._deadline: float | None = None  # when to kill it, after SIGTERM
 
     def schedule(self, at: float) -> None:
@@ -300,15 +307,17 @@ class _Replica:
         for variable in self._container.env:
             here[variable.name] = _expand(variable.value, here)
         arguments = [_expand(argument, here) for argument in (*self._container.command, *self._container.args)]
-        if arguments[:1] == ["python"]:
-            arguments[0] = sys.executable
+        is_python = arguments[:1] == ["python"]
         try:
             if not arguments:
                 raise ValueError("no command specified")
             with self.log.open("ab") as log:
                 self.printed_before = log.tell()
+                if is_python and self._forked:
+                    self.process = self._forked.start(arguments[1:], here, self.log.parent, log, ends_session=True)
+                    return
                 self.process = subprocess.Popen(
-                    arguments,
+                    [sys.executable, *arguments[1:]] if is_python else arguments,
                     env=here,
                     cwd=self.log.parent,
                     stdin=subprocess.DEVNULL,
@@ -326,7 +335,10 @@ class _Replica:
         """
         if self.process is None:
             return 128 if self.broken else None
-        if self.process.returncode is None:
+        if isinstance(self.process, ForkedProcess):
+            if self.process.poll() is None:
+                return None
+        elif self.process.returncode is None:
             if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 return None
             # Nothing in a container outlives its first process. The number of the
@@ -334,6 +346,7 @@ class _Replica:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         code = self.process.returncode
+        assert code is not None
         return code if code >= 0 else 128 - code
 
     def end(self, grace: float) -> None:

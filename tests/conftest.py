@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # As in every training process: the Keras that TFX, TFT and TFMA use. TensorFlow reads
 # it when it is imported.
@@ -23,6 +24,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
 
 import forked_training
+import importers
 import pytest
 import yaml
 from forked import ForkedProcesses
@@ -42,20 +44,30 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
 
 
 @pytest.fixture(scope="session")
-def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """Returns a fork server for all trainings, so that TensorFlow is imported once."""
-    from tfx_distribute.components.launchers.local.fork_client import ForkServer
-
-    with ForkServer(tmp_path_factory.mktemp("fork-server") / "log") as server:
-        yield server
+def importers_folder(request: pytest.FixtureRequest) -> Path:
+    """Returns the folder of the processes that have imported modules."""
+    return Path(request.config.importers_folder)
 
 
 @pytest.fixture(scope="session")
-def keras_3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """Returns a fork server for all trainings of Keras 3 models."""
-    from tfx_distribute.components.launchers.local.fork_client import ForkServer
+def fork_server(tmp_path_factory: pytest.TempPathFactory, importers_folder: Path) -> Iterator[object]:
+    """Returns a fork server for all trainings, so that TensorFlow is imported once."""
+    yield from start_fork_server(tmp_path_factory.mktemp("fork-server"), importers_folder, keras_version=2)
 
-    with ForkServer(tmp_path_factory.mktemp("fork-server") / "log", keras_version=3) as server:
+
+@pytest.fixture(scope="session")
+def keras_3_server(tmp_path_factory: pytest.TempPathFactory, importers_folder: Path) -> Iterator[object]:
+    """Returns a fork server for all trainings of Keras 3 models."""
+    yield from start_fork_server(tmp_path_factory.mktemp("fork-server"), importers_folder, keras_version=3)
+
+
+def start_fork_server(folder: Path, importers_folder: Path, keras_version: int) -> Iterator[object]:
+    from tfx_distribute.components.launchers.local import fork_client
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fork_client, "subprocess", forked_training.subprocess_for_fork_servers(importers_folder))
+        server = fork_client.ForkServer(folder / "log", keras_version)
+    with server:
         yield server
 
 
@@ -74,17 +86,15 @@ class Finished:
 
 
 @pytest.fixture(scope="session")
-def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedProcesses]:
+def forked(importers_folder: Path) -> ForkedProcesses:
     """Returns what starts processes as forks of one that has imported TFX."""
-    with ForkedProcesses(tmp_path_factory.mktemp("forked")) as processes:
-        yield processes
+    return ForkedProcesses(importers_folder)
 
 
 @pytest.fixture(scope="session")
-def forked_trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedProcesses]:
+def forked_trainings(importers_folder: Path) -> ForkedProcesses:
     """Returns what forks training processes from one that has imported TensorFlow."""
-    with ForkedProcesses(tmp_path_factory.mktemp("forked-trainings"), forked_training.MODULES) as processes:
-        yield processes
+    return ForkedProcesses(importers_folder, forked_training.MODULES)
 
 
 @pytest.fixture
@@ -117,6 +127,24 @@ def command(tmp_path: Path, forked: ForkedProcesses) -> Callable[..., Finished]:
         return Finished(code, text)
 
     return run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets the main process keep the processes that have imported modules."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        config.importers_folder = config.workerinput["importers_folder"]
+        return
+    config.importers_folder = tempfile.mkdtemp(prefix="importers-")
+    kept = importers.Importers(Path(config.importers_folder))
+    config.add_cleanup(lambda: shutil.rmtree(config.importers_folder, ignore_errors=True))
+    config.add_cleanup(lambda: kept.__exit__())
+    kept.__enter__()
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_configure_node(node: Any) -> None:
+    """Tells a parallel test process where they are."""
+    node.workerinput["importers_folder"] = node.config.importers_folder
 
 
 def pytest_unconfigure() -> None:

@@ -1,11 +1,11 @@
 """Imports modules once, and forks processes that go on like new ones.
 
-    python fork_main.py [--fork-servers=DESCRIPTOR] MODULE[:FUNCTION] ...
+    python fork_main.py FOLDER MODULE[:FUNCTION] ...
 
-Imports the modules and calls the functions. With the socket of another such process,
-fork servers of trainings are forks of that one.
+Imports the modules and calls the functions. FOLDER is that of the importers: a process
+that has imported TFX has its fork servers of trainings forked from another importer.
 
-Serves `forked.ForkedProcesses`, over the Unix socket that is its standard input. A
+Serves `forked.fork`, over the Unix socket that is its standard input. A
 message has four descriptors: a socket, and the standard streams of a new process. The
 request comes from that socket as a line of JSON; the process's id, and its exit code
 when it has ended, go there as lines. When the client closes its end or dies, all
@@ -160,22 +160,21 @@ def run_to_end(request: Request, streams: list[int]) -> int:
     return code
 
 
-def main(arguments: list[str]) -> int:
+def main(folder: Path, names: list[str]) -> int:
     """Imports modules and serves requests; returns an exit code, in each process."""
-    from forked import FORK_SERVERS
-
     from tfx_distribute.trainer_module import garbage_collection
 
     with garbage_collection.paused():
-        for module, _, function in (name.partition(":") for name in arguments if not name.startswith("--")):
+        for module, _, function in (name.partition(":") for name in names):
             imported = importlib.import_module(module)
             if function:
                 getattr(imported, function)()
-        if arguments and arguments[0].startswith(FORK_SERVERS):
+        if "tfx" in sys.modules:
             import forked_training
 
-            descriptor = int(arguments[0].removeprefix(FORK_SERVERS))
-            forked_training.install(socket.socket(fileno=descriptor), _start_environment())
+            from tfx_distribute.components.launchers.local import fork_client
+
+            fork_client.subprocess = forked_training.subprocess_for_fork_servers(folder)  # type: ignore[assignment]
     started = serve()
     return run_to_end(*started) if started else 0
 
@@ -183,7 +182,7 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     exit_code = 1
     try:
-        exit_code = main(sys.argv[1:])
+        exit_code = main(Path(sys.argv[1]), sys.argv[2:])
     except BaseException:
         traceback.print_exc()
     finally:

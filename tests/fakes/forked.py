@@ -11,17 +11,15 @@ one, is the leader of a session, and ends as a new one does. It differs in this:
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-import forked_training
+import importers
 
 TFX = (
     "tensorflow_model_analysis",
@@ -39,12 +37,6 @@ TFX = (
     "tfx_distribute.pipelines.cli.main",
     "tfx_distribute.pipelines.cli.node_errors",
     "tfx_distribute.pipelines.runners.local.runner",
-)
-FORK_SERVERS = "--fork-servers="  # an option of fork_main.py: where to ask for fork servers
-# Variables that are read when they are needed. With any other environment, there is
-# another process that has imported TFX.
-_READ_LATE = re.compile(
-    r"AIP_\w+|CLOUD_ML_JOB_ID|CLUSTER_SPEC|KFP_\w+|no_proxy|PATH|PYTEST_\w+|PYTHONPATH|TF_CONFIG|TFX_DISTRIBUTE_FOLLOWED|TMPDIR"
 )
 
 
@@ -104,11 +96,6 @@ class ForkedProcess:
         return int(line)
 
 
-def read_early(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that Python or a module may read when it is imported."""
-    return {name: value for name, value in environment.items() if not _READ_LATE.fullmatch(name)}
-
-
 def fork(
     control: socket.socket,
     arguments: Sequence[str],
@@ -141,21 +128,19 @@ def fork(
 
 
 class ForkedProcesses:
-    """Forks processes. A context manager that ends all of them.
+    """Forks processes from those that have imported modules.
 
     Args:
-      folder: Folder for the logs of processes that import TFX.
-      modules: The modules that those import.
+      folder: Folder of the importers.
+      modules: The modules.
 
     Example:
-      >>> with ForkedProcesses(folder) as forked:
-      ...     forked.start(["-m", "MODULE", "a"], os.environ, folder, output).wait()
+      >>> forked = ForkedProcesses(importers_folder)
+      ... forked.start(["-m", "MODULE", "a"], os.environ, folder, output).wait()
     """
 
     def __init__(self, folder: Path, modules: Sequence[str] = TFX):
-        self._folder, self._modules, self._lock = folder, modules, threading.Lock()
-        self._servers: dict[frozenset[tuple[str, str]], socket.socket] = {}
-        self._processes: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
+        self._folder, self._modules = folder, modules
 
     def start(
         self,
@@ -178,54 +163,10 @@ class ForkedProcesses:
             container.
         """
         descriptor = output if isinstance(output, int) else output.fileno()
-        with self._lock:
-            control = self._server(read_early(environment))
         try:
-            with open(os.devnull, "rb") as nothing:
+            with importers.control(self._folder, self._modules, environment) as control, open(os.devnull, "rb") as nothing:
                 streams = (nothing.fileno(), descriptor, descriptor)
                 return fork(control, arguments, environment, folder, streams, ends_session)
         except OSError as error:
-            logs = "\n".join(log.read_text() for log in sorted(self._folder.glob("server-*.log")))
+            logs = "\n".join(log.read_text() for log in sorted(self._folder.glob("importer-*.log")))
             raise RuntimeError(f"the process that forks others has ended:\n{logs}") from error
-
-    def _server(self, environment: Mapping[str, str]) -> socket.socket:
-        """Returns the socket of the process that has imported TFX in an environment."""
-        key = frozenset(environment.items())
-        if key not in self._servers:
-            options, descriptors = [], []
-            if self._modules is TFX:
-                trainings = self._start(forked_training.environment(environment), forked_training.MODULES)
-                options, descriptors = [f"{FORK_SERVERS}{trainings.fileno()}"], [trainings.fileno()]
-            self._servers[key] = self._start(environment, [*options, *self._modules], descriptors)
-        return self._servers[key]
-
-    def _start(
-        self, environment: Mapping[str, str], arguments: Sequence[str], descriptors: Sequence[int] = ()
-    ) -> socket.socket:
-        """Starts a process that forks others; returns the socket for requests."""
-        ours, theirs = socket.socketpair()
-        with theirs, (self._folder / f"server-{len(self._processes)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("fork_main.py")), *arguments],
-                env={**environment, "PATH": os.environ["PATH"], "TMPDIR": str(self._folder)},
-                stdin=theirs,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=descriptors,
-            )
-        self._processes.append((process, ours))
-        return ours
-
-    def __enter__(self) -> "ForkedProcesses":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for _, control in self._processes:
-            control.close()
-        for server, _ in self._processes:
-            try:
-                server.wait(timeout=10)
-            except subprocess.TimeoutExpired:  # it still imports
-                server.kill()
-                server.wait()

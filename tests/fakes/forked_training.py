@@ -6,11 +6,13 @@ import TFX: there would be little to gain from forks of the latter alone.
 
 import contextlib
 import os
-import socket
 import subprocess
 import types
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import forked
+import importers
 
 MODULES = (
     "tensorflow",
@@ -19,36 +21,16 @@ MODULES = (
 )
 
 
-def environment(start: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of fork servers for Keras 2 in that of their launcher."""
-    from tfx_distribute.components.launchers.local import loopback
-    from tfx_distribute.trainer_module import tpu_library
-    from tfx_distribute.trainer_module.job.training_job import keras_environment
-
-    return {**start, **tpu_library.NOT_LOADED, **keras_environment(2), **loopback.environment(start)}
-
-
-def install(control: socket.socket, start: Mapping[str, str]) -> None:
-    """Lets forks of this process have their fork servers forked.
-
-    All others that they start, and those with another environment, are new processes.
+def subprocess_for_fork_servers(folder: Path) -> types.SimpleNamespace:
+    """Returns a `subprocess` for `fork_client`, with which fork servers are forks.
 
     Args:
-      control: Where to ask for a fork.
-      start: The environment that this process was started with.
+      folder: Folder of the importers.
     """
-    from forked import fork, read_early
-
-    from tfx_distribute.components.launchers.local import fork_client
     from tfx_distribute.components.module_command import module_command
 
-    control.set_inheritable(False)
-    expected = environment(read_early(start))
-    added = set(os.environ) - set(start)  # by Python and TensorFlow
-
     def popen(words: list[str], *, stdin: int, stdout: int, stderr: Any, env: dict[str, str], **options: Any) -> Any:
-        given = {name: value for name, value in read_early(env).items() if name not in added - set(expected)}
-        if words != module_command("tfx_distribute.trainer_module.fork_server") or given != expected:
+        if words != module_command("tfx_distribute.trainer_module.fork_server"):
             return subprocess.Popen(words, stdin=stdin, stdout=stdout, stderr=stderr, env=env, **options)
         read_requests, write_requests = os.pipe()
         read_answers, write_answers = os.pipe()
@@ -56,8 +38,9 @@ def install(control: socket.socket, start: Mapping[str, str]) -> None:
             for descriptor in (read_requests, write_answers):
                 stack.callback(os.close, descriptor)
             streams = (read_requests, write_answers, stderr.fileno())
-            process: Any = fork(control, words[1:], env, os.getcwd(), streams, ends_session=False)
+            control = stack.enter_context(importers.control(folder, MODULES, env))
+            process: Any = forked.fork(control, words[1:], env, os.getcwd(), streams, ends_session=False)
         process.stdin, process.stdout = os.fdopen(write_requests, "wb", 0), os.fdopen(read_answers, "rb")
         return process
 
-    fork_client.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": popen})  # type: ignore[assignment]
+    return types.SimpleNamespace(**{**vars(subprocess), "Popen": popen})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from forked import ForkedProcesses
+from importers import Importers
 from running import is_running, wait_until
 
 PRINT = """
@@ -18,9 +19,8 @@ print("error", file=sys.stderr)
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    with ForkedProcesses(tmp_path_factory.mktemp("forked"), ["random"]) as processes:
-        yield processes
+def processes(importers_folder):
+    return ForkedProcesses(importers_folder, ["random"])
 
 
 @pytest.fixture
@@ -101,17 +101,17 @@ def test_is_killed_with_its_session(processes, tmp_path):
     wait_until(lambda: not any(map(is_running, map(int, (tmp_path / "output").read_text().split()))))
 
 
-def test_ends_with_the_test(tmp_path):
-    with ForkedProcesses(tmp_path, []) as processes, (tmp_path / "output").open("wb") as output:
-        process = processes.start(["-c", "import time; time.sleep(60)"], os.environ, tmp_path, output)
+def test_ends_with_the_importer(tmp_path):
+    with Importers(tmp_path), (tmp_path / "output").open("wb") as output:
+        process = ForkedProcesses(tmp_path, []).start(["-c", "import time; time.sleep(60)"], os.environ, tmp_path, output)
         assert is_running(process.pid)
     wait_until(lambda: not is_running(process.pid))
 
 
 def test_modules_that_cannot_be_imported(tmp_path):
     with (
-        ForkedProcesses(tmp_path, ["no_such_module"]) as processes,
+        Importers(tmp_path),
         (tmp_path / "output").open("wb") as output,
         pytest.raises(RuntimeError, match="No module named 'no_such_module'"),
     ):
-        processes.start(["-c", ""], os.environ, tmp_path, output)
+        ForkedProcesses(tmp_path, ["no_such_module"]).start(["-c", ""], os.environ, tmp_path, output)

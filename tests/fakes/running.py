@@ -3,23 +3,24 @@
 import contextlib
 import os
 import socket
-import subprocess
 import time
 from pathlib import Path
 
 
 def is_running(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def children(pid: int) -> list[int]:
     """Returns the running child processes of a process."""
-    out = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout  # noqa: S607
-    return [child for child in map(int, out.split()) if is_running(child)]
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended in the meantime
+            found += map(int, file.read_text().split())
+    return [child for child in found if is_running(child)]
 
 
 def training_processes(server_pid: int) -> dict[str, int]:

@@ -4,8 +4,6 @@ It does under a stock `fit`, too: in subclasses of Keras classes, and in functio
 """
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -132,17 +130,11 @@ def module(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Layers", "Spectral", "Trains", "Functions", "Lambda"])
-def test_fit_of_a_run_fn_takes_tensor_branches(module, kind):
-    process = subprocess.run(
-        [sys.executable, "-c", FIT, kind],
-        cwd=module,
-        env={**os.environ, "TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr[-4000:]
+def test_fit_of_a_run_fn_takes_tensor_branches(forked_trainings, module, kind):
+    """Each has a process of its own: one kind's function ends the exemption for all."""
+    with (module / "log").open("wb") as log:
+        process = forked_trainings.start(["-c", FIT, kind], os.environ, module, log)
+    assert process.wait(280) == 0, (module / "log").read_text()[-4000:]
 
 
 @pytest.mark.parametrize("kind", ["ComputesLoss", "Spectral", "Trains"])

@@ -16,15 +16,33 @@ from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 pytestmark = pytest.mark.e2e
 
+PROGRAM = ("-m", "tfx_distribute.trainer_module", "--job")
+
 
 def start(job_file, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tfx_distribute.trainer_module", "--job", job_file],
+        [sys.executable, *PROGRAM, job_file],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@pytest.fixture
+def end(forked_trainings, tmp_path):
+    """Returns what runs a forked process, and returns its exit code and output."""
+
+    def run(*arguments: str, **environment: str) -> tuple[int, str]:
+        with (tmp_path / "log").open("wb") as log:
+            process = forked_trainings.start(arguments, {**os.environ, **environment}, tmp_path, log)
+        try:
+            code = process.wait(120)
+        finally:
+            process.kill()
+        return code, (tmp_path / "log").read_text()
+
+    return run
 
 
 def write_job(cluster, **changes) -> str:
@@ -59,7 +77,7 @@ def test_two_processes_that_no_launcher_of_ours_started(cluster):
     assert (cluster.model / "saved_model.pb").is_file()
 
 
-def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, tmp_path):
+def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, end):
     """Its exit code tells a remote launcher whether to try again."""
     job = write_job(cluster, distribution=Distribution("parameter_server"))
     code = (
@@ -68,31 +86,25 @@ def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, tmp_pat
         "coordinator_steps.serve = lambda task, distribution: None; sys.exit(process.main(sys.argv[1]))"
     )
     config = Cluster.of({"chief": 1, "worker": 1, "ps": 1}, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])
-    environment = {**os.environ, "TF_CONFIG": config.tf_config(config.tasks[-1])}
-
-    def ended() -> int:
-        return subprocess.run([sys.executable, "-c", code, job], env=environment, timeout=120, check=False).returncode
-
-    assert ended() == 138
+    words, environment = ("-c", code, job), {"TF_CONFIG": config.tf_config(config.tasks[-1])}
+    code, output = end(*words, **environment)
+    assert code == 138, output
     (cluster.folder / "result.json").write_text(TrainingResult(1, 1, 1, 1.0, {}).to_json())
-    assert ended() == 0
+    code, output = end(*words, **environment)
+    assert code == 0, output
 
 
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU")
 @pytest.mark.parametrize(
     ("strategy", "task"), [("one_device", None), ("parameter_server", 1)], ids=["alone", "a worker of parameter servers"]
 )
-def test_a_process_that_was_given_gpus_ends_where_there_are_none(cluster, strategy, task):
+def test_a_process_that_was_given_gpus_ends_where_there_are_none(cluster, end, strategy, task):
     job = write_job(cluster, distribution=Distribution(strategy))
     config = Cluster.of({"chief": 1, "worker": 1, "ps": 1}, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])
     variables = {"TF_CONFIG": config.tf_config(config.tasks[task])} if task else {}
-    process = start(job, TFX_DISTRIBUTE_REQUESTED_GPUS="2", **variables)
-    try:
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 1, "no other try helps"
-    assert f"accelerator: {config.tasks[task or 0]} was given 2 GPUs, but TensorFlow sees only CPU:0 (" in errors
+    code, output = end(*PROGRAM, job, TFX_DISTRIBUTE_REQUESTED_GPUS="2", **variables)
+    assert code == 1, "no other try helps"
+    assert f"accelerator: {config.tasks[task or 0]} was given 2 GPUs, but TensorFlow sees only CPU:0 (" in output
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--child-of-fork-server"], exit_codes.DONE)])
@@ -103,18 +115,16 @@ def test_child_of_the_fork_server_says_that_it_has_done_its_part(options, code):
     assert subprocess.run(words, timeout=60, check=False).returncode == code
 
 
-def test_failure_is_an_exit_code_and_a_message(cluster):
-    process = start(write_job(cluster, training_options=TrainingOptions(5000, epochs=1)))
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert errors.strip().splitlines()[-1].startswith("per_replica_batch_size: 5000 on 1 replicas")
+def test_failure_is_an_exit_code_and_a_message(cluster, end):
+    code, output = end(*PROGRAM, write_job(cluster, training_options=TrainingOptions(5000, epochs=1)))
+    assert code == 1
+    assert output.strip().splitlines()[-1].startswith("per_replica_batch_size: 5000 on 1 replicas")
 
 
-def test_tf_config_that_is_none(cluster):
-    process = start(write_job(cluster), TF_CONFIG=json.dumps({"cluster": {"worker": ["a:1"]}}))
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "TF_CONFIG of this process is not valid" in errors.strip().splitlines()[-1]
+def test_tf_config_that_is_none(cluster, end):
+    code, output = end(*PROGRAM, write_job(cluster), TF_CONFIG=json.dumps({"cluster": {"worker": ["a:1"]}}))
+    assert code == 1
+    assert "TF_CONFIG of this process is not valid" in output.strip().splitlines()[-1]
 
 
 def test_a_job_that_cannot_be_read(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.training import keras_models
+from tfx_distribute.trainer_module.training import autograph, keras_models
 from tfx_distribute.trainer_module.training.base_model import checkpoints, warm_start
 
 K = tf.keras
@@ -63,6 +63,7 @@ def set_noise(model) -> None:
 
 
 def main(folder: str) -> None:
+    autograph.exempt_tf_keras()  # as in each training process; converting Keras 2 takes most of the time
     keras_3 = sys.argv[1] == "3"
     # TensorFlow's checkpoints leave out lists of layers of Keras 3.
     with_any = ["saved_model", "x.keras", "x.weights.h5", "x.h5", "export", "state"]

@@ -228,18 +228,21 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
 
 
-@pytest.mark.parametrize("first_step", [6, 25])
 @pytest.mark.parametrize(("fixed", "cache"), [(False, "none"), (False, "memory"), (True, "none")])
 @pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
-def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache, first_step):
+def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache):
     """Batches and shares are the same as without the stop, also after some passes."""
     training_options = TrainingOptions(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
     fed = feed(numbers(101, shards), training_options, readers, shuffle_buffer_size=16, cycle_length=5, cache=cache)
+    first_steps, steps = (6, 25), 20
     for index in range(readers):
-        whole = list(fed.train(reader(index, readers)).take((first_step + 20) * fed.batches))
-        rest = list(fed.train(reader(index, readers), first_step).take(20 * fed.batches))
-        assert trained(rest) == trained(whole)[first_step * fed.batches :]
-        assert [float(share) for _, share in rest] == [float(share) for _, share in whole[first_step * fed.batches :]]
+        read = list(fed.train(reader(index, readers)).take((max(first_steps) + steps) * fed.batches))
+        batches, shares = trained(read), [float(share) for _, share in read]
+        for first_step in first_steps:
+            rest = list(fed.train(reader(index, readers), first_step).take(steps * fed.batches))
+            expected = slice(first_step * fed.batches, (first_step + steps) * fed.batches)
+            assert trained(rest) == batches[expected]
+            assert [float(share) for _, share in rest] == shares[expected]
 
 
 def test_workers_of_parameter_servers_go_round_by_themselves(numbers):

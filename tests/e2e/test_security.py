@@ -110,7 +110,7 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
     temporary.mkdir()
     hooks = tmp_path_factory.mktemp("hooks")
     shutil.copy(MODULES / "names_refused.py", hooks / "sitecustomize.py")
-    values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=25", "accelerator_type=cpu")
+    values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=60", "accelerator_type=cpu")
     words = ["-m", "tfx_distribute.pipelines", "run", folder / "pipeline.yaml", "--root", observed.root]
     words += [word for value in values for word in ("-p", value)]
     command = " ".join(map(str, [sys.executable, *words]))

@@ -61,9 +61,13 @@ class DirectRunner(fn_runner.FnApiRunner):
 
     Takes the same options as Beam's `DirectRunner`: `--direct_running_mode=in_memory`
     or `multi_processing`, and `--direct_num_workers`. To use it in a TFX pipeline, pass
-    its path in `beam_pipeline_args`:
+    its path in `beam_pipeline_args`, and an image, even one that is not there:
 
         --runner=tfx_distribute.components.direct_runner.DirectRunner
+        --sdk_container_image=none
+
+    Without an image, TFX makes a package of itself for workers, which takes seconds for
+    each component.
     """
 
     def run_pipeline(self, pipeline: pipeline_lib.Pipeline, options: PipelineOptions) -> fn_runner.RunnerResult:

@@ -178,8 +178,13 @@ def importable(module: Module) -> Iterator[None]:
 
 
 def _forget_imports(folder: Path) -> None:
-    """Drops modules imported from a folder: in a notebook, files may have changed."""
+    """Drops modules imported from a folder: in a notebook, files may have changed.
+
+    Keeps what is installed in an environment in the folder, and this package:
+    TensorFlow cannot be imported twice.
+    """
     for name, loaded in list(sys.modules.items()):
         file = getattr(loaded, "__file__", None)
-        if name != "__main__" and file and folder in Path(file).parents:
+        is_kept = name == "__main__" or name.partition(".")[0] == "tfx_distribute"
+        if not is_kept and file and module_lib.is_below(folder, Path(file)):
             del sys.modules[name]

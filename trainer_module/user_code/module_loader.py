@@ -140,9 +140,12 @@ def contains(module: UserModule, file: str) -> bool:
     if imported is None or file == imported:
         return imported is not None
     folder = Path(imported).parent
-    if folder.name in _PACKAGE_FOLDERS or not Path(file).is_relative_to(folder):
-        return False
-    return _PACKAGE_FOLDERS.isdisjoint(Path(file).relative_to(folder).parts)
+    return folder.name not in _PACKAGE_FOLDERS and is_below(folder, Path(file))
+
+
+def is_below(folder: Path, file: Path) -> bool:
+    """Returns True if a file is below a folder, but not in an installed package."""
+    return file.is_relative_to(folder) and _PACKAGE_FOLDERS.isdisjoint(file.relative_to(folder).parts)
 
 
 def locate(name: str) -> Path | None:

@@ -1,4 +1,5 @@
 import sys
+import types
 
 import pytest
 
@@ -43,3 +44,14 @@ def test_imports_what_is_on_disk_now_and_leaves_the_rest_alone(module, monkeypat
             assert own_entry.build_model(None) == size
     assert sys.modules["__main__"] is main
     assert sys.path == path
+
+
+@pytest.mark.parametrize("name", ["installed", "tfx_distribute.own"])
+def test_packages_are_imported_once(module, monkeypatch, name):
+    """TensorFlow cannot be imported again; its environment may be beside the module."""
+    loaded = types.ModuleType(name)
+    folder = ".venv/lib/python3.12/site-packages" if name == "installed" else "src"
+    loaded.__file__ = str(module.folder / folder / "installed.py")
+    monkeypatch.setitem(sys.modules, name, loaded)
+    with user_module.importable(module):
+        assert sys.modules[name] is loaded

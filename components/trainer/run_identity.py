@@ -147,14 +147,16 @@ def _describe_versions(saved: str) -> str:
 def _fingerprint_module_files(job: TrainingJob) -> list[str]:
     """Fingerprints the files of the user's module.
 
-    These are the files next to the module, as TFX packages them, or those of an
-    installed package.
+    These are the files next to the module, as TFX packages them, those of an installed
+    package, or a single file and those that it imports from its folder.
     """
     paths = list(job.module.search_path)
     if not paths:
-        package = importlib.util.find_spec(job.module.function.partition(".")[0])
-        if package:
-            paths = list(package.submodule_search_locations or filter(None, [package.origin]))
+        name = job.module.function.partition(".")[0]
+        package = importlib.util.find_spec(name)
+        if package and package.origin and not package.submodule_search_locations:
+            return [fingerprint.of_imports(name, Path(package.origin))]
+        paths = list((package and package.submodule_search_locations) or [])
     return [fingerprint.of_folder(path) if path.is_dir() else fingerprint.of_file(path) for path in map(Path, paths)]
 
 

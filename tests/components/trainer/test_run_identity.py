@@ -196,6 +196,19 @@ def test_module_of_an_installed_package_is_known_by_its_files(job):
     ) == ["module"]
 
 
+def test_what_a_single_file_imports_from_its_folder_is_known(job, tmp_path, monkeypatch):
+    """As of `build_model="single_entry.build_model"` in a pipeline in Python."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "single_entry.py").write_text("import single_losses\ndef build_model(context): ...\n")
+    (tmp_path / "single_losses.py").write_text("WEIGHT = 1\n")
+    job = replace(job, module=UserModule("single_entry.build_model"))
+    one = run_identity.fingerprint_inputs(job, job.data, [])
+    (tmp_path / "notes.py").write_text("")
+    assert one == run_identity.fingerprint_inputs(job, job.data, [])
+    (tmp_path / "single_losses.py").write_text("WEIGHT = 2\n")
+    assert changed(one, run_identity.fingerprint_inputs(job, job.data, [])) == ["module"]
+
+
 def test_a_copy_counts_as_its_original(job, tmp_path):
     """A retry has its copies in another folder."""
     first = replace(job.data, train=Split(("/shared/a-1/inputs/examples-0/a",), 10))

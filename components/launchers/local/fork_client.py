@@ -201,5 +201,9 @@ class ForkServer:
         """Queues the server's answers, and None when it has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._answers.put(json.loads(line))
+            # Something that Python runs at its start may print before the server does.
+            with contextlib.suppress(json.JSONDecodeError):
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    self._answers.put(answer)
         self._answers.put(None)

@@ -165,7 +165,8 @@ def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -
     address = os.path.join(folder, JOB_FILE)
     storage.call(address, lambda: atomic_files.write(address, job.to_json()))
     if "://" not in address:
-        os.chmod(address, 0o600)
+        with contextlib.suppress(PermissionError):  # on volumes whose files all belong to somebody else, as with SMB
+            os.chmod(address, 0o600)
     result_file = job.outputs.result_file
     # The chief writes the result last, when the model is complete.
     needed = [result_file, *filter(None, [job.outputs.serving_model_dir])]

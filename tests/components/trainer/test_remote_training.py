@@ -112,6 +112,16 @@ def test_result_is_kept_for_a_retry(trained, tmp_path):
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
 
 
+def test_a_volume_whose_files_belong_to_somebody_else(trained, monkeypatch):
+    """As with SMB, where a mount decides on owner and mode of all files."""
+
+    def refuse(path, mode):
+        raise PermissionError(1, "Operation not permitted", path)
+
+    monkeypatch.setattr(remote_training.os, "chmod", refuse)
+    trained(succeed)
+
+
 def test_a_result_without_its_model_is_not_enough(trained, tmp_path):
     name, *_ = trained(succeed)
     shutil.rmtree(tmp_path / "shared" / name / "outputs")

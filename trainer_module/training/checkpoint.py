@@ -30,6 +30,15 @@ from tfx_distribute.trainer_module.training import callback_state, state_documen
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
 PREFIX = "step-"
+# Errors of a storage that does not answer now, and says nothing about the state.
+_OUTAGES = (
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.UnavailableError,
+    tf.errors.UnknownError,
+)
 # If saves depend on time only, the first one comes this soon. Each interval after it is
 # twice as long, up to `save_checkpoints_secs`. This way even a training that fails in
 # its first minute has something to resume from.
@@ -117,6 +126,7 @@ class Checkpoints:
         self._writer: tf.train.Checkpoint | None = None
         self._complete_states: list[str] = []  # names of those that are kept, the newest one last
         self._others: list[state_document.Document] = []  # of states with other settings
+        self._in_doubt = ""  # name of a state that the folder's document may name or not
         self.val_metrics: dict[str, float] = {}
         self.remark = ""
 
@@ -165,6 +175,11 @@ class Checkpoints:
             self._checkpoint().read(path).assert_existing_objects_matched()
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
                 arrays = callback_state.read_arrays(io.BytesIO(file.read()))
+        except _OUTAGES as error:
+            raise TrainingError(
+                f"the saved state {path} cannot be read ({first_line(error)}); it is kept: run the same again when its "
+                "storage answers"
+            ) from error
         except (tf.errors.OpError, ValueError, AssertionError, IndexError, OSError) as error:
             raise TrainingError(
                 f"the saved state {path} cannot be restored ({first_line(error)}); remove the folder "
@@ -352,13 +367,29 @@ class Checkpoints:
         """
         with tf.io.gfile.GFile(f"{self._folder}/{states[-1]}.npz", "wb") as file:
             file.write(arrays)
-        atomic_files.write(f"{self._folder}/{STATE_FILE}", document)
+        self._write_document(states[-1], document)
         self._complete_states, self._others = states, others
         self._remove_other_states()
 
+    def _write_document(self, name: str, document: str) -> None:
+        """Writes the document that names a state.
+
+        A file system over a network may report an error although it has renamed the
+        file. If nobody can tell, the state's files are kept.
+        """
+        path, self._in_doubt = f"{self._folder}/{STATE_FILE}", name
+        try:
+            atomic_files.write(path, document)
+        except (tf.errors.OpError, OSError):
+            if atomic_files.read(path) != document:
+                self._in_doubt = ""
+                raise
+        self._in_doubt = ""
+
     def _remove_other_states(self) -> None:
         """Removes the files of all states but those to keep, if it can."""
-        remove_others(self._folder, PREFIX, (*self._complete_states, *self._names_of_others()))
+        in_doubt = [self._in_doubt] if self._in_doubt else []
+        remove_others(self._folder, PREFIX, (*self._complete_states, *self._names_of_others(), *in_doubt))
 
     def _choose_name(self, step: int) -> str:
         return state_document.choose_name(f"{PREFIX}{step}", self._names_of_others())

@@ -8,6 +8,7 @@ from full_disk import no_space
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
+from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training import keras_metrics
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
@@ -230,6 +231,31 @@ def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monk
     assert (checkpoints.remark, restore(make_checkpoints(tmp_path, adapter)).step) == ("", 30)
 
 
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_document_that_is_renamed_although_the_storage_reports_an_error(tmp_path, monkeypatch, is_readable):
+    """As NFS does whose first answer is lost."""
+    adapter = make_adapter()
+    checkpoints = begin(tmp_path, adapter, [])
+    checkpoints.save(Position(0, 10, 10))
+    rename, read = tf.io.gfile.rename, atomic_files.read
+
+    def rename_and_fail(source, target, overwrite=False):
+        rename(source, target, overwrite)
+        raise tf.errors.NotFoundError(None, None, "no such file")
+
+    def fail(path):
+        raise tf.errors.UnavailableError(None, None, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tf.io.gfile, "rename", rename_and_fail)
+        patched.setattr(atomic_files, "read", read if is_readable else fail)
+        checkpoints.save(Position(0, 20, 20))
+    assert checkpoints.remark == ("" if is_readable else "cannot save the training state, training continues: no answer")
+    assert restore(begin(tmp_path, adapter, [])) == Position(0, 20, 20)
+    checkpoints.save(Position(0, 30, 30))
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
+
+
 @pytest.fixture
 def background(monkeypatch):
     """Returns an event that saves in the background wait for before they write."""
@@ -393,6 +419,18 @@ def test_damaged_state_is_named(tmp_path):
     for part in tmp_path.glob("step-10.data*"):
         part.write_bytes(part.read_bytes()[:10])
     with pytest.raises(TrainingError, match=rf"the saved state {tmp_path}/step-10 cannot be restored .*; remove the folder"):
+        restore(make_checkpoints(tmp_path, adapter))
+
+
+def test_state_that_cannot_be_read_now_is_kept(tmp_path, monkeypatch):
+    adapter = make_adapter()
+    make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
+
+    def fail(self, path):
+        raise tf.errors.UnavailableError(None, None, "503")
+
+    monkeypatch.setattr(tf.train.Checkpoint, "read", fail)
+    with pytest.raises(TrainingError, match=r"step-10 cannot be read \(503\); it is kept: run the same again"):
         restore(make_checkpoints(tmp_path, adapter))
 
 

@@ -12,7 +12,7 @@ from kubernetes import client
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 
-REMOVAL_SECONDS = 60.0  # after which a pod that is being deleted should be gone
+REMOVAL_SECONDS = 60.0  # after its grace period, a pod that is being deleted should be gone
 INITIAL_SECONDS = 60.0  # after which an init container should have ended
 
 _STARTING = ("ContainerCreating", "PodInitializing")
@@ -153,15 +153,15 @@ def _was_removed(pod: client.V1Pod, end: client.V1ContainerStateTerminated) -> b
     return bool(end.finished_at >= pod.metadata.deletion_timestamp - grace)
 
 
-def describe_removal(pod: client.V1Pod, now: datetime) -> str:
+def describe_removal(pod: client.V1Pod, seconds: float) -> str:
     """Describes a pod that should be gone by now; empty if it is not one.
 
     Args:
-      pod: The pod.
-      now: The current time.
+      pod: A pod that is being deleted.
+      seconds: Since when it is, by one clock: those of this machine and of the cluster
+        may differ.
     """
-    due = pod.metadata.deletion_timestamp
-    if due is None or now - due < timedelta(seconds=REMOVAL_SECONDS):
+    if seconds < (pod.metadata.deletion_grace_period_seconds or 0) + REMOVAL_SECONDS:
         return ""
     return (
         f"is still being removed from node {pod.spec.node_name}, which may be lost; nothing takes its place until it is "

@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from absl import logging
@@ -90,6 +89,7 @@ class Watcher:
         self._restarts = PodRestarts(jobs, self._history, self._budget)
         self._pods: dict[str, client.V1Pod] = {}  # uid -> as last seen, since the last suspension
         self._ignored: set[str] = set()  # uids of pods from before the last suspension
+        self._removed_since: dict[str, float] = {}  # uid -> when it was first seen to be deleted
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
         self._failed_for_good_since = 0.0  # 0 if no pod has
 
@@ -222,7 +222,10 @@ class Watcher:
 
     def _report_removal(self, pod: client.V1Pod) -> str:
         """Logs, and returns, why a pod is still there; empty if it may be."""
-        removal = describe_removal(pod, datetime.now(timezone.utc))
+        if pod.metadata.deletion_timestamp is None:
+            return ""
+        since = self._removed_since.setdefault(pod.metadata.uid, time.monotonic())
+        removal = describe_removal(pod, time.monotonic() - since)
         if not removal:
             return ""
         words = f"pod {pod.metadata.name} {removal}"

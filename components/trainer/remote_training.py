@@ -137,7 +137,8 @@ def training_folder(
     # Outside of what cleans up: a retry takes over a training whose disk was full.
     with explaining_shortage():
         make_folder(folder)
-        with terminable(), _cleaning_up(folder, own_lease), holding(own_lease):
+        is_retry = storage.call(lease_file, lambda: fileio.exists(lease_file))
+        with terminable(), _cleaning_up(folder, own_lease, is_retry), holding(own_lease):
             _remove_abandoned(root)
             staged = staging.stage(inputs, outputs, folder, is_shared=shared_root is not None)
             yield TrainingFolder(name, folder, lease_file, staged, settings)
@@ -234,7 +235,7 @@ def make_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _cleaning_up(folder: str, own_lease: lease.Lease) -> Iterator[None]:
+def _cleaning_up(folder: str, own_lease: lease.Lease, is_retry: bool) -> Iterator[None]:
     """Removes what no retry of the step needs from the training's folder.
 
     Removes nothing if another attempt of the step uses the folder by then.
@@ -249,26 +250,28 @@ def _cleaning_up(folder: str, own_lease: lease.Lease) -> Iterator[None]:
         # Pods that are being removed may hold files open, and an error here must not
         # hide that of the training.
         with contextlib.suppress(OSError, tf.errors.OpError):
-            unneeded_folder = _find_unneeded(folder, error)
+            unneeded_folder = _find_unneeded(folder, error, is_retry)
             if unneeded_folder and fileio.exists(unneeded_folder) and not own_lease.is_lost():
                 fileio.rmtree(unneeded_folder)
 
 
-def _find_unneeded(folder: str, error: BaseException | None) -> str | None:
+def _find_unneeded(folder: str, error: BaseException | None, is_retry: bool) -> str | None:
     """Returns what to remove of a training's folder.
 
     Args:
       folder: The folder.
       error: What has ended the step; None if nothing has.
+      is_retry: True if an earlier attempt of the step has used the folder.
 
     Returns:
       The whole folder after a training that failed by itself, or that had no room for
-      its lease. Nothing if the training was interrupted: its retry may continue it, and
-      until then it may read its inputs. Otherwise, the copies of inputs: a retry takes
-      the result and the model.
+      its lease. Nothing if the training was interrupted, or if a retry was refused
+      before it took over: the training may go on, and until then it may read its
+      inputs. Otherwise, the copies of inputs: a retry takes the result and the model.
     """
     is_interrupted = error is not None and not isinstance(error, Exception)  # by a signal
-    if is_interrupted or isinstance(error, NotFollowedError):
+    is_refused = is_retry and isinstance(error, ConfigurationError)  # such as by the lock of the saved state
+    if is_interrupted or is_refused or isinstance(error, NotFollowedError):
         return None
     has_failed = isinstance(error, TfxDistributeError) and not fileio.exists(os.path.join(folder, job_builder.RESULT_FILE))
     has_begun = fileio.exists(os.path.join(folder, LEASE_FILE))

@@ -204,6 +204,24 @@ def test_files_of_an_interrupted_training_are_kept_for_a_retry(trained, tmp_path
     trained(resume)
 
 
+@pytest.mark.parametrize("is_retry", [True, False])
+def test_files_stay_if_a_retry_is_refused(trained, tmp_path, is_retry):
+    """The training of the attempt before goes on."""
+
+    def hang(job):
+        raise NotFollowedError("the API server does not answer")
+
+    def refuse(job):
+        raise ConfigurationError("the saved state is in use by a process on another machine")
+
+    if is_retry:
+        with pytest.raises(NotFollowedError):
+            trained(hang)
+    with pytest.raises(ConfigurationError):
+        trained(refuse)
+    assert len([*(tmp_path / "shared").glob("*/inputs/examples-0/data")]) == is_retry
+
+
 def test_a_process_that_fails_after_the_result_was_written(trained, tmp_path):
     def fail(job):
         succeed(job)

@@ -54,10 +54,14 @@ def _listen(port: int) -> contextlib.AbstractContextManager[socket.socket]:
 
 def _wait_for(peers: Mapping[ClusterTask, str], report: Callable[[str], None]) -> None:
     seconds = REPORT_SECONDS
-    for peer, address in peers.items():
-        while not listening.wait_for([address], seconds, POLL_SECONDS):
-            report(_describe(peer, address))
-            seconds *= 2
+    has_waited = True
+    while has_waited:  # one may go while another one is waited for
+        has_waited = False
+        for peer, address in peers.items():
+            has_waited = has_waited or not listening.listens(address)
+            while not listening.wait_for([address], seconds, POLL_SECONDS):
+                report(_describe(peer, address))
+                seconds *= 2
 
 
 def _describe(peer: ClusterTask, address: str) -> str:

@@ -31,6 +31,7 @@ from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 POLL_SECONDS = 2.0
+MOST_GONE_PODS = 100  # to remember
 # For the controller to see that a pod has failed for good. Where several fail at once,
 # it may look at another one first, and restart.
 FINAL_EXIT_SECONDS = 15.0
@@ -87,7 +88,9 @@ class Watcher:
         self._start_seen = 0.0  # by our own clock, from which the cluster's may differ
         self._budget = RestartBudget(limits.max_restarts, limits.read_step)
         self._restarts = PodRestarts(jobs, self._history, self._budget)
-        self._pods: dict[str, client.V1Pod] = {}  # uid -> as last seen, since the last suspension
+        # uid -> as last seen, since the last suspension: those that are there, and the
+        # last of those that are gone.
+        self._pods: dict[str, client.V1Pod] = {}
         self._ignored: set[str] = set()  # uids of pods from before the last suspension
         self._removed_since: dict[str, float] = {}  # uid -> when it was first seen to be deleted
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
@@ -303,6 +306,10 @@ class Watcher:
         needed = self._history.list_needed(job, pods)
         for pod in pods:
             self._observe(pod, is_needed=self._kind.task_of(pod) in needed)
+        # A training with many workers may see thousands, which take much memory.
+        there = {pod.metadata.uid for pod in pods}
+        for uid in [uid for uid in self._pods if uid not in there][:-MOST_GONE_PODS]:
+            del self._pods[uid]
 
     def _observe(self, pod: client.V1Pod, is_needed: bool) -> None:
         """Notes the state of a pod. A failed pod is soon deleted, with its log.

@@ -9,7 +9,7 @@ from tfjobs import NAME, NAMESPACE, NEEDED, condition, exists, pod, start, statu
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.errors import NoAnswerError
-from tfx_distribute.components.launchers.kubernetes import pods, refusals
+from tfx_distribute.components.launchers.kubernetes import pods, refusals, watcher
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, Owner
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -223,6 +223,20 @@ def test_a_job_whose_pod_stays_on_a_lost_node(api, monkeypatch, caplog):
     )
     assert str(error).endswith("`kubectl delete node node-3`")
     assert caplog.text.count(words) == 1
+
+
+def test_only_the_last_pods_that_are_gone_are_remembered(api, jobs, monkeypatch):
+    """Spot machines may be taken away any number of times."""
+    monkeypatch.setattr(watcher, "MOST_GONE_PODS", 2)
+    watched = watcher.Watcher(jobs, tfjob(), watcher.Limits(max_restarts=0))
+    uids = []
+    for _ in range(5):
+        api.set_pod(NAMESPACE, pod())
+        (listed,) = jobs.list_pods()
+        uids.append(listed.metadata.uid)
+        watched._observe_all(tfjob(), [listed])
+        api.remove(NAMESPACE, f"{NAME}-chief-0")
+    assert list(watched._pods) == uids[-3:], "the last one was still there"
 
 
 def test_deleted_by_somebody(api):

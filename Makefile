@@ -10,10 +10,7 @@ env:
 demo: env
 	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2
 
-# Both kinds of tests at once: while some wait, others compute.
-PYTEST = .venv/bin/pytest -q -n $$((2 * $$(getconf _NPROCESSORS_ONLN)))
-test: lint
-	$(PYTEST) -m "not cluster" --dist worksteal --durations=10
+test: lint unit e2e
 
 # The same with the other line of TFX than this machine's: make test-line LINE=1.21
 test-line:
@@ -24,11 +21,12 @@ lint: env
 	.venv/bin/ruff format --check .
 	.venv/bin/python tests/typecheck.py
 
+# Many of these tests wait.
 unit: env
-	$(PYTEST) -m "not e2e and not cluster" --dist loadfile
+	.venv/bin/pytest -q -m "not e2e and not cluster" -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --dist loadfile
 
 e2e: env
-	$(PYTEST) -m e2e --dist worksteal --durations=10
+	.venv/bin/pytest -q -m e2e -n 3 --dist worksteal --durations=10
 
 # Needs a Kubernetes cluster with the Training Operator, JobSet and Kueue, named by
 # KUBECONFIG, and the image of the digits in it: docs/kind.md.

@@ -91,7 +91,7 @@ def addresses(pid: int, protocol: str, state: str | None = None) -> set[str]:
     return {row[1] for row in rows if state in (None, row[3])}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def observed(request, tmp_path_factory) -> Iterator[Observed]:
     # Not in pytest's folder, which other users may not enter.
     folder = Path(tempfile.mkdtemp(prefix="security-", dir="/tmp"))
@@ -166,20 +166,29 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
         shutil.rmtree(folder)
 
 
-def test_the_run_is_one_that_was_looked_at(observed):
+def test_no_other_user_reaches_a_run(observed):
+    """One test, since parallel test processes would each run the pipeline."""
+    check_the_run_is_one_that_was_looked_at(observed)
+    check_nothing_listens_beyond_loopback(observed)
+    check_no_other_user_is_let_in(observed)
+    check_no_name_is_looked_up(observed)
+    check_only_the_pushed_model_is_for_others_to_read(observed)
+
+
+def check_the_run_is_one_that_was_looked_at(observed: Observed) -> None:
     assert observed.code == 0, observed.output
     assert ("stranger", "beam") in observed.visits
     assert ("stranger", "tcp") in observed.visits
 
 
-def test_nothing_listens_beyond_loopback(observed):
+def check_nothing_listens_beyond_loopback(observed: Observed) -> None:
     hosts = {address.partition(":")[0] for address in observed.listening}
     assert hosts
     assert hosts <= LOOPBACK
     assert not observed.datagrams
 
 
-def test_no_other_user_is_let_in(observed):
+def check_no_other_user_is_let_in(observed: Observed) -> None:
     # A server that ends between two checks refuses everyone.
     assert set(observed.visits["stranger", "tcp"]) <= {"closed", "ConnectionRefusedError"}
     assert SECRET not in str(observed.visits)
@@ -189,11 +198,11 @@ def test_no_other_user_is_let_in(observed):
     assert set(observed.visits["owner", "beam"]) == {"UNIMPLEMENTED"}
 
 
-def test_no_name_is_looked_up(observed):
+def check_no_name_is_looked_up(observed: Observed) -> None:
     assert observed.names == ""
 
 
-def test_only_the_pushed_model_is_for_others_to_read(observed):
+def check_only_the_pushed_model_is_for_others_to_read(observed: Observed) -> None:
     readable = {path for path, is_readable in observed.readable.items() if is_readable}
     assert readable == {path for path in observed.readable if path.startswith("serving/")}
     assert {Path(path).name for path in readable} >= {"saved_model.pb", "variables.index"}

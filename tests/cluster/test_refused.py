@@ -5,6 +5,7 @@ leaves the namespace as it was.
 """
 
 import contextlib
+import re
 import time
 import uuid
 
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 MINUTE = 60.0
 FINAL_SECONDS = refusals.FINAL_SECONDS
+POD_NAME_END = re.compile(r"-[a-z0-9]{5}(?=\" is forbidden)")
 
 
 @contextlib.contextmanager
@@ -57,7 +59,9 @@ def check_refused(launch, namespace, caplog, *words):
     error = launch.wait(MINUTE)
     assert isinstance(error, TrainingError)
     assert all(word in str(error) for word in words), error
-    assert caplog.text.count(str(error)) == 1
+    # JobSet makes pods again and again, each with a name of its own.
+    logged, refusal = (POD_NAME_END.sub("", text) for text in (caplog.text, str(error)))
+    assert logged.count(refusal) == 1
     wait_until(lambda: launch.name not in [job["metadata"]["name"] for job in namespace.jobs(launch.kind)])
 
 
@@ -171,14 +175,13 @@ def test_a_refusal_after_a_suspension(start, namespace, caplog):
     ("settings", "words"),
     [
         ({"image": "registry.invalid/nothing:1"}, ("ErrImagePull", "write another targets.kubeflow.image")),
-        ({"image": "Not An Image"}, ("InvalidImageName", "write another targets.kubeflow.image")),
         ({"secrets": [Secret(name="s3", env={"A": "a"})]}, ('secret "s3" not found', "targets.kubeflow.secrets")),
         (
             {"volumes": [Volume(claim="nothing", mount_path="/x")]},
             ('persistentvolumeclaim "nothing" not found', "targets.kubeflow.volumes"),
         ),
     ],
-    ids=["image", "name", "secret", "claim"],
+    ids=["image", "secret", "claim"],
 )
 def test_a_pod_that_cannot_start(start, caplog, monkeypatch, settings, words):
     monkeypatch.setattr(pod_starts, "START_SECONDS", 8.0)

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tfx_distribute.components.launchers.local import loopback
+from tfx_distribute.components.launchers.local import log_tail, loopback
 from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -151,8 +151,8 @@ class ForkServer:
         answer = self._answers.get(timeout=timeout)
         if answer is None:
             self._answers.put(None)
-            last_lines = self.log.read_text(errors="replace").strip().splitlines()[-20:]
-            raise TrainingError("\n".join(["the process that starts training processes ended:", *last_lines]))
+            lines = log_tail.last_lines(self.log)
+            raise TrainingError("\n".join(["the process that starts training processes ended:", *lines]))
         return answer
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfx_distribute.components.launchers.local import cpu_time
+from tfx_distribute.components.launchers.local import cpu_time, log_tail
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.out_of_memory import OomKills
 from tfx_distribute.components.launchers.local.silence import Signs, Silence, SilenceMonitor
@@ -27,8 +27,6 @@ SAVE_SECONDS = 25.0  # for peers of a process that leaves to save and end
 # Exit codes usually caused by another process's failure, and for how many seconds to
 # wait for the end of that one.
 SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
-LAST_LINES = 20
-LAST_BYTES = 1 << 16  # in which to look for them
 MIN_FREE_BYTES = 65536  # with less, a folder counts as full
 
 ProgressListener = Callable[[ClusterTask, Progress], None]
@@ -169,19 +167,10 @@ class Process:
             how = "killed by the kernel: out of memory"
         message = "\n".join(
             [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
-            + [f"  {line}" for line in _last_lines(self.log)]
+            + [f"  {line}" for line in log_tail.last_lines(self.log)]
             + _disk_full_lines(self.work_dir, self.log_dir)
         )
         return ClusterFailure(message, final, out_of_memory, self.silence is not None and self.silence.busy)
-
-
-def _last_lines(log: Path) -> list[str]:
-    """Returns the last lines of a log of any size; [] if there is none."""
-    if not log.exists():
-        return []
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
-        return file.read().decode(errors="replace").rstrip().splitlines()[-LAST_LINES:]
 
 
 def _disk_full_lines(*folders: Path) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from running import children, is_running, listening, training_processes, wait_until
 
-from tfx_distribute.components.launchers.local import fork_client, processes
+from tfx_distribute.components.launchers.local import fork_client, log_tail
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -120,7 +120,7 @@ def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
     assert "training process worker 0 failed (exit code 1)" in message
     assert "the last words" in message
     assert "ZeroDivisionError: worker's own mistake" in message
-    assert len(message.splitlines()) <= processes.LAST_LINES + 1
+    assert len(message.splitlines()) <= log_tail.LAST_LINES + 1
     assert children(cluster.server.pid) == []
 
 

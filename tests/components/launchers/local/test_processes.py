@@ -115,14 +115,6 @@ def chief_of(tmp_path):
         children.close()
 
 
-def test_failure_has_the_last_lines_of_a_long_log(tmp_path):
-    chief = Process(CHIEF_TASK, tmp_path / "job.json", {}, tmp_path, tmp_path)
-    chief.status = 1
-    chief.log.write_text("".join(f"line {number} of the log\n" for number in range(100_000)))
-    last = [f"  line {number} of the log" for number in range(100_000 - processes_lib.LAST_LINES, 100_000)]
-    assert chief.failure().message.splitlines()[1:] == last
-
-
 @pytest.mark.timeout(60)
 def test_process_that_the_kernel_does_not_end_is_named(monkeypatch, chief_of, freeze):
     monkeypatch.setattr(processes_lib, "KILL_SECONDS", 1.0, raising=False)

@@ -1,16 +1,14 @@
 """Copies examples with Kubeflow as a target, and compiles them."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
+import example_project
 
 from tfx_distribute.pipelines.runners.kubeflow.compiler import Package
 from tfx_distribute.pipelines.runners.kubeflow.target import KubeflowTarget
 from tfx_distribute.pipelines.spec import loader, user_module
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TARGET = {
     "image": "registry.example.com/team/model:1",
     "pipeline_root": "s3://bucket/root",
@@ -37,16 +35,9 @@ def project(folder: Path, example: str, **changes: object) -> Path:
       example: `digits` or `taxi`.
       **changes: Parts of the pipeline file that differ.
     """
-    shutil.copytree(EXAMPLES / example, folder, dirs_exist_ok=True)
-    file = folder / "pipeline.yaml"
-    document = yaml.safe_load(file.read_text())
-    document |= {"targets": {"kubeflow": TARGET}, "resources": RESOURCES, "push": {"directory": "/shared/serving"}}
-    if example == "taxi":
-        document["data"]["csv"] = "/shared/data"
-    else:
-        document["resources"] = {name: machine for name, machine in RESOURCES.items() if name != "CsvExampleGen"}
-    file.write_text(yaml.safe_dump(document | changes))
-    return file
+    names = [name for name in RESOURCES if example == "taxi" or name != "CsvExampleGen"]
+    changes = {"resources": {name: RESOURCES[name] for name in names}, "push": {"directory": "/shared/serving"}} | changes
+    return example_project.copy(folder, example, csv="/shared/data", **({"targets": {"kubeflow": TARGET}} | changes))
 
 
 def compiled(file: Path, *words: str) -> Package:

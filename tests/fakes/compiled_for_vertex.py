@@ -1,17 +1,15 @@
 """Copies examples with Vertex AI as a target, and compiles them."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
+import example_project
 
 from tfx_distribute.components.launchers import settings
 from tfx_distribute.pipelines.runners.vertex.compiler import Package
 from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
 from tfx_distribute.pipelines.spec import loader, user_module
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TARGET = {
     "image": "europe-west4-docker.pkg.dev/example-project/team/model:1",
     "pipeline_root": "gs://bucket/root",
@@ -34,14 +32,8 @@ def project(folder: Path, example: str, **changes: object) -> Path:
       example: `digits` or `taxi`.
       **changes: Parts of the pipeline file that differ.
     """
-    shutil.copytree(EXAMPLES / example, folder, dirs_exist_ok=True)
-    file = folder / "pipeline.yaml"
-    document = yaml.safe_load(file.read_text())
-    document |= {"targets": {"vertex": TARGET}, "resources": RESOURCES, "push": {"directory": "gs://bucket/serving"}}
-    if example == "taxi":
-        document["data"]["csv"] = "gs://bucket/data"
-    file.write_text(yaml.safe_dump(document | changes))
-    return file
+    changes = {"resources": RESOURCES, "push": {"directory": "gs://bucket/serving"}} | changes
+    return example_project.copy(folder, example, csv="gs://bucket/data", **({"targets": {"vertex": TARGET}} | changes))
 
 
 def compiled(file: Path, *words: str) -> Package:

@@ -61,7 +61,7 @@ class DirectRunner(fn_runner.FnApiRunner):
 
     Takes the same options as Beam's `DirectRunner`: `--direct_running_mode=in_memory`
     or `multi_processing`, and `--direct_num_workers`. To use it in a TFX pipeline, pass
-    its path in `beam_pipeline_args`, and an image, even one that is not there:
+    its path in `beam_pipeline_args`, and any name of an image:
 
         --runner=tfx_distribute.components.direct_runner.DirectRunner
         --sdk_container_image=none

@@ -3,6 +3,7 @@
 Digits as examples, fork servers, a training cluster, and the command line.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -62,6 +63,7 @@ def keras_3_server(tmp_path_factory: pytest.TempPathFactory, importers_folder: P
 
 
 def start_fork_server(folder: Path, importers_folder: Path, keras_version: int) -> Iterator[object]:
+    """Yields a fork server that is itself a fork, see `forked_training`."""
     from tfx_distribute.components.launchers.local import fork_client
 
     with pytest.MonkeyPatch.context() as patched:
@@ -134,11 +136,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         config.importers_folder = config.workerinput["importers_folder"]
         return
-    config.importers_folder = tempfile.mkdtemp(prefix="importers-")
-    kept = importers.Importers(Path(config.importers_folder))
-    config.add_cleanup(lambda: shutil.rmtree(config.importers_folder, ignore_errors=True))
-    config.add_cleanup(lambda: kept.__exit__())
-    kept.__enter__()
+    with contextlib.ExitStack() as stack:
+        folder = tempfile.TemporaryDirectory(prefix="importers-", ignore_cleanup_errors=True)
+        config.importers_folder = stack.enter_context(folder)
+        stack.enter_context(importers.Importers(Path(config.importers_folder)))
+        config.add_cleanup(stack.pop_all().close)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist

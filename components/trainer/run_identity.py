@@ -156,7 +156,7 @@ def _fingerprint_module_files(job: TrainingJob) -> list[str]:
         package = importlib.util.find_spec(name)
         if package and package.origin and not package.submodule_search_locations:
             return [fingerprint.of_imports(name, Path(package.origin))]
-        paths = list((package and package.submodule_search_locations) or [])
+        paths = list(package.submodule_search_locations or ()) if package else []
     return [fingerprint.of_folder(path) if path.is_dir() else fingerprint.of_file(path) for path in map(Path, paths)]
 
 

@@ -41,7 +41,7 @@ def control(folder: Path, modules: Sequence[str], environment: Mapping[str, str]
 class Importers:
     """Starts the processes when somebody asks for them. A context manager.
 
-    They end, and all of their forks, when nobody has their sockets any more.
+    A process ends, with all of its forks, when the last copy of its socket is closed.
 
     Args:
       folder: Folder for logs and a socket.

@@ -375,7 +375,7 @@ class Checkpoints:
         """Writes the document that names a state.
 
         A file system over a network may report an error although it has renamed the
-        file. If nobody can tell, the state's files are kept.
+        file. If the document cannot be read either, the state's files are kept.
         """
         path, self._in_doubt = f"{self._folder}/{STATE_FILE}", name
         try:

@@ -40,6 +40,7 @@ _PACKAGES = (
     "apache-beam",
     "numpy",
 )
+PACKAGE_FOLDERS = frozenset(["site-packages", "dist-packages"])
 _SKIPPED_FOLDERS = ("__pycache__", "site-packages", "node_modules", "wandb", "mlruns")
 # Files that mark a folder as a virtual environment, a cache
 # (https://bford.info/cachedir) or the runs of a pipeline.
@@ -155,7 +156,7 @@ def of_imports(name: str, file: Path) -> str:
       file: The file that defines it.
     """
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
-    is_installed = root.name in ("site-packages", "dist-packages")
+    is_installed = root.name in PACKAGE_FOLDERS
     counted = root / name.partition(".")[0] if is_installed else root
     files, pending = {file}, deque([file])
     while pending:

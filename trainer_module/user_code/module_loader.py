@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.labels import FeatureNames
 from tfx_distribute.trainer_module.job.training_job import UserModule
-from tfx_distribute.trainer_module.user_code import user_exit
+from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
-
-_PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 
 
 @dataclass(frozen=True)
@@ -140,12 +138,12 @@ def contains(module: UserModule, file: str) -> bool:
     if imported is None or file == imported:
         return imported is not None
     folder = Path(imported).parent
-    return folder.name not in _PACKAGE_FOLDERS and is_below(folder, Path(file))
+    return folder.name not in fingerprint.PACKAGE_FOLDERS and is_below(folder, Path(file))
 
 
 def is_below(folder: Path, file: Path) -> bool:
     """Returns True if a file is below a folder, but not in an installed package."""
-    return file.is_relative_to(folder) and _PACKAGE_FOLDERS.isdisjoint(file.relative_to(folder).parts)
+    return file.is_relative_to(folder) and fingerprint.PACKAGE_FOLDERS.isdisjoint(file.relative_to(folder).parts)
 
 
 def locate(name: str) -> Path | None:

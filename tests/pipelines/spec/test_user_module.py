@@ -48,7 +48,7 @@ def test_imports_what_is_on_disk_now_and_leaves_the_rest_alone(module, monkeypat
 
 @pytest.mark.parametrize("name", ["installed", "tfx_distribute.own"])
 def test_packages_are_imported_once(module, monkeypatch, name):
-    """TensorFlow cannot be imported again; its environment may be beside the module."""
+    """TensorFlow cannot be imported twice. A project may contain its environment."""
     loaded = types.ModuleType(name)
     folder = ".venv/lib/python3.12/site-packages" if name == "installed" else "src"
     loaded.__file__ = str(module.folder / folder / "installed.py")

@@ -145,7 +145,7 @@ def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, num_
 def test_what_the_trainer_is_told(taxi, digits):
     assert read_launcher(taxi).training == "auto", "a run may ask for more workers"
     assert read_launcher(digits).training == "custom_job", "its step is too small to train"
-    assert read_launcher(digits).worker["machine_type"] == "n1-highmem-4", "16 GB beside Vertex AI's agents"
+    assert read_launcher(digits).worker["machine_type"] == "n1-highmem-4", "16 GB, and what Vertex AI's agents need"
     kept = trainer_parameters(taxi)["checkpoint_dir"]["runtimeValue"]["constantValue"]["stringValue"]
     assert kept == "gs://bucket/root/taxi/checkpoints"
 

@@ -135,7 +135,13 @@ class _JobService(portable_runner.JobServiceHandle):
     def run(self, preparation_id: str) -> Any:
         # Beam would follow the job for as long only.
         self.timeout = None
-        return super().run(preparation_id)
+        try:
+            return super().run(preparation_id)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.UNAVAILABLE:
+                raise
+            with _explaining(self.options, lost=True):  # it has answered `prepare`
+                raise
 
 
 class _Result(portable_runner.PipelineResult):

@@ -35,9 +35,9 @@ sys.meta_path.insert(0, Hidden())
 
 
 class JobService(LocalJobServicer):
-    """Beam's job service; keeps what it is sent, and runs it unless told otherwise."""
+    """Beam's job service; keeps what it is sent, and runs it unless told to fail."""
 
-    runs = True
+    fails_with: grpc.StatusCode | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,8 +49,8 @@ class JobService(LocalJobServicer):
         return super().Prepare(request, context, **kwargs)
 
     def Run(self, request, context=None, **kwargs):  # noqa: N802
-        if not self.runs:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now")
+        if self.fails_with:
+            context.abort(self.fails_with, "not now")
         return super().Run(request, context, **kwargs)
 
     def Cancel(self, request, context=None):  # noqa: N802
@@ -244,6 +244,13 @@ def test_a_job_service_that_ends(service, tmp_path):
     end.join(10)
 
 
+def test_a_job_service_that_ends_while_it_starts_a_job(service):
+    """As Prism may, if its workers cannot be started."""
+    service.fails_with = grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(TrainingError, match=rf"the job service at {service.endpoint} is gone"):
+        run(service.endpoint)
+
+
 def test_an_interrupted_run_cancels_its_job(service, monkeypatch):
     def interrupt(self, message_thread):
         raise KeyboardInterrupt
@@ -274,7 +281,7 @@ def test_what_job_services_of_flink_and_spark_are_sent(service, setting, sent):
     arguments = make_pipeline_args(Beam(**setting, job_endpoint=service.endpoint))
     pipeline = beam.Pipeline(argv=arguments)
     _ = pipeline | beam.Create([1]) | beam.Map(str)
-    service.runs = False
+    service.fails_with = grpc.StatusCode.FAILED_PRECONDITION
     with pytest.raises(ConfigurationError, match="not now"):
         pipeline.run()
     (request,) = service.prepared

@@ -34,6 +34,7 @@ from tfx_distribute.trainer_module.lifecycle import (
     history_writer,
     lease,
     metrics_server,
+    outages,
     peer_loss,
     preemption,
     process_log,
@@ -104,6 +105,8 @@ def _exit_code(error: BaseException) -> int:
         return exit_codes.PEER_LOST
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return exit_codes.OUT_OF_MEMORY
+    if outages.is_outage(error):
+        return exit_codes.STORAGE_OUTAGE
     return exit_codes.FAILED
 
 

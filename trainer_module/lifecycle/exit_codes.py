@@ -17,6 +17,7 @@ ABANDONED = 3  # no pipeline step follows the training any more
 DONE = 113  # only between the fork server and its children
 OUT_OF_MEMORY = 128 + signal.SIGKILL  # as when the kernel kills a process for it
 PEER_LOST = 128 + signal.SIGUSR1  # reserved by the Training Operator for programs that want a retry
+STORAGE_OUTAGE = 128 + signal.SIGUSR2
 NO_PROGRESS = 128 + signal.SIGALRM  # the main thread made none for `progress_timeout_secs`
 PREEMPTED = 128 + signal.SIGTERM
 LEFT_EARLY = 256  # reported for a child that ends with 0; not an exit code

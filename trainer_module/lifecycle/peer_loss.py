@@ -3,7 +3,6 @@
 import os
 import re
 import time
-import traceback
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
@@ -11,16 +10,13 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
-from tfx_distribute.trainer_module.lifecycle import lease, listening
+from tfx_distribute.trainer_module.lifecycle import lease, listening, outages
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
 # How long a process waits for the chief to start. One with a lease waits for as long as
 # a step follows the training: machines may be short.
 COME_SECONDS = 3600.0
 GONE_SECONDS = 30.0  # how long the chief may be away before it counts as gone
-_STORAGE_MODULE = "tensorflow/python/lib/io/file_io.py"  # of tf.io.gfile
-# In TensorFlow's messages about Google Cloud Storage, whose errors it calls aborted.
-_STORAGE_WORDS = "retry attempts failed. The last failure:"
 
 
 def cluster_spec() -> tf.train.ClusterSpec:
@@ -70,7 +66,7 @@ def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]
     cause = error.__cause__ if isinstance(error, TrainingError) else error
     if cause is None or isinstance(cause, TfxDistributeError) or not cluster_spec().jobs:
         return None
-    if cause is not error and _is_of_storage(cause):
+    if cause is not error and outages.is_of_storage(cause):
         return None
     error, text = cause, str(cause)
     type_matches = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
@@ -90,20 +86,10 @@ def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]
 
 def _is_of_user(error: BaseException, is_user_file: Callable[[str], bool]) -> bool:
     """Returns True if the user's code, or `tf.io.gfile` that it called, raised it."""
-    files = _files(error)
-    while files and files[-1].endswith(_STORAGE_MODULE):
+    files = outages.files_passed(error)
+    while files and outages.is_storage_module(files[-1]):
         files.pop()
     return bool(files) and is_user_file(files[-1])
-
-
-def _is_of_storage(error: BaseException) -> bool:
-    """Returns True if the storage of files raised it."""
-    return _STORAGE_WORDS in str(error) or any(file.endswith(_STORAGE_MODULE) for file in _files(error)[-1:])
-
-
-def _files(error: BaseException) -> list[str]:
-    """Returns the files that an error has passed; the last one raised it."""
-    return [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
 
 
 class ChiefMonitor:

@@ -24,21 +24,14 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
-from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.lifecycle import atomic_files, outages
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training import callback_state, state_document
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
 PREFIX = "step-"
-# Errors of a storage that does not answer now, and says nothing about the state.
-_OUTAGES = (
-    tf.errors.AbortedError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.UnauthenticatedError,
-    tf.errors.UnavailableError,
-    tf.errors.UnknownError,
-)
+# Errors of a storage that say nothing about the state, besides outages.
+_REFUSALS = (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError, tf.errors.UnknownError)
 # If saves depend on time only, the first one comes this soon. Each interval after it is
 # twice as long, up to `save_checkpoints_secs`. This way even a training that fails in
 # its first minute has something to resume from.
@@ -175,12 +168,12 @@ class Checkpoints:
             self._checkpoint().read(path).assert_existing_objects_matched()
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
                 arrays = callback_state.read_arrays(io.BytesIO(file.read()))
-        except _OUTAGES as error:
-            raise TrainingError(
-                f"the saved state {path} cannot be read ({first_line(error)}); it is kept: run the same again when its "
-                "storage answers"
-            ) from error
         except (tf.errors.OpError, ValueError, AssertionError, IndexError, OSError) as error:
+            if outages.is_outage(error) or isinstance(error, _REFUSALS):
+                raise TrainingError(
+                    f"the saved state {path} cannot be read ({first_line(error)}); it is kept: run the same again when its "
+                    "storage answers"
+                ) from error
             raise TrainingError(
                 f"the saved state {path} cannot be restored ({first_line(error)}); remove the folder "
                 f"{self._folder} to start from scratch"

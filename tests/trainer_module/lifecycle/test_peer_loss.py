@@ -80,15 +80,6 @@ def test_what_could_not_be_saved_for_a_lost_process_is_its_loss(module, error, m
     assert conclude(partial(save, DataError), module, error) is None
 
 
-def test_files_that_cannot_be_read_are_not_a_lost_process():
-    with pytest.raises(tf.errors.OpError) as missing:
-        tf.io.gfile.GFile("/nowhere", "r").read()
-    assert peer_loss._is_of_storage(missing.value)
-    with pytest.raises(tf.errors.OpError) as missing:
-        tf.train.Checkpoint().read("/nowhere/state")
-    assert not peer_loss._is_of_storage(missing.value)
-
-
 def test_wait_for_a_chief_that_never_starts(module, monkeypatch):
     """One with a lease waits on; one without ends, and is worth another try."""
     monkeypatch.setattr(peer_loss, "COME_SECONDS", -1.0)

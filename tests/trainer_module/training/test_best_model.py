@@ -31,6 +31,7 @@ MODULE = """
 import os, signal
 import tensorflow as tf
 from model import build_model
+from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 class Spoil(tf.keras.callbacks.Callback):
     def __init__(self, context):
@@ -44,7 +45,18 @@ class Spoil(tf.keras.callbacks.Callback):
             open(self.killed, "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
 
+def fail_once(flag):
+    write = atomic_files.write
+    def write_second_time(path, text):
+        if path.endswith("best.json") and not os.path.exists(flag):
+            open(flag, "w").close()
+            raise tf.errors.AbortedError(None, None, "All 10 retry attempts failed. The last failure: HTTP 503")
+        write(path, text)
+    atomic_files.write = write_second_time
+
 def callbacks(context):
+    if context.is_chief and "outage" in context.hparams:
+        fail_once(context.hparams["outage"])
     log = [tf.keras.callbacks.CSVLogger(context.hparams["log"])] if context.is_chief else []
     return [Spoil(context), *log]
 """
@@ -59,9 +71,9 @@ STRATEGIES = [
 WITH_EVALUATOR = [replace(distribution, num_evaluators=1) for distribution in (STRATEGIES[3], STRATEGIES[4])]
 
 
-def train(cluster, distribution: Distribution, metric="val_loss", **hparams):
+def train(cluster, distribution: Distribution, metric="val_loss", state="state", **hparams):
     (cluster.folder / "spoilt.py").write_text(MODULE)
-    cluster.job = replace(cluster.job, outputs=replace(cluster.job.outputs, checkpoint_dir=str(cluster.folder / "state")))
+    cluster.job = replace(cluster.job, outputs=replace(cluster.job.outputs, checkpoint_dir=str(cluster.folder / state)))
     replicas = distribution.accelerator_count or (
         1 if distribution.strategy == "parameter_server" else distribution.num_workers
     )
@@ -105,11 +117,13 @@ def test_exports_what_the_evaluator_found_best(cluster, distribution):
 
 
 @pytest.mark.e2e
-def test_the_same_model_wins_after_a_kill(cluster):
+def test_the_same_model_wins_after_a_kill_or_an_outage_of_the_storage(cluster):
     whole = train(cluster, STRATEGIES[3], "val_accuracy")
-    killed = train(cluster, STRATEGIES[3], "val_accuracy", killed=str(cluster.folder / "killed"))
-    assert (cluster.folder / "killed").exists()
-    assert killed.best == whole.best
+    for fault in ("killed", "outage"):
+        flag = cluster.folder / fault
+        restarted = train(cluster, STRATEGIES[3], "val_accuracy", state=f"state-{fault}", **{fault: str(flag)})
+        assert flag.exists()
+        assert restarted.best == whole.best, fault
 
 
 @pytest.mark.e2e

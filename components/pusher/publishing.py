@@ -2,14 +2,15 @@
 
 A model server loads the folder with the highest numeric name as soon as it appears. On
 a file system, the model is therefore written under a name that servers ignore, synced,
-and renamed. Object storage cannot rename a folder. There, `saved_model.pb` is copied
-last, because no server loads a model without it.
+and renamed. Object storage cannot rename a folder, even if it is mounted. There,
+`saved_model.pb` is copied last, because no server loads a model without it.
 """
 
 import contextlib
 import errno
 import fcntl
 import os
+import random
 import re
 import shutil
 import time
@@ -30,6 +31,9 @@ _LOCK_POLL_SECONDS = 0.1
 _COPY_BYTES = 1 << 20
 _SAVED_MODEL = "saved_model.pb"
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+# What gcsfuse says of a bucket without a hierarchical namespace, and others.
+_CANNOT_RENAME_FOLDERS = (errno.EMFILE, errno.ENOSYS, errno.ENOTSUP)
+_CLAIM_SECONDS = 2.0  # among which two pushes that want one version choose how long to wait
 _NAME_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
@@ -155,8 +159,10 @@ def _publish_to_file_system(model: str, folder: str) -> str:
     try:
         _copy_synced(model, staging)
         version = _rename_to_new_version(staging, folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in _CANNOT_RENAME_FOLDERS:
+            return _publish_to_object_storage(model, folder)
         raise
     try:
         _sync_folder(folder)
@@ -248,9 +254,43 @@ def _remove_leftovers(folder: str) -> None:
 
 
 def _publish_to_object_storage(model: str, folder: str) -> str:
-    version = next_version(_list_names(folder), time.time())
+    while not (version := _claim_version(folder)):
+        time.sleep(random.uniform(0, _CLAIM_SECONDS))  # noqa: S311
     target = os.path.join(folder, version)
-    io_utils.copy_dir(model, target, deny_regex_patterns=[f"/{re.escape(_SAVED_MODEL)}$"])
-    if fileio.exists(os.path.join(model, _SAVED_MODEL)):
-        io_utils.copy_file(os.path.join(model, _SAVED_MODEL), os.path.join(target, _SAVED_MODEL))
+    try:
+        io_utils.copy_dir(model, target, deny_regex_patterns=[f"/{re.escape(_SAVED_MODEL)}$"])
+        if fileio.exists(os.path.join(model, _SAVED_MODEL)):
+            io_utils.copy_file(os.path.join(model, _SAVED_MODEL), os.path.join(target, _SAVED_MODEL))
+    finally:
+        _remove_folder(_claims_folder(folder, version))
     return version
+
+
+def _claim_version(folder: str) -> str | None:
+    """Finds a new version, and makes a file that claims it.
+
+    Whoever sees the claim of another push gives the version up, so that of several at
+    most one keeps it: object storage has no locks, but lists what has been written.
+
+    Returns:
+      The version; None if another push wants it too.
+    """
+    version = next_version(_list_names(folder), time.time())
+    claims, own = _claims_folder(folder, version), uuid.uuid4().hex
+    claim = os.path.join(claims, own)
+    io_utils.write_string_file(claim, "")
+    if _list_names(claims) == [own] and version not in _list_names(folder):
+        return version
+    if fileio.exists(claim):
+        fileio.remove(claim)
+    return None
+
+
+def _claims_folder(folder: str, version: str) -> str:
+    return os.path.join(folder, f"{STAGING_PREFIX}{version}")
+
+
+def _remove_folder(folder: str) -> None:
+    """Removes a folder, if another push has not done so."""
+    with contextlib.suppress(FileNotFoundError, tf.errors.NotFoundError):
+        fileio.rmtree(folder)

@@ -83,9 +83,9 @@ def stage(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -
                     fileio.makedirs(staged_uri)
                 # An earlier attempt of this step may have left a copy, which a training
                 # still reads.
-                elif not fileio.exists(staged_uri):
-                    _copy(artifact.uri, f"{staged_uri}.partial")
-                    fileio.rename(f"{staged_uri}.partial", staged_uri)
+                elif not fileio.exists(f"{staged_uri}.complete"):  # mounted buckets cannot rename folders
+                    _copy(artifact.uri, staged_uri)
+                    io_utils.write_string_file(f"{staged_uri}.complete", "")
                 if kind == INPUTS and not fileio.isdir(artifact.uri):
                     staged_uri = os.path.join(staged_uri, os.path.basename(artifact.uri))
                 addresses[staged_uri] = artifact.uri

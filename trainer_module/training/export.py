@@ -1,4 +1,4 @@
-"""Exports the trained model as one SavedModel, which appears once it is complete."""
+"""Exports the trained model as one SavedModel."""
 
 import contextlib
 import warnings
@@ -42,13 +42,9 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
       features: The features of the examples that it was trained on.
       folder: Path of the SavedModel. An existing one is replaced.
     """
-    partial_folder = f"{folder}.partial"
-    if tf.io.gfile.exists(partial_folder):
-        tf.io.gfile.rmtree(partial_folder)
-    _save(model, features, partial_folder)
-    if tf.io.gfile.exists(folder):  # from an earlier try; the new one is complete
+    if tf.io.gfile.exists(folder):  # from an earlier try, which has no result
         tf.io.gfile.rmtree(folder)
-    tf.io.gfile.rename(partial_folder, folder)
+    _save(model, features, folder)
 
 
 def check_prediction(model: tf.keras.Model, features: Features, prediction: Any) -> None:

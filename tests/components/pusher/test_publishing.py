@@ -1,5 +1,6 @@
 """Tests that a server sees a model whole or not at all, whatever fails."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -177,6 +178,41 @@ def test_concurrent_pushes_do_not_share_a_version(model, serving, processes):
         process.join(SECONDS)
         assert process.exitcode == 0
     assert [pushing.contents(version) for version in serving.iterdir()] == [pushing.contents(model)] * 4
+
+
+def test_storage_that_cannot_rename_folders(model, serving, monkeypatch):
+    """As a bucket that gcsfuse has mounted."""
+
+    def fail(source, target):
+        raise OSError(errno.EMFILE, "Too many open files", source)
+
+    monkeypatch.setattr(os, "rename", fail)
+    version = publishing.publish(str(model), str(serving))
+    assert os.listdir(serving) == [version]
+    assert pushing.contents(serving / version) == pushing.contents(model)
+
+
+def test_concurrent_pushes_to_a_storage_without_locks(model, serving, processes):
+    """Each claims its version; one that another push has just taken is not touched."""
+    started = [processes(publishing._publish_to_object_storage, model, serving) for _ in range(4)]
+    for process in started:
+        process.join(SECONDS)
+        assert process.exitcode == 0
+    assert [pushing.contents(version) for version in serving.iterdir()] == [pushing.contents(model)] * 4
+
+
+def test_version_of_a_push_that_has_ended_since_is_not_claimed(serving, monkeypatch):
+    listed = iter([[], ["7"]])
+    monkeypatch.setattr(publishing.versions, "find_newest", lambda names: None)
+    monkeypatch.setattr(publishing.time, "time", lambda: 7.0)
+    lists = publishing._list_names
+
+    def list_names(folder):
+        return next(listed) if folder == str(serving) else lists(folder)
+
+    monkeypatch.setattr(publishing, "_list_names", list_names)
+    assert publishing._claim_version(str(serving)) is None
+    assert os.listdir(serving / ".pushing-7") == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -54,6 +54,19 @@ def test_files_of_a_base_model_are_copied(tmp_path, shared):
     assert {path.name for path in checkpoint.parent.iterdir()} == {"step-1.index", "step-1.data-00000-of-00001"}
 
 
+def test_a_copy_counts_once_it_is_complete(tmp_path, shared):
+    """That of an attempt that was killed is made again; a training may read others."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "file").write_text("whole")
+    copied = shared / "inputs" / "base_model-0" / "file"
+    copied.parent.mkdir(parents=True)
+    copied.write_text("who")
+    for text, expected in (("whole", "whole"), ("later", "whole")):
+        (tmp_path / "in" / "file").write_text(text)
+        stage({"base_model": [model(tmp_path / "in")]}, {}, str(shared), is_shared=True)
+        assert copied.read_text() == expected
+
+
 def test_missing_shared_folder_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="training_dir: is missing; the pods of the training cannot reach"):
         stage({"examples": [model(tmp_path)]}, {}, str(tmp_path), is_shared=False)

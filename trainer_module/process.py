@@ -168,6 +168,8 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
         assert job.data is not None, "a run_fn has no evaluator"
         sidecar_evaluator.run(job, job.data, task, reporter)
         return
+    if is_chief:  # one of an earlier try, in which another process was lost after it was written
+        atomic_files.remove(job.outputs.result_file)
     if lease.find():  # then other machines train, which may have to be waited for
         reporter.enter("waiting for the other processes to start", limited=False)
         rendezvous.meet(task, lambda message: reporter.report(Progress("start", message=message)))

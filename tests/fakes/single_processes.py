@@ -62,7 +62,11 @@ class SingleProcesses:
 
     def wait(self, seconds: float = 280.0) -> dict[str, int]:
         """Returns the exit codes of all processes by role."""
-        return {role: process.wait(seconds) for role, process in self._processes.items()}
+        return {role: self.end_of(role, seconds) for role in self._processes}
+
+    def end_of(self, role: str, seconds: float = 280.0) -> int:
+        """Returns the exit code of a process, which may be started again then."""
+        return self._processes[role].wait(seconds)
 
     def output(self, role: str) -> str:
         return self._log(role).read_text()

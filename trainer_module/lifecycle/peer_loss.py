@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Mapping
 
@@ -92,6 +93,11 @@ def _is_of_user(error: BaseException, is_user_file: Callable[[str], bool]) -> bo
     return bool(files) and is_user_file(files[-1])
 
 
+def _is_no_answer_about_names(error: OSError) -> bool:
+    """Returns True if the name service does not answer, rather than not know a name."""
+    return isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+
+
 class ChiefMonitor:
     """Checks if the chief is still there by connecting to its address.
 
@@ -115,8 +121,11 @@ class ChiefMonitor:
             process has no lease.
         """
         now = time.monotonic()
-        if listening.listens(self._address):
+        obstacle = listening.find_obstacle(self._address)
+        if obstacle is None:
             self._has_come, self._last_seen = True, now
+        elif self._has_come and _is_no_answer_about_names(obstacle):
+            self._last_seen = now  # this says nothing about the chief
         silent_secs = now - self._last_seen
         if not self._has_come and silent_secs > COME_SECONDS and not lease.find():
             raise PeerLostError(

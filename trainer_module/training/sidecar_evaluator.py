@@ -1,17 +1,19 @@
 """Evaluates in a separate process while training continues.
 
 After each epoch, the training processes save their weights for the evaluator and go on.
-Both sides exchange files in a folder of the ModelRun: checkpoints, the metrics of each,
-and finally a file that says which checkpoint was the last. The evaluator renews another
-file for as long as it runs.
+Both sides exchange checkpoints, and the metrics of each, in a folder of the ModelRun.
+Each start of the training has its own, which a document announces: files of earlier
+ones count no more, and an evaluator that outlives them begins anew. It renews a file
+for as long as it runs, and ends when there is a result.
 """
 
 import contextlib
 import json
-import os
 import threading
 import time
-from typing import Any
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 import tensorflow as tf
 
@@ -19,7 +21,7 @@ from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import PeerLostError, describe_shortage
-from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
 from tfx_distribute.trainer_module.lifecycle import atomic_files, lease
@@ -40,19 +42,38 @@ SIGN_SECONDS = 15.0  # between two signs of life of the evaluator
 # How long the evaluator may show no sign of life before the chief stops waiting for its
 # last metrics: enough for a new pod on a new machine.
 SILENT_SECONDS = 600.0
-_NUM_REPLICAS = "num_replicas"
 _PREFIX = "epoch-"  # of the checkpoints
-_FINISHED = "finished"
-_NONE = -1  # number of the last checkpoint for an evaluator that is not waited for
 
 
-def _exchange_folder(model_run_dir: str) -> str:
-    # Each try has its own folder, so files of failed tries are ignored.
-    return f"{model_run_dir}/evaluator/{os.environ.get(TRY, 'try')}"
+@dataclass(frozen=True)
+class Exchange:
+    """What the chief announces to the evaluator.
+
+    Attributes:
+      name: Name of the folder of this start of the training.
+      num_replicas: Replicas that train in step. The evaluator cannot count the devices
+        of other machines.
+    """
+
+    name: str
+    num_replicas: int
+
+    @staticmethod
+    def read(model_run_dir: str) -> "Exchange | None":
+        """Returns the latest announcement; None if there is none yet."""
+        text = atomic_files.read(_announcement_file(model_run_dir))
+        return None if text is None else Exchange(**json.loads(text))
+
+    def folder(self, model_run_dir: str) -> str:
+        """Returns the folder for checkpoints and metrics."""
+        return f"{model_run_dir}/evaluator/{self.name}"
+
+
+def _announcement_file(model_run_dir: str) -> str:
+    return f"{model_run_dir}/evaluator.json"
 
 
 def _life_file(model_run_dir: str) -> str:
-    # Outside that folder: the chief of another try removes it.
     return f"{model_run_dir}/evaluator.alive"
 
 
@@ -77,14 +98,16 @@ class SidecarCheckpointWriter:
     def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool, num_replicas: int):
         self._is_chief = is_chief
         self._checkpoint = tf.train.Checkpoint(**keras_models.state(model))
-        self._folder, self._life_file = _exchange_folder(model_run_dir), _life_file(model_run_dir)
+        exchange = Exchange(uuid.uuid4().hex, num_replicas)
+        self._folder, self._life_file = exchange.folder(model_run_dir), _life_file(model_run_dir)
         if is_chief:
+            atomic_files.remove(_announcement_file(model_run_dir))
             for earlier_folder in tf.io.gfile.glob(f"{model_run_dir}/evaluator/*"):
                 tf.io.gfile.rmtree(earlier_folder)
             tf.io.gfile.makedirs(self._folder)
-            atomic_files.write(f"{self._folder}/{_NUM_REPLICAS}", json.dumps(num_replicas))
+            atomic_files.write(_announcement_file(model_run_dir), json.dumps(asdict(exchange)))
         self._manager = self._make_manager(self._folder) if is_chief else None
-        self._last_epoch = _NONE
+        self._last_epoch = -1
         self.remark = ""
 
     def save(self, epoch: int) -> None:
@@ -110,14 +133,14 @@ class SidecarCheckpointWriter:
         return tf.train.CheckpointManager(self._checkpoint, folder, MAX_CHECKPOINTS, checkpoint_name=_PREFIX[:-1])
 
     def finish(self) -> dict[str, float] | None:
-        """Tells the evaluator which checkpoint is the last, and waits for its metrics.
+        """Waits for the evaluator's metrics of the last checkpoint.
 
         Waits for as long as the evaluator shows that it is alive.
 
         Returns:
-          In the chief, the metrics of the last checkpoint; None if the evaluator could
-          not get it, or has shown no life for `SILENT_SECONDS`. In other processes, an
-          empty dict at once.
+          In the chief, the metrics; None if the evaluator could not get the checkpoint,
+          or has shown no life for `SILENT_SECONDS`. In other processes, an empty dict
+          at once.
         """
         if not self._is_chief:
             return {}
@@ -126,12 +149,8 @@ class SidecarCheckpointWriter:
         metrics = None
         if self.remark:  # of the last `save`
             self.remark = "there was no space for the evaluator's last weights"
-        elif shortage := _write_if_space(f"{self._folder}/{_FINISHED}", self._last_epoch):
-            self.remark = shortage
         else:
             metrics = self._wait_for_metrics()
-        if metrics is None:
-            _write_if_space(f"{self._folder}/{_FINISHED}", _NONE)
         atomic_files.remove(self._life_file)
         remove_others(self._folder, _PREFIX, ())
         atomic_files.remove(f"{self._folder}/checkpoint")
@@ -152,44 +171,22 @@ class SidecarCheckpointWriter:
         return dict(json.loads(metrics))
 
 
-def _write_if_space(path: str, value: Any) -> str:
-    """Writes a JSON document unless there is no space for it.
-
-    Returns:
-      An empty string, or what there is a shortage of.
-    """
-    try:
-        atomic_files.write(path, json.dumps(value))
-    except (tf.errors.OpError, OSError) as error:
-        shortage = describe_shortage(error)
-        if shortage is None:
-            raise
-        return shortage
-    return ""
-
-
-def wait_for_replicas(folder: str, chief_monitor: ChiefMonitor, task: ClusterTask) -> int:
-    """Returns the number of replicas that train in step, once the chief has written it.
+def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: ClusterTask) -> Exchange:
+    """Returns what the chief announces, once it has done so.
 
     Args:
-      folder: The folder in which both sides exchange files.
+      model_run_dir: Folder of the ModelRun.
       chief_monitor: Knows whether the chief is gone.
       task: The role of this process.
 
     Raises:
       PeerLostError: The chief is gone.
     """
-    while (text := atomic_files.read(f"{folder}/{_NUM_REPLICAS}")) is None:
+    while (exchange := Exchange.read(model_run_dir)) is None:
         if chief_monitor.has_gone():
             raise PeerLostError(f"{task} has lost the chief, which has not begun to train")
         time.sleep(POLL_SECONDS)
-    return int(json.loads(text))
-
-
-def _read_last_epoch(folder: str) -> int | None:
-    """Returns the epoch of the last checkpoint; None while training goes on."""
-    text = atomic_files.read(f"{folder}/{_FINISHED}")
-    return None if text is None else int(json.loads(text))
+    return exchange
 
 
 def _show_life(path: str) -> None:
@@ -209,8 +206,86 @@ def _show_life(path: str) -> None:
     threading.Thread(target=renew, daemon=True, name="signs-of-life").start()
 
 
+class MetricsFiles:
+    """Writes the metrics of each epoch for the chief, as soon as there is space.
+
+    Args:
+      folder: The folder of this start of the training.
+    """
+
+    def __init__(self, folder: str):
+        self._folder = folder
+        self._missing: tuple[int, Mapping[str, float]] | None = None
+
+    def write(self, epoch: int, metrics: Mapping[str, float]) -> str:
+        """Writes the metrics of an epoch.
+
+        Returns:
+          An empty string, or what there is a shortage of.
+        """
+        try:
+            atomic_files.write(f"{self._folder}/metrics-{epoch}", json.dumps(metrics))
+        except tf.errors.NotFoundError:  # the chief has been started again, and has removed the folder
+            pass
+        except (tf.errors.OpError, OSError) as error:
+            shortage = describe_shortage(error)
+            if shortage is None:
+                raise
+            self._missing = epoch, metrics
+            return shortage
+        self._missing = None
+        return ""
+
+    def write_missing(self) -> None:
+        """Tries again to write the last metrics, if there was no space for them."""
+        if self._missing:
+            self.write(*self._missing)
+
+
+class _Evaluation:
+    """Evaluates checkpoints of a model.
+
+    Args:
+      job: The training job.
+      data: The job's data.
+      num_replicas: Replicas that train in step.
+    """
+
+    def __init__(self, job: TrainingJob, data: TrainingData, num_replicas: int):
+        features = Features(data, example_functions.load(job.module))
+        options = job.training_options
+        self.plan = make_plan(options, data.train.num_examples, num_replicas, bool(job.distribution.info.fixed_batches))
+        adapter = model_builder.build(job, model_builder.make_context(job, features, self.plan, is_chief=False))
+        required = features.select(adapter.required_features(features))
+        self._input_pipeline = InputPipeline(data, required, options, job.input_options, self.plan, readers=1, batches=1)
+        adapter.prepare(self._input_pipeline.zeros(keras_models.input_shapes(adapter.model)))
+        # For what layers compute from weights once: checkpoints do not have it.
+        warm_start.apply(job, adapter.model, adapter.optimizer, features.transform, tf.distribute.get_strategy())
+        self._checkpoint = tf.train.Checkpoint(**keras_models.state(adapter.model))
+        self._eval_step = tf.function(lambda batch: adapter.eval_step(*batch))
+        self._adapter = adapter
+        self._batch_size = self.plan.global_batch_size // options.gradient_accumulation_steps
+
+    @property
+    def model(self) -> tf.keras.Model:
+        return self._adapter.model
+
+    def evaluate(self, path: str) -> dict[str, float]:
+        """Returns the metrics of a checkpoint.
+
+        Raises:
+          tf.errors.NotFoundError: It has been removed.
+        """
+        self._checkpoint.restore(path).expect_partial()
+        self._adapter.reset_metrics()
+        with self._input_pipeline.explaining_read_errors():
+            for batch in self._input_pipeline.evaluation_part(0, 1, self._batch_size):
+                self._eval_step(batch)
+        return as_floats(self._adapter.metrics(evaluated=True))
+
+
 def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Reporter) -> None:
-    """Evaluates each checkpoint of the training processes, until the last one.
+    """Evaluates checkpoints of the training processes, until there is a result.
 
     Args:
       job: The training job.
@@ -221,79 +296,44 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     Raises:
       PeerLostError: The chief is gone, but has not finished.
     """
-    features = Features(data, example_functions.load(job.module))
     chief_monitor = ChiefMonitor(task)
-    folder = _exchange_folder(job.outputs.model_run_dir)
-    options = job.training_options
-    strategy_info = job.distribution.info
+    model_run_dir = job.outputs.model_run_dir
     reporter.enter("waiting for the chief", limited=False)  # `ChiefMonitor` has a time limit itself
-    num_replicas = wait_for_replicas(folder, chief_monitor, task)
-    _show_life(_life_file(job.outputs.model_run_dir))
-    plan = make_plan(options, data.train.num_examples, num_replicas, bool(strategy_info.fixed_batches))
+    exchange = wait_for_exchange(model_run_dir, chief_monitor, task)
+    _show_life(_life_file(model_run_dir))
     reporter.enter("build_model")
-    model_adapter = model_builder.build(job, model_builder.make_context(job, features, plan, is_chief=False))
-    required = features.select(model_adapter.required_features(features))
-    input_pipeline = InputPipeline(data, required, options, job.input_options, plan, readers=1, batches=1)
-    model_adapter.prepare(input_pipeline.zeros(keras_models.input_shapes(model_adapter.model)))
-    # For what layers compute from weights once: checkpoints do not have it.
-    warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, tf.distribute.get_strategy())
-    checkpoint = tf.train.Checkpoint(**keras_models.state(model_adapter.model))
-    best_model = BestModel(job, plan, model_adapter.model, is_chief=True) if options.export_best else None
-    eval_step = tf.function(lambda batch: model_adapter.eval_step(*batch))
-    evaluated_epoch, summary_writer, shortage = -1, None, ""
-    while (last_epoch := _read_last_epoch(folder)) is None or evaluated_epoch < last_epoch:
-        latest = tf.train.latest_checkpoint(folder)
+    evaluation = _Evaluation(job, data, exchange.num_replicas)
+    best_model = BestModel(job, evaluation.plan, evaluation.model, True) if job.training_options.export_best else None
+    metrics_files, evaluated_epoch, summary_writer = MetricsFiles(exchange.folder(model_run_dir)), -1, None
+    while atomic_files.read(job.outputs.result_file) is None:
+        latest_exchange = Exchange.read(model_run_dir)
+        if latest_exchange not in (exchange, None):
+            exchange = latest_exchange
+            metrics_files, evaluated_epoch = MetricsFiles(exchange.folder(model_run_dir)), -1
+        latest = tf.train.latest_checkpoint(exchange.folder(model_run_dir))
         epoch = int(latest.rpartition("-")[2]) if latest else -1
         if epoch <= evaluated_epoch:
+            metrics_files.write_missing()
             if chief_monitor.has_gone():
-                if atomic_files.read(job.outputs.result_file) is not None:
-                    return  # it had no space to write which checkpoint is the last
                 raise PeerLostError(f"{task} has lost the chief, which has not finished")
             reporter.enter("waiting for the chief", limited=False)
             time.sleep(POLL_SECONDS)
             continue
         reporter.enter(f"the evaluation after epoch {epoch + 1}")
         try:
-            checkpoint.restore(latest).expect_partial()
+            metrics = evaluation.evaluate(latest)
         except tf.errors.NotFoundError:
             continue  # a later one has replaced it
-        model_adapter.reset_metrics()
-        with input_pipeline.explaining_read_errors():
-            batch_size = plan.global_batch_size // options.gradient_accumulation_steps
-            for batch in input_pipeline.evaluation_part(0, 1, batch_size):
-                eval_step(batch)
-        metrics = as_floats(model_adapter.metrics(evaluated=True))
         with skipping_if_full():
             # Made here: it opens its file at once, and may find no space for it.
-            summary_writer = summary_writer or tf.summary.create_file_writer(f"{job.outputs.model_run_dir}/validation")
+            summary_writer = summary_writer or tf.summary.create_file_writer(f"{model_run_dir}/validation")
             with summary_writer.as_default(step=epoch):
                 for name, value in metrics.items():
                     tf.summary.scalar(f"epoch_{name}", value)
             summary_writer.flush()
         if best_model:
-            step = min((epoch + 1) * plan.steps_per_epoch, plan.train_steps)
+            step = min((epoch + 1) * evaluation.plan.steps_per_epoch, evaluation.plan.train_steps)
             best_model.offer({f"val_{name}": value for name, value in metrics.items()}, epoch, step)
-        shortage = _write_if_space(f"{folder}/metrics-{epoch}", metrics)
+        shortage = metrics_files.write(epoch, metrics)
         evaluated_epoch = epoch
         reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics, message=shortage))
-    if shortage:
-        write_when_space(folder, evaluated_epoch, metrics, chief_monitor, reporter)
-
-
-def write_when_space(
-    folder: str, epoch: int, metrics: dict[str, float], chief_monitor: ChiefMonitor, reporter: Reporter
-) -> None:
-    """Writes the last metrics once there is space, if the chief still waits for them.
-
-    Args:
-      folder: The folder in which both sides exchange files.
-      epoch: Number of the epoch that they are of.
-      metrics: The metrics.
-      chief_monitor: Knows whether the chief is gone.
-      reporter: Reports progress.
-    """
-    reporter.enter("waiting for space for the last metrics", limited=False)  # the chief's wait has a limit
-    while epoch == _read_last_epoch(folder) and not chief_monitor.has_gone():
-        if not _write_if_space(f"{folder}/metrics-{epoch}", metrics):
-            return
-        time.sleep(POLL_SECONDS)

@@ -1,6 +1,7 @@
 """Tests which errors are put down to the loss of another process."""
 
 import json
+import socket
 import sys
 from functools import partial
 
@@ -110,3 +111,13 @@ def test_the_loss_of_another_process_is_that_wherever_it_is_seen(module):
         raise error
 
     assert "another process" in str(conclude(elsewhere, module, OTHER))
+
+
+def test_a_name_service_that_does_not_answer_says_nothing_about_the_chief(module, monkeypatch):
+    silent, unknown = socket.gaierror(socket.EAI_AGAIN, "again"), socket.gaierror(socket.EAI_NONAME, "unknown")
+    seen = [(1.0, None, False), (500.0, silent, False), (520.0, unknown, False), (531.0, unknown, True)]
+    monkeypatch.setattr(peer_loss.time, "monotonic", iter([0.0, *(now for now, _, _ in seen)]).__next__)
+    monitor = peer_loss.ChiefMonitor(ClusterTask("worker", 0))
+    for _, obstacle, has_gone in seen:
+        monkeypatch.setattr(peer_loss.listening, "find_obstacle", lambda address, error=obstacle: error)
+        assert monitor.has_gone() == has_gone

@@ -1,9 +1,9 @@
 """Tests what a training and its evaluator exchange, and a training without it."""
 
 import json
+import signal
 import threading
 from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 import tensorflow as tf
@@ -14,9 +14,8 @@ from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_r
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult, UserModule
 from tfx_distribute.trainer_module.lifecycle import lease
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
-from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.training import sidecar_evaluator
-from tfx_distribute.trainer_module.training.sidecar_evaluator import SidecarCheckpointWriter, wait_for_replicas
+from tfx_distribute.trainer_module.training.sidecar_evaluator import MetricsFiles, SidecarCheckpointWriter, wait_for_exchange
 
 
 def test_evaluator_counts_the_replicas_that_the_chief_has(tmp_path, monkeypatch):
@@ -25,8 +24,7 @@ def test_evaluator_counts_the_replicas_that_the_chief_has(tmp_path, monkeypatch)
     cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}}))
     SidecarCheckpointWriter(tf.keras.Sequential([tf.keras.layers.Dense(1)]), str(tmp_path), is_chief=True, num_replicas=4)
-    (folder,) = (tmp_path / "evaluator").iterdir()
-    assert wait_for_replicas(str(folder), ChiefMonitor(task), task) == 4
+    assert wait_for_exchange(str(tmp_path), ChiefMonitor(task), task).num_replicas == 4
 
 
 @pytest.fixture
@@ -59,7 +57,7 @@ def test_chief_does_not_wait_for_an_evaluator_without_life(writer, tmp_path, mon
     monkeypatch.setattr(sidecar_evaluator, "SILENT_SECONDS", 0.2)
     assert writer.finish() is None
     (folder,) = (tmp_path / "evaluator").iterdir()
-    assert json.loads((folder / "finished").read_text()) < 0, "an evaluator that comes now has nothing left to do"
+    assert not list(folder.iterdir()), "an evaluator that comes now has nothing left to do"
 
 
 def test_weights_that_find_no_space_are_skipped(writer, tmp_path, monkeypatch):
@@ -76,31 +74,27 @@ def test_weights_that_find_no_space_are_skipped(writer, tmp_path, monkeypatch):
     writer.save(7)
     assert writer.finish() is None, "the training processes evaluate"
     assert writer.remark == "there was no space for the evaluator's last weights"
-    assert {path.name for path in folder.iterdir()} == {"finished", "num_replicas"}
-    assert json.loads((folder / "finished").read_text()) < 0
+    assert not list(folder.iterdir())
 
 
-def test_no_space_to_name_the_last_weights(writer, tmp_path, monkeypatch):
-    monkeypatch.setattr(sidecar_evaluator.atomic_files, "write", no_space)
-    assert writer.finish() is None
-    assert writer.remark.startswith("no space is left on the disk")
-
-
-def test_evaluator_may_wait_for_space_without_a_time_limit(tmp_path, monkeypatch):
-    """The watchdog ended it although the chief still waited for its metrics."""
-    (tmp_path / "finished").write_text("4")
-    monkeypatch.setattr(sidecar_evaluator, "POLL_SECONDS", 0.01)
-    reporter, write, limited = Reporter(None), sidecar_evaluator.atomic_files.write, []
-
-    def write_third_time(path, text):
-        limited.append(reporter.activity.limited)
-        (write if len(limited) == 3 else no_space)(path, text)
-
-    monkeypatch.setattr(sidecar_evaluator.atomic_files, "write", write_third_time)
-    chief_monitor = Mock(**{"has_gone.return_value": False})
-    sidecar_evaluator.write_when_space(str(tmp_path), 4, {"loss": 0.5}, chief_monitor, reporter)
-    assert limited == [False] * 3
+def test_metrics_without_space_are_written_later(tmp_path, monkeypatch):
+    files = MetricsFiles(str(tmp_path))
+    with monkeypatch.context() as full:
+        full.setattr(sidecar_evaluator.atomic_files, "write", no_space)
+        assert files.write(4, {"loss": 0.5}).startswith("no space is left on the disk")
+        files.write_missing()
+        assert not list(tmp_path.iterdir())
+    files.write_missing()
     assert json.loads((tmp_path / "metrics-4").read_text()) == {"loss": 0.5}
+    (tmp_path / "metrics-4").unlink()
+    files.write_missing()
+    assert not list(tmp_path.iterdir())
+
+
+def test_metrics_of_a_training_that_has_begun_again_are_dropped(tmp_path):
+    files = MetricsFiles(str(tmp_path / "removed"))
+    assert files.write(4, {"loss": 0.5}) == ""
+    files.write_missing()
 
 
 def test_other_errors_of_a_hand_over_end_the_training(writer, monkeypatch):
@@ -122,7 +116,7 @@ peer_loss.GONE_SECONDS = 2.0
 write = atomic_files.write
 
 def write_if_no_exchange(path, text):
-    if path.rpartition("/")[2].startswith(("finished", "metrics-")):
+    if path.rpartition("/")[2].startswith("metrics-"):
         no_space()
     write(path, text)
 
@@ -133,7 +127,7 @@ atomic_files.write = write_if_no_exchange
 
 @pytest.mark.e2e
 def test_full_disk_between_training_and_evaluator_does_not_end_the_training(cluster, tmp_path):
-    """Not even if there is no space to tell the evaluator that the training is over."""
+    """Not even if there is no space for its metrics."""
     (tmp_path / "full.py").write_text(FULL)
     module = UserModule("full.build_model", (str(tmp_path), *cluster.job.module.search_path))
     with_evaluator = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
@@ -179,3 +173,23 @@ def test_model_is_not_lost_without_an_evaluator(cluster, forked_trainings, tmp_p
     probabilities = model.signatures["serving_default"](examples)["outputs"]
     accuracy = tf.reduce_mean(tf.keras.metrics.sparse_categorical_accuracy(labels, probabilities))
     assert result.metrics["val_accuracy"] == pytest.approx(float(accuracy), abs=1e-6)
+
+
+@pytest.mark.e2e
+def test_evaluator_that_outlives_its_chief_evaluates_again(cluster, forked_trainings, tmp_path):
+    """It has evaluated the last epoch already when the chief is lost."""
+    options = TrainingOptions(32, epochs=2)
+    distribution = Distribution("multi_worker_mirrored", num_workers=1, num_evaluators=1, accelerator_type="cpu")
+    job = replace(cluster.job, distribution=distribution, training_options=options)
+    lost = (
+        "import os, signal; from tfx_distribute.trainer_module.training import export; "
+        "export.export = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with SingleProcesses(forked_trainings, job, tmp_path) as processes:
+        processes.start("evaluator", "peer_loss.GONE_SECONDS = 100.0")
+        processes.start("chief", lost)
+        assert processes.end_of("chief") == -signal.SIGKILL, processes.output("chief")
+        processes.start("chief")
+        assert processes.wait(100) == {"evaluator": 0, "chief": 0}, processes.output("evaluator")
+    assert processes.output("evaluator").count('"phase": "evaluate", "step": 2') == 2
+    assert "training processes evaluate" not in processes.output("chief")

@@ -219,9 +219,26 @@ def run(
       NodeError: A node failed.
     """
     with session(spec, module, paths, server, on_training, on_beam) as connection:
+        if spec.push and spec.push.directory is None:
+            _check_pushes(connection, spec.name, str(paths.serving))
         runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
         runner.run(build(spec, module, paths, connection, enable_cache))
         return results.read(connection, runner.executions, spec)
+
+
+def _check_pushes(connection: Any, name: str, serving: str) -> None:
+    """Checks that servers of another pipeline's models do not get those of this one.
+
+    Raises:
+      ConfigurationError: They would.
+    """
+    with metadata.Metadata(connection) as opened:
+        other = stored_artifacts.find_other_pushes(opened.store, name, serving)
+    if other:
+        raise ConfigurationError(
+            f"push.directory: is missing, and the pipeline {other} pushes to {serving} too, whose servers would load this "
+            "model; write push.directory, or another --root"
+        )
 
 
 @contextlib.contextmanager

@@ -69,6 +69,22 @@ def pushed_folder(pushed_model: Any) -> str:
     return str(properties["pushed_destination"].string_value) if properties["pushed"].int_value else ""
 
 
+def find_other_pushes(store: Any, pipeline: str, serving: str) -> str:
+    """Returns the name of another pipeline that pushes to a folder; empty if none does.
+
+    Args:
+      store: The ML Metadata store.
+      pipeline: Name of the pipeline that is to push there.
+      serving: Folder that models are pushed to, an absolute path.
+    """
+    for artifact in store.get_artifacts_by_type(_PUSHED_MODEL):
+        if os.path.dirname(pushed_folder(artifact)) == serving:
+            names = [context.name for context in store.get_contexts_by_artifact(artifact.id) if context.type == "pipeline"]
+            if names and pipeline not in names:
+                return str(names[0])
+    return ""
+
+
 def _is_served(artifact: Any) -> bool:
     """Returns False if an artifact is a pushed model that model servers do not load."""
     folder = pushed_folder(artifact) if artifact.type == _PUSHED_MODEL else ""

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.dsl.components.common import importer, resolver
@@ -13,6 +14,8 @@ from tfx.types import Channel, standard_artifacts
 from tfx_distribute.components import Pusher
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.runners.local import latest_blessing
+from tfx_distribute.pipelines.runners.local import runner as local_runner
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 @component
@@ -104,6 +107,16 @@ def test_a_model_is_pushed_again_only_where_its_version_has_been_removed(run, tm
     assert served(serving) == "first"
     assert push() == {"Model", "Pusher"}
     assert len(list(serving.iterdir())) == 1
+
+
+def test_two_pipelines_of_one_folder_do_not_push_to_one_place(run, tmp_path):
+    serving = tmp_path / "serving"
+    run(tmp_path, *pushing(Model(content="first"), serving))
+    store = tfx_pipeline.make_sqlite_config(str(tmp_path / "metadata.sqlite"))
+    with pytest.raises(ConfigurationError, match="and the pipeline mine pushes to .*/serving too"):
+        local_runner._check_pushes(store, "other", str(serving))
+    local_runner._check_pushes(store, "mine", str(serving))
+    local_runner._check_pushes(store, "other", str(tmp_path / "elsewhere"))
 
 
 def test_a_model_is_pushed_again_where_a_later_one_is_served(run, tmp_path):

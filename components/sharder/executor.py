@@ -37,7 +37,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Transforms, shuffles, writes and counts examples.
 
         Args:
-          input_dict: Input artifacts: examples, and transform_graph or schema.
+          input_dict: Input artifacts: examples, of one or several spans, and
+            transform_graph or schema.
           output_dict: Output artifacts: sharded_examples and, unless disabled,
             statistics.
           exec_properties: The component's parameters.
@@ -47,7 +48,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
           DataError: An example cannot be read.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        examples = input_dict[standard_component_specs.EXAMPLES_KEY][0]
+        # Of several spans, the output is taken for the last one.
+        latest = max(input_dict[standard_component_specs.EXAMPLES_KEY], key=_get_span)
         sharded = artifact_utils.get_single_instance(output_dict[SHARDED_EXAMPLES])
         work_dir = os.path.join(self._get_tmp_dir(), uuid.uuid4().hex)
         fileio.makedirs(work_dir)
@@ -62,9 +64,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         finally:
             fileio.rmtree(work_dir)
         for output in (sharded, *output_dict.get(standard_component_specs.STATISTICS_KEY, ())):
-            output.split_names = examples.split_names
-            output.span = examples.span
-            _copy_span(examples, output)
+            output.split_names = latest.split_names
+            output.span = latest.span
+            _copy_span(latest, output)
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
             num_shards = len(split.shards)
@@ -86,6 +88,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             raise original_error from error
 
 
+def _get_span(examples: types.Artifact) -> int:
+    return int(examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))  # 0 without one
+
+
 def _copy_span(source: types.Artifact, target: types.Artifact) -> None:
     """Copies the properties of a span, which are custom ones in TFX's ExampleGens."""
     for name in (utils.SPAN_PROPERTY_NAME, utils.VERSION_PROPERTY_NAME):
@@ -100,14 +106,8 @@ def _make_options(
     work_dir: str,
 ) -> beam_pipeline.ShardingOptions:
     """Makes the options of the Beam pipeline from the executor's arguments."""
-    if len(inputs[standard_component_specs.EXAMPLES_KEY]) > 1:
-        uris = ", ".join(artifact.uri for artifact in inputs[standard_component_specs.EXAMPLES_KEY])
-        raise ConfigurationError(
-            f"examples: the Sharder takes one artifact, but gets several: {uris}; write a Sharder for each span, or give a "
-            "Trainer these examples without a Sharder"
-        )
-    examples = artifact_utils.get_single_instance(inputs[standard_component_specs.EXAMPLES_KEY])
-    splits = artifact_utils.decode_split_names(examples.split_names)
+    examples = inputs[standard_component_specs.EXAMPLES_KEY]
+    splits = _list_splits(examples)
 
     def uri(artifacts: dict[str, list[types.Artifact]], key: str) -> str | None:
         return artifact_utils.get_single_uri(artifacts[key]) if artifacts.get(key) else None
@@ -116,7 +116,7 @@ def _make_options(
     schema = schemas.load_schema(transform_graph, schema_folder and io_utils.get_only_uri_in_dir(schema_folder))
     return beam_pipeline.ShardingOptions(
         splits=tuple(splits),
-        files=tuple(tuple(_list_files(examples, split)) for split in splits),
+        files=tuple(tuple(file for each in examples for file in _list_files(each, split)) for split in splits),
         raw_schema=tft.TFTransformOutput(transform_graph).raw_metadata.schema if transform_graph else schema,
         schema=schema,
         transform_graph=transform_graph,
@@ -128,6 +128,22 @@ def _make_options(
         statistics=uri(outputs, "statistics"),
         work_dir=work_dir,
     )
+
+
+def _list_splits(examples: list[types.Artifact]) -> list[str]:
+    """Returns the names of the splits, which all artifacts have.
+
+    Raises:
+      ConfigurationError: One has others.
+    """
+    first, *others = ((each.uri, artifact_utils.decode_split_names(each.split_names)) for each in examples)
+    for uri, splits in others:
+        if set(splits) != set(first[1]):
+            raise ConfigurationError(
+                f"examples: {uri} has the splits {', '.join(splits)}, and {first[0]} has {', '.join(first[1])}; give "
+                "examples of the same splits"
+            )
+    return list(first[1])
 
 
 def _list_files(examples: types.Artifact, split: str) -> list[str]:

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -350,11 +351,30 @@ def test_shards_have_the_span_of_their_examples(shard):
     assert not made.has_custom_property("version")
 
 
-def test_several_artifacts_are_refused(tmp_path):
-    several = [artifact(standard_artifacts.Examples, tmp_path / name) for name in ("a", "b")]
-    outputs = {"sharded_examples": [artifact(standard_artifacts.Examples, tmp_path / "out")]}
-    context = BaseBeamExecutor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(tmp_path / "tmp"), unique_id="1")
+def test_spans_of_a_rolling_range_become_one(shard, tmp_path, schema):
+    """With all examples, and the last span."""
+    shard(train=4, held_out=2, num_shards=1)
+    days = []
+    for span in (8, 7):
+        day = artifact(standard_artifacts.Examples, shutil.copytree(tmp_path / "raw", tmp_path / f"raw-{span}"))
+        day.split_names = artifact_utils.encode_split_names(["train", "eval"] if span == 7 else ["eval", "train"])
+        day.set_int_custom_property("span", span)
+        examples_utils.set_payload_format(day, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
+        days.append(day)
+    made = run_executor(days, schema, tmp_path / "several")
+    numbers = [number for part in made.numbers("train") for number in part]
+    assert sorted(numbers) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert made.artifact.get_int_custom_property("span") == 8
+    days[0].split_names = artifact_utils.encode_split_names(["train"])
     with pytest.raises(
-        ConfigurationError, match="^examples: the Sharder takes one artifact, but gets several: .*a, .*b; write a Sharder"
+        ConfigurationError, match="raw-7 has the splits train, eval, and .*raw-8 has train; give examples"
     ):
-        Executor(context).Do({"examples": several}, outputs, {})
+        run_executor(days, schema, tmp_path / "refused")
+
+
+def run_executor(examples, schema, output) -> Sharded:
+    inputs = {"examples": examples, "schema": [artifact(standard_artifacts.Schema, schema)]}
+    made = artifact(standard_artifacts.Examples, output)
+    context = BaseBeamExecutor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(output) + "-tmp", unique_id="1")
+    Executor(context).Do(inputs, {"sharded_examples": [made]}, {"num_shards": 1})
+    return Sharded(made, shard_manifest.read(made.uri), output)

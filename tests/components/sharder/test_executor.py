@@ -366,9 +366,7 @@ def test_spans_of_a_rolling_range_become_one(shard, tmp_path, schema):
     assert sorted(numbers) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert made.artifact.get_int_custom_property("span") == 8
     days[0].split_names = artifact_utils.encode_split_names(["train"])
-    with pytest.raises(
-        ConfigurationError, match="raw-7 has the splits train, eval, and .*raw-8 has train; give examples"
-    ):
+    with pytest.raises(ConfigurationError, match="raw-7 has the splits train, eval, and .*raw-8 has train; give examples"):
         run_executor(days, schema, tmp_path / "refused")
 
 

@@ -23,6 +23,10 @@ LOCAL_HEARTBEATS = 10
 # Seconds between two lines about the same work in a log, and their share of the time
 # since it began, if that is more. A day of work has about 90 lines.
 LOG_SECONDS, LOG_SHARE = 5.0, 0.1
+# Least and greatest number of seconds between two reports of the phase `train`, and
+# their share of the time since the process started. A day of training has a few
+# megabytes of them.
+REPORT_SECONDS, MAX_REPORT_SECONDS, REPORT_SHARE = 0.5, 5.0, 0.001
 
 
 @dataclass(frozen=True)
@@ -127,19 +131,16 @@ class Reporter:
       task: Name of the process, for reports to standard output in JSON.
 
     Attributes:
-      interval: Minimum seconds between two reports of the phase `train`.
       activity: The current work of the main thread.
       listeners: Called with each report, and with those of `record`.
     """
-
-    interval = 0.5
 
     def __init__(self, path: str | None, task: str = ""):
         self._path, self._task = path, task
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if path else None
         self._lock = threading.Lock()  # the watchdog reports too
         self._torn = False
-        self._last_time = 0.0
+        self._started, self._last_time = time.monotonic(), 0.0
         self._last = Progress("start")
         self.activity = Activity("start-up")
         self.listeners: list[Callable[[Progress], None]] = []
@@ -156,7 +157,9 @@ class Reporter:
 
     def due(self) -> bool:
         """Returns True if the phase `train` may report again."""
-        return time.monotonic() - self._last_time >= self.interval
+        now = time.monotonic()
+        interval = min(max(REPORT_SECONDS, REPORT_SHARE * (now - self._started)), MAX_REPORT_SECONDS)
+        return now - self._last_time >= interval
 
     def report(self, progress: Progress) -> None:
         """Writes one line."""

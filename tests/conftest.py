@@ -79,6 +79,12 @@ def cluster(tmp_path: Path, digits: TrainingData, fork_server: object) -> Traini
     return digits_cluster(tmp_path, digits, fork_server)
 
 
+@pytest.fixture
+def exporting(cluster: TrainingCluster) -> None:
+    """Lets the test's trainings export their models."""
+    cluster.exporting()
+
+
 @dataclass(frozen=True)
 class Finished:
     """The result of a command line."""

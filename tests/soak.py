@@ -60,7 +60,7 @@ def main() -> int:
         for number in range(options.faults):
             training_folder = Path(folder) / str(number)
             training_folder.mkdir()
-            failed += not _strike(can_be_struck(digits_cluster(training_folder, digits, server)), choose)
+            failed += not _strike(can_be_struck(digits_cluster(training_folder, digits, server).exporting()), choose)
             shutil.rmtree(training_folder)
     print(f"\n{options.faults - failed} of {options.faults} ended as if undisturbed")
     return 1 if failed else 0

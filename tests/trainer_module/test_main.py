@@ -54,6 +54,7 @@ def write_job(cluster, **changes) -> str:
 
 
 def test_two_processes_that_no_launcher_of_ours_started(cluster):
+    cluster.exporting()
     job = write_job(
         cluster,
         distribution=Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),

@@ -60,6 +60,7 @@ def faulty(cluster, tmp_path, monkeypatch):
 
 def undisturbed(faulty, strategy):
     """Returns result and weights of the same training without faults."""
+    faulty.exporting()
     if strategy not in _undisturbed:
         result = faulty.train(STRATEGIES[strategy])
         _undisturbed[strategy] = result, weights(faulty)
@@ -135,6 +136,7 @@ def test_state_between_epochs_is_that_before_the_hooks_of_the_next(faulty, strat
     """The learning rate decays once at the beginning of each epoch, resumed or not."""
     (faulty.folder / "dies.py").write_text(DIES_BETWEEN_EPOCHS)
     module = UserModule("dies.build_model", (str(faulty.folder), *faulty.job.module.search_path))
+    faulty.exporting()
     last_weights = []
     for file in (str(faulty.folder), str(faulty.folder / "died")):  # the first one exists
         shutil.rmtree(faulty.job.outputs.checkpoint_dir, ignore_errors=True)
@@ -270,6 +272,7 @@ def test_all_processes_killed(faulty):
 
 
 def test_restarts_are_limited(faulty):
+    faulty.exporting()
     hparams = fault(faulty, "kill", fault_step=37, fault_always=1)
     with pytest.raises(TrainingError, match=r"(?s)killed by SIGKILL.*All 2 restarts \(max_restarts\) are used up"):
         faulty.train(hparams=hparams, fault_tolerance=replace(faulty.job.fault_tolerance, max_restarts=2))

@@ -96,7 +96,7 @@ def loss_of_export(cluster) -> float:
 @pytest.mark.e2e
 @pytest.mark.parametrize("distribution", STRATEGIES, ids=lambda d: d.strategy)
 def test_exports_the_best_epoch(cluster, distribution):
-    result = train(cluster, distribution)
+    result = train(cluster.exporting(), distribution)
     with open(cluster.folder / "log.csv") as file:
         losses = [float(row["val_loss"]) for row in csv.DictReader(file)]
     assert (result.best.epoch, result.best.step) == (1 + losses.index(min(losses)), result.best.epoch * 22)
@@ -109,7 +109,7 @@ def test_exports_the_best_epoch(cluster, distribution):
 @pytest.mark.e2e
 @pytest.mark.parametrize("distribution", WITH_EVALUATOR, ids=lambda d: d.strategy)
 def test_exports_what_the_evaluator_found_best(cluster, distribution):
-    result = train(cluster, distribution)
+    result = train(cluster.exporting(), distribution)
     files = cluster.folder.glob("run/evaluator/*/metrics-*")
     losses = {int(file.name.rpartition("-")[2]): json.loads(file.read_text())["loss"] for file in files}
     assert result.best.epoch == 1 + min(losses, key=losses.get)

@@ -12,7 +12,7 @@ from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 from tfx_distribute.trainer_module.training import export
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
 
 TOLERANCES = {"float32": 1e-6, "mixed_float16": 2e-3, "mixed_bfloat16": 2e-2}
 DISTANCES = np.array([[100_001.0], [70_000.5], [1.5]], np.float32)  # the first two are infinite in float16

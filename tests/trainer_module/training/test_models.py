@@ -4,7 +4,7 @@ import pytest
 
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
 
 ONE = Distribution("one_device", accelerator_type="cpu")
 MIRRORED = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)

@@ -187,7 +187,7 @@ def test_evaluator_runs_next_to_the_training_processes(cluster, distribution):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with_evaluator = Distribution(**{**vars(distribution), "num_evaluators": 1})
-    result = cluster.train(with_evaluator, TrainingOptions(32, epochs=6))
+    result = cluster.exporting().train(with_evaluator, TrainingOptions(32, epochs=6))
     tasks = {str(task): progress for task, progress in cluster.reports if progress.phase == "evaluate"}
     assert set(tasks) == {"evaluator"}
     assert tasks["evaluator"].step == 6
@@ -210,7 +210,7 @@ def test_variables_are_divided_among_parameter_servers(cluster):
     (cluster.folder / "tell.py").write_text(TELL_PARTS)
     module = UserModule("tell.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     divided = Distribution(**{**vars(SERVERS), "partition_min_bytes": 4096})
-    result = cluster.train(divided, TrainingOptions(64, epochs=15), module=module)
+    result = cluster.exporting().train(divided, TrainingOptions(64, epochs=15), module=module)
     parts = json.loads((cluster.folder / "parts").read_text())
     assert parts["dense/kernel"] == [[32, 64], [32, 64]]
     assert parts["dense_2/kernel"] == [[64, 10]], "2,560 bytes are not divided"
@@ -238,7 +238,7 @@ def test_what_servers_hold_does_not_pass_through_the_chief(cluster):
     (cluster.folder / "large.py").write_text(LARGE_TABLE)
     module = UserModule("large.build_model", (str(cluster.folder),))
     divided = replace(SERVERS, num_workers=1, partition_min_bytes=4096)
-    cluster.train(divided, TrainingOptions(64, train_steps=10), module=module)
+    cluster.exporting().train(divided, TrainingOptions(64, train_steps=10), module=module)
     exported = Path(cluster.job.outputs.serving_model_dir) / "variables"
     assert sum(file.stat().st_size for file in exported.iterdir()) > 256e6
     assert int((cluster.folder / "growth").read_text()) < 64e6

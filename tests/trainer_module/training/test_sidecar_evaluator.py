@@ -151,7 +151,7 @@ def test_full_disk_between_training_and_evaluator_does_not_end_the_training(clus
 def test_model_is_not_lost_without_an_evaluator(cluster, forked_trainings, tmp_path, distribution):
     """The cluster refuses its pod, for instance."""
     job = replace(
-        cluster.job,
+        cluster.exporting().job,
         distribution=distribution,
         training_options=TrainingOptions(32, epochs=2, export_best="val_loss"),
         outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
@@ -180,7 +180,7 @@ def test_evaluator_that_outlives_its_chief_evaluates_again(cluster, forked_train
     """It has evaluated the last epoch already when the chief is lost."""
     options = TrainingOptions(32, epochs=2)
     distribution = Distribution("multi_worker_mirrored", num_workers=1, num_evaluators=1, accelerator_type="cpu")
-    job = replace(cluster.job, distribution=distribution, training_options=options)
+    job = replace(cluster.exporting().job, distribution=distribution, training_options=options)
     lost = (
         "import os, signal; from tfx_distribute.trainer_module.training import export; "
         "export.export = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"

@@ -70,7 +70,7 @@ def test_every_strategy_has_its_cells():
 @pytest.mark.parametrize(("strategy", "loop", "keras_version"), CELLS)
 def test_digits_are_learned(cluster, request, curves, strategy, loop, keras_version):
     """Reaches 0.95 on held-out digits with the right replicas; exports one model."""
-    result = train_cell(cluster, request, curves, strategy, loop, keras_version)
+    result = train_cell(cluster.exporting(), request, curves, strategy, loop, keras_version)
     assert result.metrics["val_accuracy"] >= 0.95
     per_replica = SHAPES[strategy][1]
     assert (result.num_replicas, result.global_batch_size) == (64 // per_replica, 64)

@@ -142,7 +142,7 @@ def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch)
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
 
     with ForkServer(cluster.folder / "log") as server:
-        cluster.server = server
+        cluster.exporting().server = server
         assert cluster.train(training_options=TrainingOptions(64, train_steps=2)).train_steps == 2
     assert cluster.model.is_dir()
 
@@ -220,6 +220,7 @@ def test_processes_agree_on_the_length_of_calls(cluster, tmp_path):
     ],
 )
 def test_anything_but_a_compiled_model_or_task_is_refused(cluster, tmp_path, body, message):
+    cluster.exporting()
     (tmp_path / "own_wrong.py").write_text(f"def build_model(context):\n    {body}\n")
     with pytest.raises(TrainingError, match=message):
         cluster.train(module=UserModule("own_wrong.build_model", (str(tmp_path),)))

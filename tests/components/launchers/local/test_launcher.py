@@ -44,6 +44,8 @@ def test_port_in_use_is_named():
 
 @pytest.mark.e2e
 def test_killed_worker_is_named_and_no_process_remains(cluster):
+    cluster.exporting()
+
     def kill_worker(task, progress):
         worker = training_processes(cluster.server.pid).get("worker-0")
         if progress.step > 0 and task.role == "worker" and worker:

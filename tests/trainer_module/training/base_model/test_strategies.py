@@ -20,7 +20,7 @@ from tfx_distribute.trainer_module.job.training_job import (
 from tfx_distribute.trainer_module.training.base_model import location
 from tfx_distribute.trainer_module.training.base_model.checkpoints import CheckpointSource
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
 
 RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
 SHAPES = {
@@ -69,7 +69,7 @@ def bases(tmp_path_factory, digits, fork_server, keras_3_server) -> dict[int, Pa
     """Returns a trained SavedModel of each generation of Keras."""
     folders = {}
     for keras_version, server in ((2, fork_server), (3, keras_3_server)):
-        cluster = digits_cluster(tmp_path_factory.mktemp(f"base-{keras_version}"), digits, server)
+        cluster = digits_cluster(tmp_path_factory.mktemp(f"base-{keras_version}"), digits, server).exporting()
         cluster.train(training_options=TrainingOptions(64, epochs=3, keras_version=keras_version))
         folders[keras_version] = cluster.model
     return folders

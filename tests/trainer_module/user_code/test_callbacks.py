@@ -80,6 +80,7 @@ def train(cluster, request, tmp_path):
     + [(name, 3) for name in STRATEGIES if not strategy_table.STRATEGIES[name].not_keras_3],
 )
 def test_callbacks_work_as_under_fit_and_write_once(train, cluster, tmp_path, strategy, keras_version):
+    cluster.exporting()
     elsewhere, run = tmp_path / "elsewhere", Path(cluster.job.outputs.model_run_dir)
     elsewhere.mkdir()
     result = train(

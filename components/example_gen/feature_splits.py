@@ -45,7 +45,7 @@ def _parse(serialized: bytes, name: str) -> tf.train.Example:
     example = tf.train.Example.FromString(serialized)
     feature = example.features.feature[name] if name in example.features.feature else tf.train.Feature()
     kind = feature.WhichOneof("kind")
-    if kind is None:
+    if kind is None or not getattr(feature, kind).value:
         raise DataError(
             f"partition_feature_name: an example has no {name!r}, by which it would be assigned to a split; give each "
             "example a value, or split by another feature"

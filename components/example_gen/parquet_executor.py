@@ -7,7 +7,9 @@ import apache_beam as beam
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.example_gen import base_example_gen_executor
+from tfx.proto import example_gen_pb2
 from tfx.types import standard_component_specs
+from tfx.utils import proto_utils
 
 from tfx_distribute.components.example_gen import parquet_columns
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
@@ -30,10 +32,14 @@ class Executor(base_example_gen_executor.BaseExampleGenExecutor):
 class _ReadParquet(beam.PTransform):
     def __init__(self, exec_properties: Mapping[str, Any], pattern: str):
         super().__init__()
-        self._files = list_files(exec_properties[standard_component_specs.INPUT_BASE_KEY], pattern)
+        folder, config = exec_properties[standard_component_specs.INPUT_BASE_KEY], example_gen_pb2.Input()
+        proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], config)
+        self._files = list_files(folder, pattern)
+        self._files_of_all_splits = [file for split in config.splits for file in list_files(folder, split.pattern)]
         self._for_splits = ForSplits(exec_properties)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        inspect(self._files_of_all_splits, open_file)  # whose columns have to agree
         _, row_groups = inspect(self._files, open_file)
         return (
             pipeline

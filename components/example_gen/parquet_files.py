@@ -31,7 +31,7 @@ def inspect(files: Sequence[str], open_file: Callable[[str], Any]) -> tuple[dict
     """Reads the footers of files.
 
     Args:
-      files: The files of one split.
+      files: The files.
       open_file: Opens a file for reading bytes.
 
     Returns:

@@ -27,7 +27,7 @@ from tfx_bsl.public import tfxio
 
 from tfx_distribute.components.sharder import sorted_runs
 from tfx_distribute.components.sharder.example_encoder import Encoder
-from tfx_distribute.trainer_module.data import read_errors
+from tfx_distribute.trainer_module.data import read_errors, record_stream
 from tfx_distribute.trainer_module.data.shard_manifest import ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.data.tfrecords import checksum, is_gzipped
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
@@ -232,6 +232,8 @@ class _Read(beam.DoFn):
         options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end
         records = records.with_options(options)
         try:
+            if part.number == 0:
+                record_stream.count([part.file])
             lengths = [len(record) for record in records.take(SAMPLED_RECORDS).as_numpy_iterator()]
             if not lengths:
                 return

@@ -87,7 +87,7 @@ class Run:
     path: str
     split: int
     counts: npt.NDArray[np.uint32]
-    ends: npt.NDArray[np.uint32]
+    ends: npt.NDArray[np.uint64]
     num_bytes: int
 
 
@@ -98,7 +98,7 @@ def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
       path: The file to write.
       split: Number of the split.
       keys: Key of each example. Shape [len(examples)].
-      examples: The serialized examples, less than 4 GiB.
+      examples: The serialized examples.
     """
     order = np.argsort(keys)
     sorted_examples, sorted_keys = [examples[index] for index in order.tolist()], keys[order]
@@ -114,7 +114,7 @@ def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
                 num_bytes += int(sizes.sum())
                 position += header.nbytes + int(sizes.sum())
             ends.append(position)
-    return Run(path, split, counts.astype(np.uint32), np.array(ends, np.uint32), num_bytes)
+    return Run(path, split, counts.astype(np.uint32), np.array(ends, np.uint64), num_bytes)
 
 
 def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list[bytes]]:

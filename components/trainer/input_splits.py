@@ -153,18 +153,24 @@ class Splits:
         folder = os.path.join(self._work_dir, "examples")
         tf.io.gfile.makedirs(folder)
         copy = os.path.join(folder, f"{len(tf.io.gfile.listdir(folder))}-{os.path.basename(path)}")
-        num_copied, num_lost, first_damage = 0, 0, None
+        num_copied, num_lost, first_damage, last_damage = 0, 0, None, None
         options = tf.io.TFRecordOptions(compression_type="GZIP" if tfrecords.is_gzipped(path) else "")
         with tf.io.TFRecordWriter(copy, options) as writer:
             for record in tfrecords.scan(path):
                 if isinstance(record, tfrecords.Damage):
-                    first_damage = first_damage or record
+                    first_damage, last_damage = first_damage or record, record
                     num_lost += 1
                 else:
                     writer.write(record)
                     num_copied += 1
         # Some damage hides all records after it; only a manifest knows how many.
-        num_lost = max(num_lost, num_examples - num_copied) if num_examples is not None else num_lost
+        if num_examples is not None:
+            num_lost = max(num_lost, num_examples - num_copied)
+        elif last_damage and last_damage.ends:
+            raise DataError(
+                f"examples: {last_damage}; nothing after it can be read, and how many records that are is unknown, so that "
+                "max_corrupt_records cannot allow them; regenerate the examples"
+            )
         self.corrupt_records += num_lost
         logging.warning("Left out %d records of a damaged file: %s", num_lost, first_damage)
         if self.corrupt_records > self._max_corrupt_records:

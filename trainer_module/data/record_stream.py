@@ -8,8 +8,10 @@ all of them would take half a second.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.data.tfrecords import is_gzipped
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import shard_plan
@@ -21,7 +23,7 @@ SHUFFLE_BYTES = 64 << 20  # size of the shuffle buffer if `shuffle_buffer_size` 
 MAX_SHUFFLED = 10_000
 CACHE_BYTES = 512 << 20  # most that a process keeps in memory with `cache` at "auto"
 GZIP_RATIO = 4  # approximate ratio of uncompressed to compressed size
-SHARING_BLOCK = 512  # records that processes sharing a file divide at a time
+SHARING_BLOCK = 512  # records that processes sharing a file divide at a time, at most
 
 # An int or, where workers of parameter servers share one function, an int64 scalar.
 Number = Any
@@ -56,6 +58,8 @@ def read_shuffled(
       A dataset of vectors of serialized examples, of varying length.
     """
     files = _shards(split)
+    if not split.sharded:  # they may be sorted, such as by day
+        files = [[files[0][number] for number in np.random.default_rng(seed).permutation(len(files[0]))]]
     share = shard_plan.share(len(files), readers)
     groups = readers // share.sharing
     lanes = shard_plan.at_a_time(share.shards, options.cycle_length)
@@ -69,9 +73,9 @@ def read_shuffled(
     open_file = _make_opener(split.files, lanes)
 
     def blocks_of(names: tf.Tensor) -> tf.data.Dataset:
-        # No block has records of two files, so that all lanes have the same number of
-        # blocks.
-        return tf.data.Dataset.from_tensor_slices(names).flat_map(lambda name: open_file(name).batch(block))
+        # No block has records of two shards, so that all lanes have the same number of
+        # blocks. Unsharded files are one shard, and each may be small.
+        return tf.data.Dataset.from_tensor_slices(names).flat_map(open_file).batch(block)
 
     def lane(shards: tf.Tensor) -> tf.data.Dataset:
         blocks = tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(files), shards)).flat_map(blocks_of).enumerate()
@@ -96,7 +100,8 @@ def read_shuffled(
         blocks = blocks.ragged_batch(lanes).map(_take_turns, num_parallel_calls=calls)
     if share.sharing > 1:
         num_examples = examples_of(split.num_examples, reader % groups, groups)
-        blocks = _take_share(blocks, reader // groups, share.sharing, num_examples)
+        sharing_block = max(1, min(SHARING_BLOCK, SHUFFLE_BYTES // _example_bytes(split)))
+        blocks = _take_share(blocks, reader // groups, share.sharing, num_examples, sharing_block)
     return _skip(blocks, skipped)
 
 
@@ -134,21 +139,35 @@ def read_in_order(split: Split, reader: Number, readers: int, options: InputOpti
 
 
 def count(files: Sequence[str]) -> int:
-    """Counts the records in all files by reading them once.
+    """Counts the records in all files by reading them once, to their very ends.
 
     Raises:
       ConfigurationError: Some files are gzipped and some are not.
+      DataError: A file ends too early, where TensorFlow does not notice it.
     """
-    batches = tf.data.Dataset.from_tensor_slices(list(files)).flat_map(_make_opener(files, 1)).batch(4096).map(tf.size)
-    return int(batches.reduce(0, lambda total, size: total + size).numpy())
+    open_file = _make_opener(files, 1)
+
+    def add(total: tf.Tensor, records: tf.Tensor) -> tf.Tensor:
+        lengths = tf.strings.length(records)
+        return total + tf.stack([tf.size(lengths, tf.int64), tf.reduce_sum(tf.cast(lengths, tf.int64))])
+
+    measured = tf.data.Dataset.from_tensor_slices(list(files)).map(
+        lambda file: open_file(file).batch(4096).reduce(tf.zeros([2], tf.int64), add)
+    )
+    options = tf.data.Options()
+    options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end
+    total = 0
+    for file, (num_records, num_bytes) in zip(files, measured.with_options(options).as_numpy_iterator(), strict=True):
+        tfrecords.check_end(file, int(num_records), int(num_bytes))
+        total += int(num_records)
+    return total
 
 
 def shuffle_buffer_size(split: Split, options: InputOptions) -> int:
     """Returns how many examples are shuffled with each other, over all processes."""
     if options.shuffle_buffer_size:
         return min(options.shuffle_buffer_size, max(1, split.num_examples))
-    example_bytes = max(1, _uncompressed_bytes(split) // max(1, split.num_examples))
-    return max(1, min(split.num_examples, MAX_SHUFFLED, SHUFFLE_BYTES // example_bytes))
+    return max(1, min(split.num_examples, MAX_SHUFFLED, SHUFFLE_BYTES // _example_bytes(split)))
 
 
 def examples_of(num_examples: Number, reader: Number, readers: int) -> Number:
@@ -171,6 +190,10 @@ def _make_opener(files: Sequence[str], at_a_time: int):  # type: ignore[no-untyp
     return lambda file: tf.data.TFRecordDataset(file, compression_type=compression, buffer_size=buffer)
 
 
+def _example_bytes(split: Split) -> int:
+    return max(1, _uncompressed_bytes(split) // max(1, split.num_examples))
+
+
 def _uncompressed_bytes(split: Split) -> int:
     return split.num_bytes * (GZIP_RATIO if split.files and is_gzipped(split.files[0]) else 1)
 
@@ -191,14 +214,14 @@ def _take_turns(blocks: tf.RaggedTensor) -> tf.Tensor:
     return tf.gather(blocks.values, tf.boolean_mask(blocks.row_starts()[tf.newaxis, :] + positions, exists))
 
 
-def _take_share(blocks: tf.data.Dataset, first: Number, sharing: int, num_examples: Number) -> tf.data.Dataset:
+def _take_share(blocks: tf.data.Dataset, first: Number, sharing: int, num_examples: Number, block: int) -> tf.data.Dataset:
     """Keeps, in each pass, every `sharing`-th record, starting with record `first`."""
 
     def keep(block_number: tf.Tensor, records: tf.Tensor) -> tf.Tensor:
-        position = (block_number * SHARING_BLOCK + tf.range(SHARING_BLOCK, dtype=tf.int64)) % num_examples
+        position = (block_number * block + tf.range(block, dtype=tf.int64)) % num_examples
         return tf.boolean_mask(records, position % sharing == first)
 
-    return blocks.rebatch(SHARING_BLOCK, drop_remainder=True).enumerate().map(keep)
+    return blocks.rebatch(block, drop_remainder=True).enumerate().map(keep)
 
 
 def _skip(blocks: tf.data.Dataset, skipped: Number) -> tf.data.Dataset:

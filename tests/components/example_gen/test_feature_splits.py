@@ -56,6 +56,7 @@ def test_all_examples_of_a_user_are_in_one_split(tmp_path, make):
     ("make", "name", "message"),
     [
         (CsvExampleGen, "usr", "partition_feature_name: an example has no 'usr', by which it would be assigned"),
+        (CsvExampleGen, "user", "partition_feature_name: an example has no 'user', by which it would be assigned"),
         (ImportExampleGen, "user", "partition_feature_name: an example has no 'user', by which it would be assigned"),
         (ParquetExampleGen, "share", "partition_feature_name: 'share' has decimal numbers, and TFX splits by whole"),
     ],

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ingestion import ingest, rows
+from ingestion import ingest, ingest_by, rows
 from pyarrow import parquet
+from tfx.proto import example_gen_pb2
 
+from tfx_distribute.components import ParquetExampleGen
 from tfx_distribute.components.example_gen import parquet_columns, parquet_files
 from tfx_distribute.components.example_gen.data_files import open_file
 from tfx_distribute.pipelines.spec.pipeline import Data
@@ -220,6 +222,16 @@ def test_same_content_falls_into_the_same_splits(tmp_path):
     assert sorted(whole["train"] + whole["eval"]) == list(range(200))
     assert 100 < len(whole["train"]) < 160
     assert numbers("parts") == whole
+
+
+def test_splits_of_different_columns_are_refused(tmp_path):
+    """A moment in microseconds would be a thousand times that in milliseconds."""
+    for name, unit in (("train", "us"), ("eval", "ms")):
+        parquet.write_table(pa.table({"time": pa.array([1, 2], pa.timestamp(unit))}), tmp_path / name)
+    splits = [example_gen_pb2.Input.Split(name=name, pattern=name) for name in ("train", "eval")]
+    component = ParquetExampleGen(str(tmp_path), input_config=example_gen_pb2.Input(splits=splits))
+    with pytest.raises(DataError, match="the columns of .*/eval are not those of .*/train: column 'time'"):
+        ingest_by(component, tmp_path / "out")
 
 
 def test_damaged_part_is_named(tmp_path):

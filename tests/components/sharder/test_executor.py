@@ -267,6 +267,18 @@ def test_damaged_input_is_named(shard, tmp_path):
         shard(num_shards=1, output="other")
 
 
+def test_input_that_ends_too_early_is_named(shard, tmp_path):
+    """TensorFlow takes it for a shorter file."""
+    shard(train=50, num_shards=1)
+    file = tmp_path / "raw" / "Split-train" / "part-2"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for number in range(5):
+            writer.write(example(number))
+    file.write_bytes(file.read_bytes()[: 4 * (file.stat().st_size // 5) + 5])
+    with pytest.raises(DataError, match=rf"^examples: {file}, record 4 at byte \d+: the file ends in the middle of its"):
+        shard(num_shards=1, output="other")
+
+
 def test_example_that_does_not_match_the_schema_is_named(shard, tmp_path):
     shard(train=50, num_shards=1)
     file = tmp_path / "raw" / "Split-train" / "part-2"

@@ -153,6 +153,14 @@ def test_damaged_files_without_a_manifest(examples, read, shard):
     assert (split.num_examples, lost, split.sharded) == (29, 1, False)
 
 
+def test_damage_that_hides_an_unknown_number_of_records_is_refused(examples, read, shard):
+    """Without a manifest, nobody knows how many there were."""
+    Path(examples.uri, shard_manifest.FILE).unlink()
+    flip(shard, 4 * 19)
+    with pytest.raises(DataError, match="record 4 at byte 76: its length .*; nothing after it can be read, and how"):
+        read(max_corrupt_records=1000)
+
+
 def test_split_is_read_from_the_artifacts_that_have_it(examples, tmp_path):
     other = standard_artifacts.Examples()
     other.uri = str(tmp_path / "other")

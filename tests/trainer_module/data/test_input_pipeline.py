@@ -1,4 +1,5 @@
 import collections
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -188,6 +189,29 @@ def test_a_process_reads_files_of_its_own(numbers, tmp_path, shards, readers, ow
         (tmp_path / f"part-{shard}").unlink()
     batches = trained(feed(data, TrainingOptions(4, epochs=1), readers).train(reader(0, readers)).take(48 // 4 // readers))
     assert sorted(number for batch in batches for number in batch) == list(range(0, 48, readers))
+
+
+@pytest.mark.parametrize("cache", ["none", "memory"])
+def test_small_unsharded_files_are_shuffled_together(numbers, cache):
+    """They may be in the order of the days on which they were written."""
+    data = numbers(60, shards=30)
+    data = replace(data, train=replace(data.train, sharded=False))
+    (batches,) = trained_on(data, TrainingOptions(60, epochs=2), 1, passes=2, shuffle_buffer_size=60, cache=cache)
+    one, other = batches
+    assert sorted(one) == sorted(other) == list(range(60))
+    assert one != other
+    of_file = [number % 30 for number in one]
+    assert sum(first == second for first, second in itertools.pairwise(of_file)) < 10, "two of a file need not follow"
+
+
+def test_large_examples_are_shared_in_small_blocks(numbers):
+    """A process that shares a file holds few of them at a time."""
+    data = numbers(50)
+    large = replace(data, train=replace(data.train, num_bytes=50 * (40 << 20)))
+    shares = trained_on(large, TrainingOptions(5, epochs=1), 3, passes=1, cache="none")
+    assert sorted(number for share in shares for batch in share for number in batch) == list(range(50))
+    blocks = record_stream.read_shuffled(large.train, 0, 3, 0, InputOptions(cache="none")).take(3)
+    assert max(len(block) for block in blocks) <= 1
 
 
 def test_more_files_than_are_read_at_a_time(numbers):

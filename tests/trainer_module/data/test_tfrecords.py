@@ -5,7 +5,7 @@ import gzip
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.data import read_errors, tfrecords
+from tfx_distribute.trainer_module.data import read_errors, record_stream, tfrecords
 from tfx_distribute.trainer_module.errors import DataError
 
 SIZE = 8 + 4 + 10 + 4  # bytes of each record in the file
@@ -53,6 +53,31 @@ def test_truncated_file(file, kept, what):
     damage = tfrecords.first_damage(str(file))
     assert (damage.record, damage.offset, damage.ends) == (7, 7 * SIZE, True)
     assert damage.what == f"the file ends {what}"
+
+
+@pytest.mark.parametrize("kept", [5, 20])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_file_that_ends_too_early_is_not_a_shorter_one(file, tmp_path, kept, zipped):
+    """TensorFlow takes one that ends in the middle of a length for a whole one."""
+    content = file.read_bytes()[: 7 * SIZE + kept]
+    path = tmp_path / ("cut.gz" if zipped else "cut")
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    with pytest.raises((DataError, tf.errors.DataLossError)) as named:
+        record_stream.count([str(path)])
+    if kept == 5:
+        assert str(named.value).startswith(f"examples: {path}, record 7 at byte {7 * SIZE}: the file ends in the middle")
+
+
+def test_gzipped_files(file, tmp_path):
+    """One may have several parts, as from `cat`, or no content, but not no bytes."""
+    parts, nothing, empty = (tmp_path / f"{name}.gz" for name in ("parts", "nothing", "empty"))
+    content = file.read_bytes()
+    parts.write_bytes(gzip.compress(content[: 4 * SIZE]) + gzip.compress(content[4 * SIZE :]))
+    nothing.write_bytes(gzip.compress(b""))
+    assert record_stream.count([str(parts), str(nothing)]) == 10
+    empty.touch()
+    with pytest.raises(DataError, match=r"empty\.gz has 0 bytes, and no gzipped file is so small"):
+        record_stream.count([str(parts), str(empty)])
 
 
 def test_damaged_gzip(file, tmp_path):

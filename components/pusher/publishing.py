@@ -2,8 +2,9 @@
 
 A model server loads the folder with the highest numeric name as soon as it appears. On
 a file system, the model is therefore written under a name that servers ignore, synced,
-and renamed. Object storage cannot rename a folder, even if it is mounted. There,
-`saved_model.pb` is copied last, because no server loads a model without it.
+and renamed. Object storage cannot rename a folder. There, and in a file system of FUSE,
+which may be a mounted bucket, `saved_model.pb` is copied last, because no server loads
+a model without it.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import tensorflow as tf
 from absl import logging
@@ -26,13 +28,12 @@ from tfx_distribute.components.pusher import versions
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
 STAGING_PREFIX = ".pushing-"
+_CLAIM_PREFIX = ".claim-"
 LOCK_SECONDS = 600.0
 _LOCK_POLL_SECONDS = 0.1
 _COPY_BYTES = 1 << 20
 _SAVED_MODEL = "saved_model.pb"
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-# What gcsfuse says of a bucket without a hierarchical namespace, and others.
-_CANNOT_RENAME_FOLDERS = (errno.EMFILE, errno.ENOSYS, errno.ENOTSUP)
 _CLAIM_SECONDS = 2.0  # among which two pushes that want one version choose how long to wait
 _NAME_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
@@ -65,6 +66,8 @@ def publish(model: str, folder: str) -> str:
         if "://" in folder:
             return _publish_to_object_storage(model, folder)
         os.makedirs(folder, exist_ok=True)
+        if _is_fuse(folder, Path("/proc/self/mountinfo").read_text()):
+            return _publish_to_object_storage(model, folder)
         with _locked(folder) as is_locked:
             if is_locked:
                 _remove_leftovers(folder)
@@ -159,10 +162,8 @@ def _publish_to_file_system(model: str, folder: str) -> str:
     try:
         _copy_synced(model, staging)
         version = _rename_to_new_version(staging, folder)
-    except BaseException as error:
+    except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in _CANNOT_RENAME_FOLDERS:
-            return _publish_to_object_storage(model, folder)
         raise
     try:
         _sync_folder(folder)
@@ -253,44 +254,85 @@ def _remove_leftovers(folder: str) -> None:
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
+def _is_fuse(folder: str, mounts: str) -> bool:
+    """Returns True if a folder is in a file system of FUSE, as mounted buckets are.
+
+    Such a file system may rename a folder file by file, and its locks may be unknown to
+    other machines.
+
+    Args:
+      folder: The folder.
+      mounts: The mounts of this process, as in `/proc/self/mountinfo`.
+    """
+    real_folder = os.path.join(os.path.realpath(folder), "")
+    kinds = {}  # mount point -> type of its file system, that of the latest mount
+    for line in mounts.splitlines():
+        fields, _, source = line.partition(" - ")
+        point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields.split()[4])
+        kinds[os.path.join(point, "")] = source.split()[0]
+    kind = kinds[max(filter(real_folder.startswith, kinds), key=len, default="/")] if kinds else ""
+    return kind.partition(".")[0] == "fuse"
+
+
 def _publish_to_object_storage(model: str, folder: str) -> str:
-    while not (version := _claim_version(folder)):
-        time.sleep(random.uniform(0, _CLAIM_SECONDS))  # noqa: S311
+    version = _wait_for_version(folder)
     target = os.path.join(folder, version)
     try:
         io_utils.copy_dir(model, target, deny_regex_patterns=[f"/{re.escape(_SAVED_MODEL)}$"])
         if fileio.exists(os.path.join(model, _SAVED_MODEL)):
             io_utils.copy_file(os.path.join(model, _SAVED_MODEL), os.path.join(target, _SAVED_MODEL))
     finally:
-        _remove_folder(_claims_folder(folder, version))
+        _remove(_claims_folder(folder, version))
     return version
 
 
-def _claim_version(folder: str) -> str | None:
-    """Finds a new version, and makes a file that claims it.
+def _wait_for_version(folder: str) -> str:
+    """Claims a version, again and again while others claim the same.
+
+    Raises:
+      PushError: Others have claimed it for longer than `LOCK_SECONDS`.
+    """
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        version = next_version(_list_names(folder), time.time())
+        if _claim(folder, version):
+            return version
+        logging.info("push: another push claims version %s in %s; waiting", version, folder)
+        if time.monotonic() > deadline:
+            raise PushError(
+                f"push: other pushes have claimed the versions in {folder} for {LOCK_SECONDS:.0f} s; if there are none, "
+                f"remove {_claims_folder(folder, version)}, which a killed push has left"
+            )
+        time.sleep(random.uniform(0, _CLAIM_SECONDS))  # noqa: S311
+
+
+def _claim(folder: str, version: str) -> bool:
+    """Makes a file that claims a new version.
 
     Whoever sees the claim of another push gives the version up, so that of several at
     most one keeps it: object storage has no locks, but lists what has been written.
 
     Returns:
-      The version; None if another push wants it too.
+      False if another push wants the version too, or has taken it.
     """
-    version = next_version(_list_names(folder), time.time())
     claims, own = _claims_folder(folder, version), uuid.uuid4().hex
-    claim = os.path.join(claims, own)
-    io_utils.write_string_file(claim, "")
+    io_utils.write_string_file(os.path.join(claims, own), "")
     if _list_names(claims) == [own] and version not in _list_names(folder):
-        return version
-    if fileio.exists(claim):
-        fileio.remove(claim)
-    return None
+        return True
+    _remove(os.path.join(claims, own))
+    return False
 
 
 def _claims_folder(folder: str, version: str) -> str:
-    return os.path.join(folder, f"{STAGING_PREFIX}{version}")
+    return os.path.join(folder, f"{_CLAIM_PREFIX}{version}")
 
 
-def _remove_folder(folder: str) -> None:
-    """Removes a folder, if another push has not done so."""
-    with contextlib.suppress(FileNotFoundError, tf.errors.NotFoundError):
-        fileio.rmtree(folder)
+def _remove(path: str) -> None:
+    """Removes a claim, or all of a version; what happens to them fails no push."""
+    try:
+        if fileio.isdir(path):
+            fileio.rmtree(path)
+        elif fileio.exists(path):
+            fileio.remove(path)
+    except (OSError, tf.errors.OpError) as error:
+        logging.warning("push: %s cannot be removed: %s", path, error)

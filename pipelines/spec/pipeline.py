@@ -266,7 +266,7 @@ class Push(SpecModel):
 
     directory: str | None = None
     """Folder to copy to, with a numbered subfolder for each model. Default:
-    `<root>/serving`."""
+    `<root>/serving`, which is refused where another pipeline pushes to it."""
 
 
 class PipelineSpec(SpecModel):

@@ -78,7 +78,8 @@ def find_other_pushes(store: Any, pipeline: str, serving: str) -> str:
       serving: Folder that models are pushed to, an absolute path.
     """
     for artifact in store.get_artifacts_by_type(_PUSHED_MODEL):
-        if os.path.dirname(pushed_folder(artifact)) == serving:
+        folder = pushed_folder(artifact)
+        if os.path.dirname(folder) == serving and os.path.exists(folder):
             names = [context.name for context in store.get_contexts_by_artifact(artifact.id) if context.type == "pipeline"]
             if names and pipeline not in names:
                 return str(names[0])

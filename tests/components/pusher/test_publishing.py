@@ -1,6 +1,5 @@
 """Tests that a server sees a model whole or not at all, whatever fails."""
 
-import errno
 import json
 import multiprocessing
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pushing
 import pytest
+import tensorflow as tf
 from running import wait_until
 from tfx import types
 from tfx.dsl.components.base import base_executor, executor_spec
@@ -180,16 +180,59 @@ def test_concurrent_pushes_do_not_share_a_version(model, serving, processes):
     assert [pushing.contents(version) for version in serving.iterdir()] == [pushing.contents(model)] * 4
 
 
-def test_storage_that_cannot_rename_folders(model, serving, monkeypatch):
-    """As a bucket that gcsfuse has mounted."""
+MOUNTS = r"""
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+41 22 0:52 / /gcs rw,nosuid - fuse.gcsfuse bucket rw,user_id=0
+42 22 0:53 / /mnt/my\040bucket rw shared:9 - fuse /dev/fuse rw
+43 41 0:54 / /gcs/local rw - tmpfs tmpfs rw
+44 22 8:2 / /windows rw - fuseblk /dev/sdb1 rw
+"""
 
-    def fail(source, target):
-        raise OSError(errno.EMFILE, "Too many open files", source)
 
-    monkeypatch.setattr(os, "rename", fail)
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("/gcs/bucket/serving", True),
+        ("/gcs", True),
+        ("/gcsserving", False),
+        ("/gcs/local/serving", False),
+        ("/mnt/my bucket/serving", True),
+        ("/windows/serving", False),
+    ],
+)
+def test_file_systems_that_may_be_mounted_buckets(folder, expected):
+    assert publishing._is_fuse(folder, MOUNTS.strip()) == expected
+
+
+def test_a_mounted_bucket_is_pushed_to_as_a_bucket(model, serving, monkeypatch):
+    """Renaming a folder may fail there, or happen file by file."""
+    monkeypatch.setattr(publishing, "_is_fuse", lambda folder, mounts: True)
+    monkeypatch.setattr(os, "rename", None)
     version = publishing.publish(str(model), str(serving))
     assert os.listdir(serving) == [version]
     assert pushing.contents(serving / version) == pushing.contents(model)
+
+
+def test_a_claim_that_cannot_be_removed_fails_no_push(model, serving, monkeypatch):
+    def fail(path):
+        raise tf.errors.PermissionDeniedError(None, None, "could not fully delete dir")
+
+    monkeypatch.setattr(publishing.fileio, "rmtree", fail)
+    version = publishing._publish_to_object_storage(str(model), str(serving))
+    assert pushing.contents(serving / version) == pushing.contents(model)
+
+
+def test_a_version_that_a_killed_push_has_claimed(serving, monkeypatch):
+    """Its number may be that of the next push again and again."""
+    (serving / "20260115093000").mkdir()
+    left = serving / ".claim-20260115093001" / "killed"
+    left.parent.mkdir()
+    left.touch()
+    monkeypatch.setattr(publishing, "LOCK_SECONDS", 0.5)
+    monkeypatch.setattr(publishing, "_CLAIM_SECONDS", 0.1)
+    with pytest.raises(publishing.PushError, match="if there are none, remove .*/.claim-20260115093001, which a killed"):
+        publishing._wait_for_version(str(serving))
+    assert os.listdir(left.parent) == ["killed"]
 
 
 def test_concurrent_pushes_to_a_storage_without_locks(model, serving, processes):
@@ -201,18 +244,10 @@ def test_concurrent_pushes_to_a_storage_without_locks(model, serving, processes)
     assert [pushing.contents(version) for version in serving.iterdir()] == [pushing.contents(model)] * 4
 
 
-def test_version_of_a_push_that_has_ended_since_is_not_claimed(serving, monkeypatch):
-    listed = iter([[], ["7"]])
-    monkeypatch.setattr(publishing.versions, "find_newest", lambda names: None)
-    monkeypatch.setattr(publishing.time, "time", lambda: 7.0)
-    lists = publishing._list_names
-
-    def list_names(folder):
-        return next(listed) if folder == str(serving) else lists(folder)
-
-    monkeypatch.setattr(publishing, "_list_names", list_names)
-    assert publishing._claim_version(str(serving)) is None
-    assert os.listdir(serving / ".pushing-7") == []
+def test_version_of_a_push_that_has_ended_since_is_not_claimed(serving):
+    (serving / "7").mkdir()
+    assert not publishing._claim(str(serving), "7")
+    assert os.listdir(serving / ".claim-7") == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -17,6 +17,7 @@ from tfx_distribute.trainer_module.errors import (
     TfxDistributeError,
     TrainingError,
     as_shortage_error,
+    first_line,
 )
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
@@ -168,8 +169,6 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
         assert job.data is not None, "a run_fn has no evaluator"
         sidecar_evaluator.run(job, job.data, task, reporter)
         return
-    if is_chief:  # one of an earlier try, in which another process was lost after it was written
-        atomic_files.remove(job.outputs.result_file)
     if lease.find():  # then other machines train, which may have to be waited for
         reporter.enter("waiting for the other processes to start", limited=False)
         rendezvous.meet(task, lambda message: reporter.report(Progress("start", message=message)))
@@ -190,13 +189,22 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
                 reporter.enter("export")
                 reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
                 if is_chief:
+                    # One of an earlier try says that there is a whole model.
+                    atomic_files.remove(job.outputs.result_file)
                     export.export(model, features, job.outputs.serving_model_dir)
                 else:
                     checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
-    if is_chief:
-        atomic_files.write(job.outputs.result_file, result.to_json())
+        if is_chief:
+            atomic_files.write(job.outputs.result_file, result.to_json())
+            if job.distribution.num_evaluators:
+                sidecar_evaluator.announce_end(job.outputs.model_run_dir)
     reporter.enter("waiting for the other processes to finish")
-    _barrier(strategy)
+    try:
+        _barrier(strategy)
+    except (tf.errors.OpError, RuntimeError) as error:
+        if not is_chief:
+            raise
+        LOGGER.warning("another process is lost (%s), but the model is complete", first_line(error))
     reporter.report(Progress("done", step=result.train_steps, train_steps=result.train_steps))
 
 

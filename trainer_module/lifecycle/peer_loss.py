@@ -18,6 +18,7 @@ from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, P
 # a step follows the training: machines may be short.
 COME_SECONDS = 3600.0
 GONE_SECONDS = 30.0  # how long the chief may be away before it counts as gone
+NAMELESS_SECONDS = 600.0  # the same while the name service does not answer
 
 
 def cluster_spec() -> tf.train.ClusterSpec:
@@ -67,7 +68,7 @@ def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]
     cause = error.__cause__ if isinstance(error, TrainingError) else error
     if cause is None or isinstance(cause, TfxDistributeError) or not cluster_spec().jobs:
         return None
-    if cause is not error and outages.is_of_storage(cause):
+    if outages.is_of_object_storage(cause) or (cause is not error and outages.is_of_storage(cause)):
         return None
     error, text = cause, str(cause)
     type_matches = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
@@ -111,10 +112,16 @@ class ChiefMonitor:
         self._task = task
         self._address = cluster_spec().task_address(CHIEF, 0)
         self._has_come = False
-        self._last_seen = time.monotonic()
+        self._started = time.monotonic()
+        # Since when it cannot be reached, and whether that is because its name is not
+        # answered for.
+        self._missing: tuple[float, bool] | None = None
 
     def has_gone(self) -> bool:
-        """Returns True if the chief was there, but not for the last `GONE_SECONDS`.
+        """Returns True if the chief was there, and has been missing for `GONE_SECONDS`.
+
+        Call this again and again: it counts from the first call that misses the chief.
+        A name service that does not answer says nothing about the chief, for a while.
 
         Raises:
           PeerLostError: The chief has not started within `COME_SECONDS`, and this
@@ -123,12 +130,13 @@ class ChiefMonitor:
         now = time.monotonic()
         obstacle = listening.find_obstacle(self._address)
         if obstacle is None:
-            self._has_come, self._last_seen = True, now
-        elif self._has_come and _is_no_answer_about_names(obstacle):
-            self._last_seen = now  # this says nothing about the chief
-        silent_secs = now - self._last_seen
-        if not self._has_come and silent_secs > COME_SECONDS and not lease.find():
+            self._has_come, self._missing = True, None
+            return False
+        is_nameless = _is_no_answer_about_names(obstacle)
+        if self._missing is None or self._missing[1] != is_nameless:
+            self._missing = now, is_nameless
+        if not self._has_come and now - self._started > COME_SECONDS and not lease.find():
             raise PeerLostError(
                 f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._address}, which did not start"
             )
-        return self._has_come and silent_secs > GONE_SECONDS
+        return self._has_come and now - self._missing[0] > (NAMELESS_SECONDS if is_nameless else GONE_SECONDS)

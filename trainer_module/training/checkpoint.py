@@ -168,12 +168,13 @@ class Checkpoints:
             self._checkpoint().read(path).assert_existing_objects_matched()
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
                 arrays = callback_state.read_arrays(io.BytesIO(file.read()))
-        except (tf.errors.OpError, ValueError, AssertionError, IndexError, OSError) as error:
-            if outages.is_outage(error) or isinstance(error, _REFUSALS):
+        except (tf.errors.OpError, RuntimeError, ValueError, AssertionError, IndexError, OSError) as error:
+            refusal = error if outages.is_outage(error) or isinstance(error, _REFUSALS) else _find_refusal(path)
+            if refusal:
                 raise TrainingError(
-                    f"the saved state {path} cannot be read ({first_line(error)}); it is kept: run the same again when its "
-                    "storage answers"
-                ) from error
+                    f"the saved state {path} cannot be read ({first_line(refusal)}); it is kept: run the same again when "
+                    "its storage answers"
+                ) from refusal
             raise TrainingError(
                 f"the saved state {path} cannot be restored ({first_line(error)}); remove the folder "
                 f"{self._folder} to start from scratch"
@@ -426,6 +427,19 @@ def _describe_division(distribution: Distribution) -> str:
     if strategy_info.parameter_servers and distribution.partition_min_bytes:
         return f"divided among parameter servers (partition_min_bytes={distribution.partition_min_bytes})"
     return "whole"
+
+
+def _find_refusal(path: str) -> tf.errors.OpError | None:
+    """Returns the error of reading a state's files, if the storage refuses that now."""
+    try:
+        for file in tf.io.gfile.glob(f"{path}.*"):
+            with tf.io.gfile.GFile(file, "rb") as stream:
+                stream.read(1)
+    except tf.errors.NotFoundError:  # removed meanwhile
+        return None
+    except tf.errors.OpError as error:
+        return error
+    return None
 
 
 def save_and_discard(save: Callable[[str], Any]) -> None:

@@ -4,7 +4,7 @@ After each epoch, the training processes save their weights for the evaluator an
 Both sides exchange checkpoints, and the metrics of each, in a folder of the ModelRun.
 Each start of the training has its own, which a document announces: files of earlier
 ones count no more, and an evaluator that outlives them begins anew. It renews a file
-for as long as it runs, and ends when there is a result.
+for as long as it runs, and ends when the document says so.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import tensorflow as tf
 
@@ -53,16 +53,22 @@ class Exchange:
       name: Name of the folder of this start of the training.
       num_replicas: Replicas that train in step. The evaluator cannot count the devices
         of other machines.
+      is_over: True if the training has its result.
     """
 
     name: str
     num_replicas: int
+    is_over: bool = False
 
     @staticmethod
     def read(model_run_dir: str) -> "Exchange | None":
         """Returns the latest announcement; None if there is none yet."""
         text = atomic_files.read(_announcement_file(model_run_dir))
         return None if text is None else Exchange(**json.loads(text))
+
+    def write(self, model_run_dir: str) -> None:
+        """Announces it."""
+        atomic_files.write(_announcement_file(model_run_dir), json.dumps(asdict(self)))
 
     def folder(self, model_run_dir: str) -> str:
         """Returns the folder for checkpoints and metrics."""
@@ -101,11 +107,12 @@ class SidecarCheckpointWriter:
         exchange = Exchange(uuid.uuid4().hex, num_replicas)
         self._folder, self._life_file = exchange.folder(model_run_dir), _life_file(model_run_dir)
         if is_chief:
-            atomic_files.remove(_announcement_file(model_run_dir))
-            for earlier_folder in tf.io.gfile.glob(f"{model_run_dir}/evaluator/*"):
-                tf.io.gfile.rmtree(earlier_folder)
+            earlier_folders = tf.io.gfile.glob(f"{model_run_dir}/evaluator/*")
             tf.io.gfile.makedirs(self._folder)
-            atomic_files.write(_announcement_file(model_run_dir), json.dumps(asdict(exchange)))
+            exchange.write(model_run_dir)
+            for folder in earlier_folders:
+                with contextlib.suppress(OSError, tf.errors.OpError):  # an evaluator may still write there
+                    tf.io.gfile.rmtree(folder)
         self._manager = self._make_manager(self._folder) if is_chief else None
         self._last_epoch = -1
         self.remark = ""
@@ -171,6 +178,14 @@ class SidecarCheckpointWriter:
         return dict(json.loads(metrics))
 
 
+def announce_end(model_run_dir: str) -> None:
+    """Tells the evaluator that there is a result, if there is space to tell it."""
+    exchange = Exchange.read(model_run_dir)
+    if exchange is not None:
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            replace(exchange, is_over=True).write(model_run_dir)
+
+
 def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: ClusterTask) -> Exchange:
     """Returns what the chief announces, once it has done so.
 
@@ -182,7 +197,9 @@ def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: Clu
     Raises:
       PeerLostError: The chief is gone.
     """
-    while (exchange := Exchange.read(model_run_dir)) is None:
+    # One that is over is of an earlier start, of which another process was lost at its
+    # end.
+    while (exchange := Exchange.read(model_run_dir)) is None or exchange.is_over:
         if chief_monitor.has_gone():
             raise PeerLostError(f"{task} has lost the chief, which has not begun to train")
         time.sleep(POLL_SECONDS)
@@ -270,13 +287,18 @@ class _Evaluation:
     def model(self) -> tf.keras.Model:
         return self._adapter.model
 
-    def evaluate(self, path: str) -> dict[str, float]:
-        """Returns the metrics of a checkpoint.
+    def restore(self, path: str) -> bool:
+        """Restores a checkpoint; returns False if a later one has replaced it."""
+        try:
+            self._checkpoint.restore(path).expect_partial()
+        except tf.errors.NotFoundError:
+            if tf.io.gfile.exists(f"{path}.index"):
+                raise
+            return False
+        return True
 
-        Raises:
-          tf.errors.NotFoundError: It has been removed.
-        """
-        self._checkpoint.restore(path).expect_partial()
+    def evaluate(self) -> dict[str, float]:
+        """Returns the metrics of the restored checkpoint."""
         self._adapter.reset_metrics()
         with self._input_pipeline.explaining_read_errors():
             for batch in self._input_pipeline.evaluation_part(0, 1, self._batch_size):
@@ -305,25 +327,23 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     evaluation = _Evaluation(job, data, exchange.num_replicas)
     best_model = BestModel(job, evaluation.plan, evaluation.model, True) if job.training_options.export_best else None
     metrics_files, evaluated_epoch, summary_writer = MetricsFiles(exchange.folder(model_run_dir)), -1, None
-    while atomic_files.read(job.outputs.result_file) is None:
-        latest_exchange = Exchange.read(model_run_dir)
-        if latest_exchange not in (exchange, None):
+    while not (latest_exchange := Exchange.read(model_run_dir) or exchange).is_over:
+        if latest_exchange != exchange:
             exchange = latest_exchange
             metrics_files, evaluated_epoch = MetricsFiles(exchange.folder(model_run_dir)), -1
         latest = tf.train.latest_checkpoint(exchange.folder(model_run_dir))
         epoch = int(latest.rpartition("-")[2]) if latest else -1
-        if epoch <= evaluated_epoch:
+        if epoch <= evaluated_epoch or not evaluation.restore(latest):
             metrics_files.write_missing()
             if chief_monitor.has_gone():
+                if atomic_files.read(job.outputs.result_file) is not None:
+                    return  # it had no space to say so
                 raise PeerLostError(f"{task} has lost the chief, which has not finished")
             reporter.enter("waiting for the chief", limited=False)
             time.sleep(POLL_SECONDS)
             continue
         reporter.enter(f"the evaluation after epoch {epoch + 1}")
-        try:
-            metrics = evaluation.evaluate(latest)
-        except tf.errors.NotFoundError:
-            continue  # a later one has replaced it
+        metrics = evaluation.evaluate()
         with skipping_if_full():
             # Made here: it opens its file at once, and may find no space for it.
             summary_writer = summary_writer or tf.summary.create_file_writer(f"{model_run_dir}/validation")

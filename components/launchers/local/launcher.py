@@ -120,7 +120,8 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     strategy_table.check_all_reduce(job.distribution, "this machine")
     log_dir = current_settings().log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
-    job_file = Path(work_dir) / "job.json"
+    job_file, result_file = Path(work_dir) / "job.json", Path(job.outputs.result_file)
+    result_file.unlink(missing_ok=True)
     _write_private(job_file, job.to_json())
     with contextlib.ExitStack() as stack:
         server = current_settings().server
@@ -137,10 +138,14 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         while True:
             try:
                 _run_attempt(job, job_file, log_dir, temporary, server, restarts)
-                return TrainingResult.from_json(Path(job.outputs.result_file).read_text(encoding="utf-8"))
+                break
             except LostError as lost:
+                if result_file.exists():  # the chief writes it last: the model is complete
+                    logging.warning("%s; the model is complete", lost)
+                    break
                 if not restarts.allow(lost.failure):
                     raise TrainingError(restarts.describe(lost.failure)) from lost
+        return TrainingResult.from_json(result_file.read_text(encoding="utf-8"))
 
 
 def local_cluster(roles: dict[str, int]) -> Cluster:

@@ -113,9 +113,33 @@ def test_the_loss_of_another_process_is_that_wherever_it_is_seen(module):
     assert "another process" in str(conclude(elsewhere, module, OTHER))
 
 
-def test_a_name_service_that_does_not_answer_says_nothing_about_the_chief(module, monkeypatch):
-    silent, unknown = socket.gaierror(socket.EAI_AGAIN, "again"), socket.gaierror(socket.EAI_NONAME, "unknown")
-    seen = [(1.0, None, False), (500.0, silent, False), (520.0, unknown, False), (531.0, unknown, True)]
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_an_outage_of_object_storage_is_no_lost_process(module, wrapped):
+    def read(error):
+        if wrapped:
+            raise TrainingError("the state cannot be saved") from error
+        raise error
+
+    error = tf.errors.AbortedError(None, None, "All 10 retry attempts failed. The last failure: HTTP 503")
+    assert conclude(read, module, error) is None
+
+
+SILENT, UNKNOWN = socket.gaierror(socket.EAI_AGAIN, "again"), socket.gaierror(socket.EAI_NONAME, "unknown")
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        # It counts from the first look that misses the chief.
+        [(1.0, None, False), (600.0, UNKNOWN, False), (629.0, UNKNOWN, False), (631.0, UNKNOWN, True)],
+        [(1.0, None, False), (2.0, UNKNOWN, False), (30.0, None, False), (40.0, UNKNOWN, False), (69.0, UNKNOWN, False)],
+        # A name service that does not answer says nothing about the chief, for a while.
+        [(1.0, None, False), (2.0, SILENT, False), (500.0, SILENT, False), (520.0, UNKNOWN, False), (551.0, UNKNOWN, True)],
+        [(1.0, None, False), (2.0, SILENT, False), (603.0, SILENT, True)],
+        [(1.0, UNKNOWN, False), (500.0, UNKNOWN, False)],
+    ],
+)
+def test_when_a_chief_is_gone(module, monkeypatch, seen):
     monkeypatch.setattr(peer_loss.time, "monotonic", iter([0.0, *(now for now, _, _ in seen)]).__next__)
     monitor = peer_loss.ChiefMonitor(ClusterTask("worker", 0))
     for _, obstacle, has_gone in seen:

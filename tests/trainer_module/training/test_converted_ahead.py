@@ -39,7 +39,7 @@ def test_a_forked_process_converts_no_function_of_the_loop(cluster, request, loo
     if keras_version == 3:
         cluster.server = request.getfixturevalue("keras_3_server")
     (cluster.folder / "recording.py").write_text(MODULE.format(loop=loop))
-    cluster.train(
+    cluster.exporting().train(
         distribution,
         TrainingOptions(32, train_steps=2, keras_version=keras_version),
         module=UserModule("recording.build_model", (str(cluster.folder), str(EXAMPLES / "digits"))),

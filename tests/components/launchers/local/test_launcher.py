@@ -59,6 +59,32 @@ def test_killed_worker_is_named_and_no_process_remains(cluster):
     assert not cluster.model.exists()
 
 
+LOST_AT_THE_END = """
+import json, os, signal
+from model import build_model
+from tfx_distribute.trainer_module import process
+
+barrier = process._barrier
+
+def die_as_a_worker(strategy):
+    if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker":
+        os.kill(os.getpid(), signal.SIGKILL)
+    barrier(strategy)
+
+process._barrier = die_as_a_worker
+"""
+
+
+@pytest.mark.e2e
+def test_a_worker_that_is_lost_after_the_result_is_there_costs_nothing(cluster):
+    (cluster.folder / "lost_at_the_end.py").write_text(LOST_AT_THE_END)
+    module = UserModule("lost_at_the_end.build_model", (str(cluster.folder), *cluster.job.module.search_path))
+    result = cluster.exporting().train(TWO_WORKERS, TrainingOptions(64, train_steps=4), module=module)
+    assert result.train_steps == 4
+    assert (cluster.model / "saved_model.pb").is_file()
+    assert not any("restart" in message for message in cluster.messages())
+
+
 NOT_TENSORFLOW = """
 import json, os, sys
 os.dup2(os.open("/dev/full", os.O_WRONLY), 1)

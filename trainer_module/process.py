@@ -177,6 +177,8 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
     with _output_folders(job, is_chief) as job:
         if job.run_fn is not None:
             reporter.enter("run_fn", limited=False)  # a run_fn does not report progress
+            if is_chief:
+                _forget_result(job)
             result = run_fn.run(job, job.run_fn, strategy, is_chief)
         else:
             preemption.watch()
@@ -189,8 +191,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
                 reporter.enter("export")
                 reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
                 if is_chief:
-                    # One of an earlier try says that there is a whole model.
-                    atomic_files.remove(job.outputs.result_file)
+                    _forget_result(job)
                     export.export(model, features, job.outputs.serving_model_dir)
                 else:
                     checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
@@ -231,6 +232,11 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
             with contextlib.suppress(OSError):
                 os.mkdir(outputs.model_run_dir)
         yield replace(job, outputs=outputs)
+
+
+def _forget_result(job: TrainingJob) -> None:
+    """Removes the result of an earlier try, which says that there is a whole model."""
+    atomic_files.remove(job.outputs.result_file)
 
 
 def _barrier(strategy: tf.distribute.Strategy) -> None:

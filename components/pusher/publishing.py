@@ -34,6 +34,9 @@ _LOCK_POLL_SECONDS = 0.1
 _COPY_BYTES = 1 << 20
 _SAVED_MODEL = "saved_model.pb"
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+# What gcsfuse says of a flat bucket, also where the mount does not look like one of
+# FUSE.
+_CANNOT_RENAME_FOLDERS = (errno.EMFILE, errno.ENOSYS, errno.ENOTSUP)
 _CLAIM_SECONDS = 2.0  # among which two pushes that want one version choose how long to wait
 _NAME_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
@@ -66,7 +69,7 @@ def publish(model: str, folder: str) -> str:
         if "://" in folder:
             return _publish_to_object_storage(model, folder)
         os.makedirs(folder, exist_ok=True)
-        if _is_fuse(folder, Path("/proc/self/mountinfo").read_text()):
+        if _is_fuse(folder, _read_mounts()):
             return _publish_to_object_storage(model, folder)
         with _locked(folder) as is_locked:
             if is_locked:
@@ -162,8 +165,10 @@ def _publish_to_file_system(model: str, folder: str) -> str:
     try:
         _copy_synced(model, staging)
         version = _rename_to_new_version(staging, folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in _CANNOT_RENAME_FOLDERS:
+            return _publish_to_object_storage(model, folder)
         raise
     try:
         _sync_folder(folder)
@@ -254,6 +259,14 @@ def _remove_leftovers(folder: str) -> None:
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
+def _read_mounts() -> str:
+    """Returns the mounts of this process; empty where the system does not tell them."""
+    try:
+        return Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    except OSError:
+        return ""
+
+
 def _is_fuse(folder: str, mounts: str) -> bool:
     """Returns True if a folder is in a file system of FUSE, as mounted buckets are.
 
@@ -270,7 +283,7 @@ def _is_fuse(folder: str, mounts: str) -> bool:
         fields, _, source = line.partition(" - ")
         point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields.split()[4])
         kinds[os.path.join(point, "")] = source.split()[0]
-    kind = kinds[max(filter(real_folder.startswith, kinds), key=len, default="/")] if kinds else ""
+    kind = kinds.get(max(filter(real_folder.startswith, kinds), key=len, default=""), "")
     return kind.partition(".")[0] == "fuse"
 
 
@@ -281,6 +294,9 @@ def _publish_to_object_storage(model: str, folder: str) -> str:
         io_utils.copy_dir(model, target, deny_regex_patterns=[f"/{re.escape(_SAVED_MODEL)}$"])
         if fileio.exists(os.path.join(model, _SAVED_MODEL)):
             io_utils.copy_file(os.path.join(model, _SAVED_MODEL), os.path.join(target, _SAVED_MODEL))
+    except BaseException:
+        _remove(target)
+        raise
     finally:
         _remove(_claims_folder(folder, version))
     return version

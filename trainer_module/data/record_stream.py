@@ -24,6 +24,7 @@ MAX_SHUFFLED = 10_000
 CACHE_BYTES = 512 << 20  # most that a process keeps in memory with `cache` at "auto"
 GZIP_RATIO = 4  # approximate ratio of uncompressed to compressed size
 SHARING_BLOCK = 512  # records that processes sharing a file divide at a time, at most
+COUNTING_BLOCK = 32  # records that are counted at a time: they may be large
 
 # An int or, where workers of parameter servers share one function, an int64 scalar.
 Number = Any
@@ -152,7 +153,7 @@ def count(files: Sequence[str]) -> int:
         return total + tf.stack([tf.size(lengths, tf.int64), tf.reduce_sum(tf.cast(lengths, tf.int64))])
 
     measured = tf.data.Dataset.from_tensor_slices(list(files)).map(
-        lambda file: open_file(file).batch(4096).reduce(tf.zeros([2], tf.int64), add)
+        lambda file: open_file(file).batch(COUNTING_BLOCK).reduce(tf.zeros([2], tf.int64), add)
     )
     options = tf.data.Options()
     options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end

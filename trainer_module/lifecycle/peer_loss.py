@@ -113,9 +113,9 @@ class ChiefMonitor:
         self._address = cluster_spec().task_address(CHIEF, 0)
         self._has_come = False
         self._started = time.monotonic()
-        # Since when it cannot be reached, and whether that is because its name is not
-        # answered for.
-        self._missing: tuple[float, bool] | None = None
+        # Since when it cannot be reached, and since when its name is answered for, too.
+        self._missing_since: float | None = None
+        self._refused_since: float | None = None
 
     def has_gone(self) -> bool:
         """Returns True if the chief was there, and has been missing for `GONE_SECONDS`.
@@ -130,13 +130,16 @@ class ChiefMonitor:
         now = time.monotonic()
         obstacle = listening.find_obstacle(self._address)
         if obstacle is None:
-            self._has_come, self._missing = True, None
+            self._has_come, self._missing_since, self._refused_since = True, None, None
             return False
-        is_nameless = _is_no_answer_about_names(obstacle)
-        if self._missing is None or self._missing[1] != is_nameless:
-            self._missing = now, is_nameless
+        self._missing_since = now if self._missing_since is None else self._missing_since
+        if _is_no_answer_about_names(obstacle):
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
         if not self._has_come and now - self._started > COME_SECONDS and not lease.find():
             raise PeerLostError(
                 f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._address}, which did not start"
             )
-        return self._has_come and now - self._missing[0] > (NAMELESS_SECONDS if is_nameless else GONE_SECONDS)
+        is_refused = self._refused_since is not None and now - self._refused_since > GONE_SECONDS
+        return self._has_come and (is_refused or now - self._missing_since > NAMELESS_SECONDS)

@@ -42,6 +42,7 @@ SIGN_SECONDS = 15.0  # between two signs of life of the evaluator
 # How long the evaluator may show no sign of life before the chief stops waiting for its
 # last metrics: enough for a new pod on a new machine.
 SILENT_SECONDS = 600.0
+PART_SECONDS = 60.0  # in which the chief removes a checkpoint that a later one replaces
 _PREFIX = "epoch-"  # of the checkpoints
 
 
@@ -180,14 +181,14 @@ class SidecarCheckpointWriter:
 
 def announce_end(model_run_dir: str) -> None:
     """Tells the evaluator that there is a result, if there is space to tell it."""
-    exchange = Exchange.read(model_run_dir)
-    if exchange is not None:
-        with contextlib.suppress(OSError, tf.errors.OpError):
+    with contextlib.suppress(OSError, tf.errors.OpError, ValueError):
+        exchange = Exchange.read(model_run_dir)
+        if exchange is not None:
             replace(exchange, is_over=True).write(model_run_dir)
 
 
-def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: ClusterTask) -> Exchange:
-    """Returns what the chief announces, once it has done so.
+def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: ClusterTask) -> Exchange | None:
+    """Returns what the chief announces, once it has done so; None if all is over.
 
     Args:
       model_run_dir: Folder of the ModelRun.
@@ -197,10 +198,14 @@ def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: Clu
     Raises:
       PeerLostError: The chief is gone.
     """
-    # One that is over is of an earlier start, of which another process was lost at its
-    # end.
+    started = time.monotonic()
     while (exchange := Exchange.read(model_run_dir)) is None or exchange.is_over:
-        if chief_monitor.has_gone():
+        has_gone = chief_monitor.has_gone()
+        # The chief of a training that is over may have been lost just then, and come
+        # again.
+        if exchange is not None and (has_gone or time.monotonic() - started > SILENT_SECONDS):
+            return None
+        if has_gone:
             raise PeerLostError(f"{task} has lost the chief, which has not begun to train")
         time.sleep(POLL_SECONDS)
     return exchange
@@ -281,6 +286,7 @@ class _Evaluation:
         self._checkpoint = tf.train.Checkpoint(**keras_models.state(adapter.model))
         self._eval_step = tf.function(lambda batch: adapter.eval_step(*batch))
         self._adapter = adapter
+        self._missing = ("", 0.0)  # checkpoint that cannot be found, and since when
         self._batch_size = self.plan.global_batch_size // options.gradient_accumulation_steps
 
     @property
@@ -288,11 +294,17 @@ class _Evaluation:
         return self._adapter.model
 
     def restore(self, path: str) -> bool:
-        """Restores a checkpoint; returns False if a later one has replaced it."""
+        """Restores a checkpoint; returns False if a later one has replaced it.
+
+        Raises:
+          tf.errors.NotFoundError: A part of it has been missing for `PART_SECONDS`.
+        """
         try:
             self._checkpoint.restore(path).expect_partial()
         except tf.errors.NotFoundError:
-            if tf.io.gfile.exists(f"{path}.index"):
+            now = time.monotonic()
+            self._missing = self._missing if self._missing[0] == path else (path, now)
+            if now - self._missing[1] > PART_SECONDS:
                 raise
             return False
         return True
@@ -322,6 +334,8 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     model_run_dir = job.outputs.model_run_dir
     reporter.enter("waiting for the chief", limited=False)  # `ChiefMonitor` has a time limit itself
     exchange = wait_for_exchange(model_run_dir, chief_monitor, task)
+    if exchange is None:
+        return
     _show_life(_life_file(model_run_dir))
     reporter.enter("build_model")
     evaluation = _Evaluation(job, data, exchange.num_replicas)

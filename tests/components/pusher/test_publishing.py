@@ -1,5 +1,6 @@
 """Tests that a server sees a model whole or not at all, whatever fails."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -202,15 +203,31 @@ MOUNTS = r"""
 )
 def test_file_systems_that_may_be_mounted_buckets(folder, expected):
     assert publishing._is_fuse(folder, MOUNTS.strip()) == expected
+    assert not publishing._is_fuse(folder, ""), "where the system does not tell its mounts"
 
 
-def test_a_mounted_bucket_is_pushed_to_as_a_bucket(model, serving, monkeypatch):
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_mounted_bucket_is_pushed_to_as_a_bucket(model, serving, monkeypatch, is_known):
     """Renaming a folder may fail there, or happen file by file."""
-    monkeypatch.setattr(publishing, "_is_fuse", lambda folder, mounts: True)
-    monkeypatch.setattr(os, "rename", None)
+
+    def fail(source, target):
+        raise OSError(errno.EMFILE, "Too many open files", source)
+
+    monkeypatch.setattr(publishing, "_is_fuse", lambda folder, mounts: is_known)
+    monkeypatch.setattr(os, "rename", fail)
     version = publishing.publish(str(model), str(serving))
     assert os.listdir(serving) == [version]
     assert pushing.contents(serving / version) == pushing.contents(model)
+
+
+def test_a_push_to_object_storage_that_fails_leaves_nothing(model, serving, monkeypatch):
+    def fail(source, target):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(publishing.io_utils, "copy_file", fail)
+    with pytest.raises(tf.errors.ResourceExhaustedError):
+        publishing._publish_to_object_storage(str(model), str(serving))
+    assert os.listdir(serving) == []
 
 
 def test_a_claim_that_cannot_be_removed_fails_no_push(model, serving, monkeypatch):

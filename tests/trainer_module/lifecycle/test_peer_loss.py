@@ -136,6 +136,8 @@ SILENT, UNKNOWN = socket.gaierror(socket.EAI_AGAIN, "again"), socket.gaierror(so
         # A name service that does not answer says nothing about the chief, for a while.
         [(1.0, None, False), (2.0, SILENT, False), (500.0, SILENT, False), (520.0, UNKNOWN, False), (551.0, UNKNOWN, True)],
         [(1.0, None, False), (2.0, SILENT, False), (603.0, SILENT, True)],
+        # Also if some of its servers answer.
+        [(1.0, None, False), *((20.0 * n, (SILENT, UNKNOWN)[n % 2], False) for n in range(1, 31)), (621.0, SILENT, True)],
         [(1.0, UNKNOWN, False), (500.0, UNKNOWN, False)],
     ],
 )

@@ -4,6 +4,7 @@ import json
 import signal
 import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import tensorflow as tf
@@ -15,7 +16,12 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, Trainin
 from tfx_distribute.trainer_module.lifecycle import lease
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.training import sidecar_evaluator
-from tfx_distribute.trainer_module.training.sidecar_evaluator import MetricsFiles, SidecarCheckpointWriter, wait_for_exchange
+from tfx_distribute.trainer_module.training.sidecar_evaluator import (
+    Exchange,
+    MetricsFiles,
+    SidecarCheckpointWriter,
+    wait_for_exchange,
+)
 
 
 def test_evaluator_counts_the_replicas_that_the_chief_has(tmp_path, monkeypatch):
@@ -25,6 +31,16 @@ def test_evaluator_counts_the_replicas_that_the_chief_has(tmp_path, monkeypatch)
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}}))
     SidecarCheckpointWriter(tf.keras.Sequential([tf.keras.layers.Dense(1)]), str(tmp_path), is_chief=True, num_replicas=4)
     assert wait_for_exchange(str(tmp_path), ChiefMonitor(task), task).num_replicas == 4
+
+
+@pytest.mark.parametrize("has_come", [True, False])
+def test_evaluator_that_starts_after_the_end_has_nothing_to_do(tmp_path, monkeypatch, has_come):
+    monkeypatch.setattr(sidecar_evaluator, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(sidecar_evaluator, "POLL_SECONDS", 0.05)
+    Exchange("folder", 2).write(str(tmp_path))
+    sidecar_evaluator.announce_end(str(tmp_path))
+    chief_monitor = Mock(**{"has_gone.return_value": has_come})
+    assert wait_for_exchange(str(tmp_path), chief_monitor, ClusterTask("evaluator", 0)) is None
 
 
 @pytest.fixture

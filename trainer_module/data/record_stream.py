@@ -148,20 +148,22 @@ def count(files: Sequence[str]) -> int:
     """
     open_file = _make_opener(files, 1)
 
-    def add(total: tf.Tensor, records: tf.Tensor) -> tf.Tensor:
-        lengths = tf.strings.length(records)
-        return total + tf.stack([tf.size(lengths, tf.int64), tf.reduce_sum(tf.cast(lengths, tf.int64))])
+    def measure(number: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
+        def add_up(records: tf.Tensor) -> tf.Tensor:
+            lengths = tf.cast(tf.strings.length(records), tf.int64)
+            return tf.stack([number, tf.size(lengths, tf.int64), tf.reduce_sum(lengths)])
 
-    measured = tf.data.Dataset.from_tensor_slices(list(files)).map(
-        lambda file: open_file(file).batch(COUNTING_BLOCK).reduce(tf.zeros([2], tf.int64), add)
-    )
+        return open_file(file).batch(COUNTING_BLOCK).map(add_up)
+
+    blocks = tf.data.Dataset.from_tensor_slices(list(files)).enumerate().flat_map(measure).batch(1024)
     options = tf.data.Options()
     options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end
-    total = 0
-    for file, (num_records, num_bytes) in zip(files, measured.with_options(options).as_numpy_iterator(), strict=True):
-        tfrecords.check_end(file, int(num_records), int(num_bytes))
-        total += int(num_records)
-    return total
+    totals = np.zeros([len(files), 2], np.int64)  # records and their bytes
+    for rows in blocks.with_options(options).as_numpy_iterator():
+        np.add.at(totals, rows[:, 0], rows[:, 1:])
+    for file, (num_records, num_bytes) in zip(files, totals.tolist(), strict=True):
+        tfrecords.check_end(file, num_records, num_bytes)
+    return int(totals[:, 0].sum())
 
 
 def shuffle_buffer_size(split: Split, options: InputOptions) -> int:

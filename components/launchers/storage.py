@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import tensorflow as tf
+from absl import logging
 
 from tfx_distribute.components.launchers import retry
 
@@ -45,3 +46,17 @@ def call(path: str, request: Callable[[], T]) -> T:
       NoAnswerError: The storage has failed for `TIMEOUT_SECONDS`.
     """
     return call_with_retries(request) if "://" in path else request()
+
+
+def discard(path: str) -> None:
+    """Removes a file or folder that is not needed; only warns if it cannot be removed.
+
+    Processes that are being stopped may still hold files open on a shared file system.
+    """
+    try:
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        elif tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
+    except ERRORS as error:
+        logging.warning("%s is not needed any more and could not be removed: %s", path, error)

@@ -24,6 +24,7 @@ from absl import logging
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
+from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.pusher import versions
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
@@ -295,10 +296,10 @@ def _publish_to_object_storage(model: str, folder: str) -> str:
         if fileio.exists(os.path.join(model, _SAVED_MODEL)):
             io_utils.copy_file(os.path.join(model, _SAVED_MODEL), os.path.join(target, _SAVED_MODEL))
     except BaseException:
-        _remove(target)
+        storage.discard(target)
         raise
     finally:
-        _remove(_claims_folder(folder, version))
+        storage.discard(_claims_folder(folder, version))
     return version
 
 
@@ -335,20 +336,9 @@ def _claim(folder: str, version: str) -> bool:
     io_utils.write_string_file(os.path.join(claims, own), "")
     if _list_names(claims) == [own] and version not in _list_names(folder):
         return True
-    _remove(os.path.join(claims, own))
+    storage.discard(os.path.join(claims, own))
     return False
 
 
 def _claims_folder(folder: str, version: str) -> str:
     return os.path.join(folder, f"{_CLAIM_PREFIX}{version}")
-
-
-def _remove(path: str) -> None:
-    """Removes a claim, or all of a version; what happens to them fails no push."""
-    try:
-        if fileio.isdir(path):
-            fileio.rmtree(path)
-        elif fileio.exists(path):
-            fileio.remove(path)
-    except (OSError, tf.errors.OpError) as error:
-        logging.warning("push: %s cannot be removed: %s", path, error)

@@ -29,7 +29,6 @@ from tfx_distribute.components.sharder import sorted_runs
 from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.trainer_module.data import read_errors, record_stream, tfrecords
 from tfx_distribute.trainer_module.data.shard_manifest import ShardEntry, SplitEntry
-from tfx_distribute.trainer_module.data.tfrecords import checksum, is_gzipped
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 from tfx_distribute.trainer_module.job import shard_plan
 
@@ -226,7 +225,7 @@ class _Read(beam.DoFn):
         self._adapter = tfxio.TensorAdapter(self._config)
 
     def process(self, part: Part) -> Iterator[pa.RecordBatch]:
-        compression = "GZIP" if is_gzipped(part.file) else ""
+        compression = "GZIP" if tfrecords.is_gzipped(part.file) else ""
         records = tf.data.TFRecordDataset(part.file, compression_type=compression, buffer_size=1 << 20)
         options = tf.data.Options()
         options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end
@@ -401,7 +400,7 @@ def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_
         for examples in sorted_runs.read_merged(split_runs, shard.first, shard.count, batch_size):
             for example in examples:
                 writer.write(example)
-    entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, checksum(partial))
+    entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, tfrecords.checksum(partial))
     tf.io.gfile.rename(partial, path, overwrite=True)
     with tf.io.gfile.GFile(_entry_path(options, shard.split, shard.number), "w") as stream:
         stream.write(json.dumps({"entry": asdict(entry), "of": shard.num_shards, "reason": shard.reason}))

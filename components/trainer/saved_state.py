@@ -3,11 +3,9 @@
 import contextlib
 from collections.abc import Iterator
 
-import tensorflow as tf
-from absl import logging
 from tfx.dsl.io import fileio
 
-from tfx_distribute.components.launchers import locks
+from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.trainer_module.job.training_job import Outputs
 
 
@@ -35,16 +33,4 @@ def owned(outputs: Outputs) -> Iterator[None]:
     with locks.exclusive(folder, "the saved training state", advice, locks.LEASE_SECONDS):
         yield
         if fileio.exists(outputs.serving_model_dir):
-            remove(folder)
-
-
-def remove(folder: str) -> None:
-    """Removes a folder that has served its purpose; only warns if it cannot be removed.
-
-    Processes that are being stopped may still hold files open on a shared file system.
-    """
-    try:
-        if fileio.exists(folder):
-            fileio.rmtree(folder)
-    except (OSError, tf.errors.OpError) as error:
-        logging.warning("%s is not needed any more and could not be removed: %s", folder, error)
+            storage.discard(folder)

@@ -13,8 +13,8 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_distribute.components.launchers import locks
-from tfx_distribute.components.trainer import job_builder, run_identity, saved_state
+from tfx_distribute.components.launchers import locks, storage
+from tfx_distribute.components.trainer import job_builder, run_identity
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.components.tuner import trial_jobs, trials
 from tfx_distribute.components.tuner.trial_launcher import trial_launcher
@@ -87,7 +87,7 @@ class Executor(base_executor.BaseExecutor):
                 result = run.result()
                 write(best, table, run.best_hyperparameters(), result)
                 _copy_logs(folder, table.uri, result)
-                saved_state.remove(folder)
+                storage.discard(folder)
         logging.info("Trials:\n%s", trials.format_table(result))
 
 

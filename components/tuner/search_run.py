@@ -6,8 +6,8 @@ import os
 import time
 from typing import Any
 
+from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
-from tfx_distribute.components.trainer import saved_state
 from tfx_distribute.components.tuner import oracle as oracle_lib
 from tfx_distribute.components.tuner import trial_jobs, trials
 from tfx_distribute.components.tuner.search import Search
@@ -160,7 +160,7 @@ class SearchRun:
                 f"(here {_describe(plan)})"
             )
         if score is None or not plan.epochs:  # Hyperband continues only trials that have succeeded
-            saved_state.remove(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
+            storage.discard(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
 
     def _end_in_oracle(self, trial: oracle_lib.KerasTrial, plan: TrialPlan, message: str) -> None:
         try:

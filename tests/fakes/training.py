@@ -144,7 +144,7 @@ class TrainingCluster:
 def digits_cluster(folder: Path, digits: TrainingData, server: object) -> TrainingCluster:
     """Returns a cluster that trains the example's model on the digits.
 
-    It exports no model unless it is told so.
+    It exports models only after a call of `exporting`.
     """
     job = TrainingJob(
         module=UserModule("model.build_model", (str(EXAMPLES / "digits"),)),

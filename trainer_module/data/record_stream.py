@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data import tfrecords
-from tfx_distribute.trainer_module.data.tfrecords import is_gzipped
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import shard_plan
 from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
@@ -185,7 +184,7 @@ def _shards(split: Split) -> list[list[str]]:
 
 def _make_opener(files: Sequence[str], at_a_time: int):  # type: ignore[no-untyped-def]
     """Returns a function that opens one of `files`; `at_a_time` are open at once."""
-    compressions = {"GZIP" if is_gzipped(file) else "" for file in files}
+    compressions = {"GZIP" if tfrecords.is_gzipped(file) else "" for file in files}
     if len(compressions) > 1:
         raise ConfigurationError(f"examples: some files are gzipped and some are not: {', '.join(files)}")
     compression = compressions.pop()
@@ -198,7 +197,7 @@ def _example_bytes(split: Split) -> int:
 
 
 def _uncompressed_bytes(split: Split) -> int:
-    return split.num_bytes * (GZIP_RATIO if split.files and is_gzipped(split.files[0]) else 1)
+    return split.num_bytes * (GZIP_RATIO if split.files and tfrecords.is_gzipped(split.files[0]) else 1)
 
 
 def _is_cached(split: Split, options: InputOptions, groups: float) -> bool:

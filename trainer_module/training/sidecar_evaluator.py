@@ -2,9 +2,9 @@
 
 After each epoch, the training processes save their weights for the evaluator and go on.
 Both sides exchange checkpoints, and the metrics of each, in a folder of the ModelRun.
-Each start of the training has its own, which a document announces: files of earlier
-ones count no more, and an evaluator that outlives them begins anew. It renews a file
-for as long as it runs, and ends when the document says so.
+Each start of the training has its own folder, which a document announces: files of
+earlier starts no longer count, and an evaluator that is still running switches to the
+new folder. It renews a file for as long as it runs, and ends when the document says so.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _PREFIX = "epoch-"  # of the checkpoints
 
 @dataclass(frozen=True)
 class Exchange:
-    """What the chief announces to the evaluator.
+    """Announcement of the chief to the evaluator.
 
     Attributes:
       name: Name of the folder of this start of the training.

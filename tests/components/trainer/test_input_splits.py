@@ -154,7 +154,7 @@ def test_damaged_files_without_a_manifest(examples, read, shard):
 
 
 def test_damage_that_hides_an_unknown_number_of_records_is_refused(examples, read, shard):
-    """Without a manifest, nobody knows how many there were."""
+    """Only a manifest says how many there were."""
     Path(examples.uri, shard_manifest.FILE).unlink()
     flip(shard, 4 * 19)
     with pytest.raises(DataError, match="record 4 at byte 76: its length .*; nothing after it can be read, and how"):

@@ -143,7 +143,7 @@ atomic_files.write = write_if_no_exchange
 
 @pytest.mark.e2e
 def test_full_disk_between_training_and_evaluator_does_not_end_the_training(cluster, tmp_path):
-    """Not even if there is no space for its metrics."""
+    """Its metrics find no space either."""
     (tmp_path / "full.py").write_text(FULL)
     module = UserModule("full.build_model", (str(tmp_path), *cluster.job.module.search_path))
     with_evaluator = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")

@@ -16,7 +16,7 @@ SCHEMA = """
 feature { name: "pixels" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 64 } } }
 feature { name: "digit" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
 """
-DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 
 @pytest.mark.e2e

@@ -10,6 +10,7 @@ a model without it.
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import os
 import random
 import re
@@ -289,7 +290,7 @@ def _is_fuse(folder: str, mounts: str) -> bool:
 
 
 def _publish_to_object_storage(model: str, folder: str) -> str:
-    version = _wait_for_version(folder)
+    version, claim = _wait_for_version(folder)
     target = os.path.join(folder, version)
     try:
         io_utils.copy_dir(model, target, deny_regex_patterns=[f"/{re.escape(_SAVED_MODEL)}$"])
@@ -299,12 +300,15 @@ def _publish_to_object_storage(model: str, folder: str) -> str:
         storage.discard(target)
         raise
     finally:
-        storage.discard(_claims_folder(folder, version))
+        storage.discard(claim)
     return version
 
 
-def _wait_for_version(folder: str) -> str:
+def _wait_for_version(folder: str) -> tuple[str, str]:
     """Claims a version, again and again while others claim the same.
+
+    Returns:
+      The version, and the file that claims it.
 
     Raises:
       PushError: Others have claimed it for longer than `LOCK_SECONDS`.
@@ -312,33 +316,35 @@ def _wait_for_version(folder: str) -> str:
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         version = next_version(_list_names(folder), time.time())
-        if _claim(folder, version):
-            return version
+        if claim := _claim(folder, version):
+            return version, claim
         logging.info("push: another push claims version %s in %s; waiting", version, folder)
         if time.monotonic() > deadline:
             raise PushError(
                 f"push: other pushes have claimed the versions in {folder} for {LOCK_SECONDS:.0f} s; if there are none, "
-                f"remove {_claims_folder(folder, version)}, which a killed push has left"
+                f"remove {os.path.join(folder, _claim_name(version, '*'))}, which a killed push has left"
             )
         time.sleep(random.uniform(0, _CLAIM_SECONDS))  # noqa: S311
 
 
-def _claim(folder: str, version: str) -> bool:
+def _claim(folder: str, version: str) -> str | None:
     """Makes a file that claims a new version.
 
     Whoever sees the claim of another push gives the version up, so that of several at
     most one keeps it: object storage has no locks, but lists what has been written.
 
     Returns:
-      False if another push wants the version too, or has taken it.
+      The file; None if another push wants the version too, or has taken it.
     """
-    claims, own = _claims_folder(folder, version), uuid.uuid4().hex
-    io_utils.write_string_file(os.path.join(claims, own), "")
-    if _list_names(claims) == [own] and version not in _list_names(folder):
-        return True
-    storage.discard(os.path.join(claims, own))
-    return False
+    own = _claim_name(version, uuid.uuid4().hex)
+    claim = os.path.join(folder, own)
+    io_utils.write_string_file(claim, "")
+    names = _list_names(folder)
+    if version not in names and fnmatch.filter(names, _claim_name(version, "*")) == [own]:
+        return claim
+    storage.discard(claim)
+    return None
 
 
-def _claims_folder(folder: str, version: str) -> str:
-    return os.path.join(folder, f"{_CLAIM_PREFIX}{version}")
+def _claim_name(version: str, push: str) -> str:
+    return f"{_CLAIM_PREFIX}{version}-{push}"

@@ -247,7 +247,9 @@ def test_a_version_that_a_killed_push_has_claimed(serving, monkeypatch):
     left.touch()
     monkeypatch.setattr(publishing, "LOCK_SECONDS", 0.5)
     monkeypatch.setattr(publishing, "_CLAIM_SECONDS", 0.1)
-    with pytest.raises(publishing.PushError, match=r"if there are none, remove .*/\.claim-20260115093001-\*, which a killed"):
+    with pytest.raises(
+        publishing.PushError, match=r"if there are none, remove .*/\.claim-20260115093001-\*, which a killed"
+    ):
         publishing._wait_for_version(str(serving))
     assert sorted(os.listdir(serving)) == [left.name, "20260115093000"]
 

@@ -234,7 +234,8 @@ def _add_latest_blessed_model(
 ) -> None:
     uri = {"parameters": {"uri": {"parameterType": "STRING"}}}
     arguments = ["--metadata-service", metadata_service, "--pipeline", pipeline["pipelineInfo"]["name"]]
-    arguments += ["--pipeline-root", pipeline_root.rstrip("/")]
+    # Kubeflow takes ?region=... and the like for settings, which no artifact has.
+    arguments += ["--pipeline-root", pipeline_root.partition("?")[0].rstrip("/")]
     step = {
         "image": image,
         "command": make_command(ENTRYPOINT),

@@ -35,8 +35,9 @@ def condition(kind, **more):
     return {"type": kind, "status": "True", "reason": f"TFJob{kind}", "lastTransitionTime": at, "lastUpdateTime": at, **more}
 
 
-def status(*conditions, **replicas):
-    return {"conditions": list(conditions), "replicaStatuses": replicas}
+def status(*conditions, lastReconcileTime=None, **replicas):  # noqa: N803 (as the operator writes it)
+    written = {"conditions": list(conditions), "replicaStatuses": replicas}
+    return {**written, "lastReconcileTime": lastReconcileTime} if lastReconcileTime else written
 
 
 def exists(api):

@@ -92,6 +92,7 @@ class JobState:
         resumed job, the phase may still be `suspended`.
       is_final: True if the controller itself has given up a failed job for good.
       restarts_used_up: True if it has given it up as the job has failed too often.
+      postponed_at: When the controller last put off making pods.
     """
 
     phase: Literal["active", "suspended", "succeeded", "failed"]
@@ -103,6 +104,7 @@ class JobState:
     is_suspended: bool
     is_final: bool = False
     restarts_used_up: bool = False
+    postponed_at: datetime = LONG_AGO
 
 
 class JobKind(abc.ABC):

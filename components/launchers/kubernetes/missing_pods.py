@@ -8,7 +8,7 @@ from kubernetes import client
 
 from tfx_distribute.components.launchers.kubernetes import refusals, remedies
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobState
+from tfx_distribute.components.launchers.kubernetes.job_kind import LONG_AGO, JobState
 from tfx_distribute.components.launchers.kubernetes.pod_history import PodHistory
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
@@ -32,6 +32,7 @@ class MissingPods:
         self._quota_timeout_seconds = quota_timeout_seconds
         self._needed: frozenset[ClusterTask] = frozenset()  # tasks without a pod that the training needs
         self._needed_since = 0.0
+        self._last_made = LONG_AGO  # when the last pod was created
         self._refused_since = 0.0  # 0 if no needed pod is known to be refused
 
     def observe(self, job: Mapping[str, Any], state: JobState, pods: Sequence[client.V1Pod]) -> bool:
@@ -46,6 +47,7 @@ class MissingPods:
             the controller does not create them and does not say why.
         """
         kind = self._jobs.kind
+        self._last_made = max([self._last_made, *(pod.metadata.creation_timestamp for pod in pods)])
         phases = {kind.task_of(pod): str(pod.status.phase) for pod in pods}
         missing = frozenset() if state.is_suspended else kind.list_tasks(job) - set(phases)
         needed = missing & self._history.list_needed(job, pods)
@@ -71,14 +73,16 @@ class MissingPods:
             return False
         is_unseen = not (pods or state.was_seen)
         which = "no pods" if is_unseen else f"no pod of {', '.join(map(str, sorted(needed)[:NAMED_TASKS]))}"
-        words = (
-            f"{self._jobs} has {which} after {CONTROLLER_SECONDS:g} s, and no event says why; {kind.see_controller()}, and "
-            "what they log: a quota or a policy may refuse what they make"
+        words = f"{self._jobs} has {which} after {CONTROLLER_SECONDS:g} s"
+        if self._last_made < state.postponed_at >= state.changed_at:
+            self._say_once(f"{words}: {kind.controller} waits for a gang scheduler; see `kubectl describe podgroup`")
+            return False
+        words += (
+            f", and no event says why; {kind.see_controller()}, and what they log: a quota or a policy may refuse what they "
+            "make"
         )
         self._say_once(words)
-        # Otherwise we may not read why pods are refused, or a gang scheduler holds them
-        # back.
-        may_know = events is not None and "schedulingPolicy" not in job["spec"].get("runPolicy", {})
-        if may_know and (is_unseen or now - self._needed_since > refusals.OTHER_SECONDS):
+        # Without events, we may not read why pods are refused.
+        if events is not None and (is_unseen or now - self._needed_since > refusals.OTHER_SECONDS):
             raise TrainingError(words)
         return False

@@ -1,7 +1,7 @@
 """Watches the pods of a training until they run, and gives up those that cannot."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timezone
 
 from kubernetes import client
@@ -20,11 +20,12 @@ class PodStarts:
 
     Args:
       jobs: Client of the job.
+      owners: Names of the pods that own the job, which end after it.
       say_once: Logs words that were not logged before.
     """
 
-    def __init__(self, jobs: JobClient, say_once: Callable[[str], None]):
-        self._jobs, self._say_once = jobs, say_once
+    def __init__(self, jobs: JobClient, owners: Collection[str], say_once: Callable[[str], None]):
+        self._jobs, self._owners, self._say_once = jobs, owners, say_once
         self._events_read: dict[str, float] = {}  # pod's uid -> when its events were last read
         self._obstacles: dict[str, str] = {}  # pod's uid -> why it is not ready
         self._stuck: dict[str, float] = {}  # uid -> since when the pod is needed and cannot start
@@ -42,12 +43,13 @@ class PodStarts:
         uid, name = pod.metadata.uid, pod.metadata.name
         obstacle = self._find_obstacle(pod)
         words = f"cannot start ({obstacle})" if obstacle else ""
-        problem = pods.cannot_start(pod) or (words if refusals.will_not_pass(obstacle) else "")
+        will_not_pass = refusals.will_not_pass(obstacle) or self._is_held_by_own_pod(obstacle)
+        problem = pods.cannot_start(pod) or (words if will_not_pass else "")
         if not problem:
             self._stuck.pop(uid, None)
             waits = pods.waits_for_machine(pod) or words or pods.describe_initial(pod, datetime.now(timezone.utc))
             if waits:
-                self._say_once(f"pod {name} {waits}")
+                self._say_once(remedies.with_remedy(f"pod {name} {waits}"))
             return
         words = remedies.with_remedy(f"pod {name} {problem}")
         self._say_once(words)
@@ -57,6 +59,11 @@ class PodStarts:
         now = time.monotonic()
         if now - self._stuck.setdefault(uid, now) > START_SECONDS:
             raise TrainingError(f"{self._jobs}: {words}")
+
+    def _is_held_by_own_pod(self, obstacle: str) -> bool:
+        """Returns True if a pod waits for a volume that its own training holds."""
+        users = refusals.find_volume_users(obstacle)
+        return any(user in self._owners or user.startswith(f"{self._jobs.name}-") for user in users)
 
     def _find_obstacle(self, pod: client.V1Pod) -> str:
         """Returns why a machine cannot prepare a pod yet, which only events say."""

@@ -178,7 +178,12 @@ def waits_for_machine(pod: client.V1Pod) -> str:
 
 
 def cannot_start(pod: client.V1Pod) -> str:
-    """Describes why a pod cannot start on any machine; empty if nothing prevents it."""
+    """Describes why a pod cannot start on any machine; empty if nothing prevents it.
+
+    Of one whose training has started, another container may have failed.
+    """
+    if has_started(pod):
+        return ""
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and _MISSING_CLAIM.search(condition.message or ""):
             return f"cannot start ({condition.reason or 'Pending'}: {condition.message})"

@@ -10,8 +10,10 @@ from typing import Any
 
 GROUP = "kueue.x-k8s.io"
 JOB_UID_LABEL = f"{GROUP}/job-uid"
-_TOO_LARGE = re.compile(r"insufficient quota for .* maximum capacity|unavailable in ClusterQueue")
-_MAY_FIT = "insufficient unused quota"
+_UNASSIGNED = re.compile(r"couldn't assign flavors to pod set [^:]+: (.*)")
+_TOO_LARGE = r"insufficient quota for .*? maximum capacity( \([^)]*\))?|resource \S+ unavailable in ClusterQueue"
+_NO_SUCH_MACHINE = r"untolerated taint .*? in flavor \S+|flavor \S+ (doesn't match node affinity|not found)"
+_NEVER = re.compile(f"({_TOO_LARGE}|{_NO_SUCH_MACHINE})(, |$)")
 _OTHER_NAMESPACE = "namespace doesn't match ClusterQueue selector"
 
 
@@ -87,11 +89,22 @@ def _find_remedy(workload: Mapping[str, Any], words: str, evicted: Mapping[str, 
     if finished.get("status") == "True" or str(evicted.get("reason", "")).startswith("Deactivated"):
         name = workload["metadata"]["name"]
         return f"remove the cause, set spec.active of Workload {name} to true if it is false, and run again"
-    if _TOO_LARGE.search(words) and _MAY_FIT not in words:
+    if reasons := _find_lasting_reasons(words):
+        if re.search(_NO_SUCH_MACHINE, reasons):
+            return "write another accelerator, node_selector or tolerations in resources, or another queue"
         return "ask for smaller or fewer machines in resources, or have the quota of the ClusterQueue raised"
     if _OTHER_NAMESPACE in words:
         return "run in a namespace that the ClusterQueue selects, or write another queue"
     return ""
+
+
+def _find_lasting_reasons(words: str) -> str:
+    """Returns why pods will never get machines; empty if they may.
+
+    Kueue gives a reason for each flavor. As long as one may pass, so may the wait.
+    """
+    reasons = (match[1] for part in words.split("; ") if (match := _UNASSIGNED.fullmatch(part)))
+    return next((each for each in reasons if not _NEVER.sub("", each)), "")
 
 
 def _find_condition(document: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -23,6 +23,9 @@ _PREFIX = re.compile(r"^(\(combined from similar events\): )?(Error creating: )?
 _DENIED = re.compile(r"is forbidden|is invalid|denied the request")
 _QUOTA = re.compile(r"exceeded quota: .*requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
 _MISSING_OBJECT = re.compile(r"not found|non-existent")
+_VOLUME_USERS = re.compile(
+    r"^FailedAttachVolume: .* already used by pod\(s\) (.*?)( and \d+ pod\(s\) in different namespaces)?$"
+)
 
 
 def find_refusal(
@@ -89,6 +92,12 @@ def will_not_pass(obstacle: str) -> bool:
     group.
     """
     return obstacle.startswith("FailedMount: ") and bool(_MISSING_OBJECT.search(obstacle))
+
+
+def find_volume_users(obstacle: str) -> list[str]:
+    """Returns the names of pods on another machine that hold the volume a pod needs."""
+    match = _VOLUME_USERS.search(obstacle)
+    return match[1].split(", ") if match else []
 
 
 def was_started(events: Iterable[client.CoreV1Event]) -> bool:

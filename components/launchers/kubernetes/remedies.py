@@ -38,6 +38,11 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         r"persistentvolumeclaim .*not found",
         "create the claim in the namespace, or change targets.kubeflow.volumes",
     ),
+    (
+        r"Multi-Attach error",
+        "pods of one machine at a time can use a ReadWriteOnce volume: write a ReadWriteMany claim in "
+        "targets.kubeflow.volumes",
+    ),
     (r"(configmap|ConfigMap) .*not found", "create it in the namespace"),
     (r"secret .*not found|in Secret ", _CREDENTIALS),
     (

@@ -120,6 +120,8 @@ class TFJob(JobKind):
             was_seen=bool(status),
             is_suspended=bool((job["spec"].get("runPolicy") or {}).get("suspend")),
             is_final=_OUT_OF_TIME in words,
+            # The operator only writes this when Volcano does not let it make pods.
+            postponed_at=read_time(status["lastReconcileTime"]) if status.get("lastReconcileTime") else LONG_AGO,
         )
 
 

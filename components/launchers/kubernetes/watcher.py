@@ -78,7 +78,8 @@ class Watcher:
         self._log = PodLog(jobs.namespace, self._kind.chief_selector(jobs.name))
         self._said: set[str] = set()
         self._logged_state = ""
-        self._starts = PodStarts(jobs, self._say_once)
+        owners = [owner["name"] for owner in manifest["metadata"].get("ownerReferences", ())]
+        self._starts = PodStarts(jobs, owners, self._say_once)
         self._history = PodHistory(jobs)
         self._rejections = PodRejections(jobs, self._history, self._say_once)
         self._missing = MissingPods(jobs, self._history, limits.quota_timeout_seconds, self._say_once)

@@ -260,7 +260,11 @@ class Pipelines:
         with self.explaining_errors():
             while True:
                 try:
-                    return self.client.call("run", "get_run", run_id)
+                    run = self.client.call("run", "get_run", run_id)
+                    # kfp reads a login page as a run without any values.
+                    if run.run_id == run_id:
+                        return run
+                    raise kfp_server_api.ApiException(status=_UNAUTHORIZED[0], reason="a page answers, not the API")
                 except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
                     status = getattr(error, "status", None)
                     if status == _UNAUTHORIZED[0] and not has_reconnected:

@@ -107,9 +107,9 @@ class KubeflowSettings(RemoteSettings):
     queue: names.QueueName | None = None
     """Local queue of Kueue that admits training."""
     gang_scheduling: GangScheduling | None = None
-    """How pods of a TFJob start together; leave it out to start each when it fits. The
-    Training Operator ignores it unless it runs with `--gang-scheduler-name`, and
-    JobSets have none."""
+    """How pods of a TFJob start together. The Training Operator ignores it unless it
+    runs with `--gang-scheduler-name`; if it does, it starts all pods together without
+    this too. JobSets have none."""
     active_deadline_seconds: int | None = Field(None, ge=1)
     """Seconds after which a training in pods has failed."""
     quota_timeout_seconds: int = Field(3600, ge=0)

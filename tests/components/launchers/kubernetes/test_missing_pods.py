@@ -10,6 +10,7 @@ import pytest
 from running import wait_until
 from tfjobs import LIST_EVENTS, NAME, NAMESPACE, NEEDED, condition, exists, follow, pod, start, status, tfjob
 
+from tfx_distribute.components.launchers.kubernetes import refusals
 from tfx_distribute.components.launchers.kubernetes.missing_pods import MissingPods
 from tfx_distribute.components.launchers.kubernetes.pod_history import PodHistory
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -25,15 +26,29 @@ def test_an_operator_that_does_not_run(api):
     assert not exists(api)
 
 
-def test_pods_that_a_gang_scheduler_holds_back(api, caplog):
-    manifest = tfjob()
-    manifest["spec"]["runPolicy"]["schedulingPolicy"] = {"minAvailable": 1}
-    launch = start(api, manifest=manifest)
-    wait_until(lambda: "has no pods after 3 s" in caplog.text)
+@pytest.mark.parametrize(("workers", "which"), [(1, "chief"), (2, "worker 0")])
+def test_pods_that_a_gang_scheduler_holds_back(api, caplog, monkeypatch, workers, which):
+    """The operator says so with no event, only with a time."""
+    monkeypatch.setattr(refusals, "OTHER_SECONDS", 0.0)
+    launch = start(api, manifest=tfjob(workers=workers))
+    if workers > 1:
+        api.set_pod(NAMESPACE, pod())
+    api.set_status(NAMESPACE, NAME, status(condition("Created"), lastReconcileTime="2100-01-01T00:00:00Z"))
+    words = f"TFJob {NAME} has no pod of {which} after 3 s: Kubeflow's Training Operator waits for a gang scheduler"
+    wait_until(lambda: words in caplog.text)
     time.sleep(0.5)
     assert launch.is_running
+    assert "no event says why" not in caplog.text
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
     assert launch.wait() is None
+
+
+def test_pods_that_a_gang_scheduler_held_back_before(api, monkeypatch):
+    monkeypatch.setattr(refusals, "OTHER_SECONDS", 0.0)
+    launch = start(api, manifest=tfjob(workers=2))
+    api.set_status(NAMESPACE, NAME, status(condition("Created"), lastReconcileTime="2026-01-01T00:00:00Z"))
+    api.set_pod(NAMESPACE, pod())
+    assert "has no pod of worker 0 after 3 s, and no event says why" in str(launch.wait())
 
 
 def refuse(api, name, job=None):

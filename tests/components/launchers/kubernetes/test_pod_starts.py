@@ -7,6 +7,7 @@ from running import wait_until
 from tfjobs import NAME, NAMESPACE, condition, exists, pod, rejected_pod, start, status, tfjob, wait_until_seen
 
 from tfx_distribute.components.launchers.kubernetes import pod_starts
+from tfx_distribute.components.launchers.kubernetes.job_kind import Owner
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -88,7 +89,7 @@ def test_time_counts_while_a_pod_is_needed(api, jobs, monkeypatch):
     api.set_pod(NAMESPACE, waiting_pod("ImagePullBackOff"))
     said = []
     (made,) = jobs.list_pods()
-    starts = pod_starts.PodStarts(jobs, said.append)
+    starts = pod_starts.PodStarts(jobs, (), said.append)
     for is_needed in (False, True, False, True):
         starts.observe(made, is_needed)
     assert "cannot start (ImagePullBackOff" in said[0], "needed or not"
@@ -119,6 +120,40 @@ def test_a_volume_that_cannot_be_mounted(api, caplog):
     assert str(error).partition(": ")[2] in caplog.text
 
 
+@pytest.mark.parametrize(("user", "is_own"), [("digits-step", True), (f"{NAME}-chief-0", True), ("another-0", False)])
+def test_a_volume_of_one_machine(api, caplog, user, is_own):
+    """Another pod may end; the step, and the chief that waits for a worker, do not."""
+    launch = start(api, manifest=tfjob(workers=2, owner=Owner("digits-step", "7")))
+    api.set_pod(NAMESPACE, pod())
+    made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating", **WORKER))
+    message = f'Multi-Attach error for volume "v" Volume is already used by pod(s) elsewhere, {user}'
+    api.add_event(made, "FailedAttachVolume", message)
+    words = f"cannot start (FailedAttachVolume: {message}); pods of one machine at a time can use a ReadWriteOnce volume"
+    wait_until(lambda: words in caplog.text)
+    if is_own:
+        assert words in str(launch.wait())
+    else:
+        time.sleep(1.5)
+        assert launch.is_running
+
+
+def test_a_sidecar_that_fails_beside_a_training(api):
+    launch = start(api)
+    document = waiting_pod("CrashLoopBackOff", "back-off 5m0s restarting failed container")
+    (sidecar,) = document["status"]["containerStatuses"]
+    running = {**sidecar, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": True}
+    document["status"] = {
+        "phase": "Pending",
+        "initContainerStatuses": [{**sidecar, "name": "proxy"}],
+        "containerStatuses": [running],
+    }
+    api.set_pod(NAMESPACE, document)
+    time.sleep(1.5)
+    assert launch.is_running
+    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    assert launch.wait() is None
+
+
 def test_what_keeps_a_machine_from_making_a_pod(api, caplog):
     """The obstacle may go away, and the cluster words it differently each time."""
     caplog.set_level("INFO", logger="absl")
@@ -144,7 +179,7 @@ def test_a_large_image_after_a_volume_that_was_late(api, jobs, monkeypatch):
     document = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating"))
     said = []
     (made,) = jobs.list_pods()
-    starts = pod_starts.PodStarts(jobs, said.append)
+    starts = pod_starts.PodStarts(jobs, (), said.append)
     api.add_event(document, "FailedMount", 'secret "s" not found', at="2026-01-01T00:00:00Z")
     starts.observe(made, is_needed=True)
     assert 'secret "s" not found' in said[0]

@@ -14,6 +14,9 @@ NEVER_FITS = (
     "requests (2) + current podset request (1) > maximum capacity (2)"
 )
 
+UNASSIGNED = "couldn't assign flavors to pod set chief:"
+TAINT = "{cloud.google.com/gke-spot true NoSchedule <nil>}"
+
 
 def local_queue(name, **condition):
     status = {"conditions": [{"type": "Active", "status": "True", **condition}]}
@@ -76,7 +79,19 @@ def test_a_job_without_a_workload_yet():
         (FITS_LATER, ""),
         (NEVER_FITS, "ask for smaller"),
         ("couldn't assign flavors to pod set chief: resource nvidia.com/gpu unavailable in ClusterQueue", "ask for smaller"),
-        ("insufficient unused quota for cpu in flavor small, 1 more needed", ""),
+        (f"{FITS_LATER}; {NEVER_FITS}", "ask for smaller"),
+        (
+            f"{UNASSIGNED} flavor t4 doesn't match node affinity, untolerated taint {TAINT} in flavor spot",
+            "write another accel",
+        ),
+        (f"{UNASSIGNED} flavor t4 not found", "write another accelerator"),
+        (
+            f"{UNASSIGNED} flavor t4 doesn't match node affinity, {NEVER_FITS.partition(': ')[2]}",
+            "write another accelerator",
+        ),
+        (f"{UNASSIGNED} flavor t4 doesn't match node affinity, {FITS_LATER.partition(': ')[2]}", ""),
+        (f'{UNASSIGNED} topology "racks" allows to fit only 1 out of 2 pod(s), untolerated taint {TAINT} in flavor b', ""),
+        (f"{UNASSIGNED} insufficient unused quota for cpu in flavor small, 1 more needed", ""),
         ("Workload namespace doesn't match ClusterQueue selector", "run in a namespace"),
         ("Preempted to accommodate a workload", ""),
     ],

@@ -518,6 +518,16 @@ def test_run_that_is_deleted_and_token_that_is_no_longer_good(api):
         pipelines.wait(run_id, print)
 
 
+def test_token_that_is_no_longer_good_where_a_page_answers(api):
+    """kfp reads the page as a run without a state, which never ends."""
+    api.login_page = True
+    pipelines = connect(api)
+    run_id = submit(pipelines).id
+    story(api, state(api, "RUNNING"), lambda: setattr(api, "require_token", "another"))
+    with pytest.raises(ConfigurationError, match="is not the API of Kubeflow Pipelines; if it is a login page"):
+        pipelines.wait(run_id, print)
+
+
 # Tests of the command line.
 
 

@@ -254,6 +254,16 @@ def test_base_model_is_imported_or_looked_up(tuned, digits, tmp_path):
             compiled(project(tmp_path, "digits"), f"base_model={address}")
 
 
+def test_settings_of_a_bucket_are_no_part_of_a_models_address(tmp_path):
+    """Kubeflow reads them from the root, and writes addresses without them."""
+    settings = "?region=eu&endpoint=minio.example.com"
+    kubeflow = {**TARGET, "pipeline_root": f"s3://bucket/root{settings}"}
+    package = compiled(project(tmp_path, "taxi", targets={"kubeflow": kubeflow}))
+    step = executors(package.pipeline)["latest-blessed-model_executor"]["container"]
+    assert step["args"][-2:] == ["--pipeline-root", "s3://bucket/root"]
+    assert package.pipeline["defaultPipelineRoot"] == f"s3://bucket/root{settings}"
+
+
 @pytest.mark.parametrize("name", ["taxi", "digits"])
 def test_the_whole_platform_document(name, request, expected):
     expected(f"platform/{name}", request.getfixturevalue(name).platform)

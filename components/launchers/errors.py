@@ -11,6 +11,10 @@ class NotFollowedError(TrainingError):
     """
 
 
+class NoRoomError(TrainingError):
+    """A quota that others use too leaves no room for the training."""
+
+
 class GoneError(NotFollowedError):
     """The job that trains does not exist any more."""
 

@@ -115,6 +115,28 @@ def add_steps(
     )
 
 
+def take_steps(exec_properties: dict[str, Any], parameters: TrainingParameters) -> tuple[dict[str, Any], TrainingParameters]:
+    """Moves the numbers of steps from TFX's arguments to the parameters.
+
+    Args:
+      exec_properties: The execution properties of a component.
+      parameters: Those of them that are training parameters.
+
+    Returns:
+      Both, changed.
+
+    Raises:
+      ConfigurationError: A parameter and TFX's argument contradict each other.
+    """
+    names = (standard_component_specs.TRAIN_ARGS_KEY, standard_component_specs.EVAL_ARGS_KEY)
+    train_args = _parse_proto(exec_properties, names[0], trainer_pb2.TrainArgs())
+    eval_args = _parse_proto(exec_properties, names[1], trainer_pb2.EvalArgs())
+    options = add_steps(parameters.training_options, train_args, eval_args)
+    train_args.num_steps = eval_args.num_steps = 0
+    texts = (json_format.MessageToJson(message, preserving_proto_field_name=True) for message in (train_args, eval_args))
+    return {**exec_properties, **dict(zip(names, texts, strict=True))}, parameters._replace(training_options=options)
+
+
 def build_job(
     inputs: Artifacts,
     outputs: Artifacts,

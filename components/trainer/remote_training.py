@@ -18,7 +18,7 @@ from tfx.types import artifact_utils, standard_component_specs
 
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
-from tfx_distribute.components.launchers.errors import NotFollowedError
+from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.components.launchers.settings import Settings
@@ -270,7 +270,8 @@ def _find_unneeded(folder: str, error: BaseException | None, is_retry: bool) -> 
       inputs. Otherwise, the copies of inputs: a retry takes the result and the model.
     """
     is_interrupted = error is not None and not isinstance(error, Exception)  # by a signal
-    is_refused = is_retry and isinstance(error, ConfigurationError)  # such as by the lock of the saved state
+    # Such as by the lock of the saved state.
+    is_refused = is_retry and isinstance(error, ConfigurationError | NoRoomError)
     if is_interrupted or is_refused or isinstance(error, NotFollowedError):
         return None
     has_failed = isinstance(error, TfxDistributeError) and not fileio.exists(os.path.join(folder, job_builder.RESULT_FILE))

@@ -5,6 +5,7 @@ Importing this module imports KerasTuner, and Keras with it.
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -80,7 +81,7 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
         "allow_new_entries": False,
         "tune_new_entries": False,
         "seed": search.seed + 1,  # KerasTuner takes 0 for no seed
-        "max_consecutive_failed_trials": search.max_consecutive_failed_trials,
+        "max_consecutive_failed_trials": sys.maxsize,  # SearchRun counts them itself
     }
     try:
         if search.oracle == "hyperband":

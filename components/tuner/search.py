@@ -5,7 +5,7 @@ It is an execution property of the Tuner. Imports neither TFX nor TensorFlow.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from tfx_distribute.components.tuner import value_range
 from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 
 Direction = Literal["", "min", "max"]
@@ -127,28 +128,50 @@ def trial_options(search: Search, options: TrainingOptions, hparams: Mapping[str
       hparams: Name of a hyperparameter -> its default, which decides on its type.
 
     Raises:
-      ConfigurationError: The oracle needs another kind of length.
+      ConfigurationError: The oracle needs another kind of length, or the best weights
+        of a trial would be those of its worst evaluation.
     """
     options = replace(options, profile_steps="")  # of the training
     if search.epochs:
-        options = replace(options, epochs=search.epochs, train_steps=0, steps_per_epoch=0)
+        options = with_epochs(options, search.epochs)
     elif search.train_steps:
         options = replace(options, epochs=0, train_steps=search.train_steps)
-    shortest = options.epochs or math.ceil(options.train_steps / (options.steps_per_epoch or options.train_steps or 1))
-    if search.oracle == "hyperband" and options.epochs:  # the first round of its largest bracket
-        shortest = math.ceil(options.epochs / search.factor ** (_count_rounds(search, options.epochs) - 1))
+    if options.export_best == search.objective and (options.export_mode or "min") != search.goal:
+        raise ConfigurationError(
+            f"export_mode: is {options.export_mode or 'min'}, and the search takes the trial with the {search.goal} of "
+            f"{search.objective}; write export_mode: {search.goal}, or another tune.direction"
+        )
+    shortest = epochs = count_epochs(options)
+    if search.oracle == "hyperband" and epochs:  # the first round of its largest bracket
+        shortest = math.ceil(epochs / search.factor ** (_count_rounds(search, epochs) - 1))
     if search.objective.startswith("val_") and shortest < options.validation_freq:
         raise ConfigurationError(
             f"tune.objective: {search.objective!r} is a metric of evaluations, and with validation_freq="
             f"{options.validation_freq} a trial of {shortest} epochs has none; write validation_freq={shortest}"
         )
-    if search.oracle == "hyperband" and not options.epochs:
+    if search.oracle == "hyperband" and not (options.epochs or options.steps_per_epoch):
         raise ConfigurationError(
             "tune.epochs: is missing; hyperband gives poor trials fewer epochs than others; write the epochs of the longest"
         )
     if search.oracle == "hyperband":
-        _check_combinations(search, options.epochs, hparams)
+        _check_combinations(search, epochs, hparams)
     return options
+
+
+def with_epochs(options: TrainingOptions, epochs: int) -> TrainingOptions:
+    """Returns training options for a number of epochs.
+
+    An epoch is one pass over the examples or, where the options say so, a number of
+    training steps.
+    """
+    if options.steps_per_epoch:
+        return replace(options, train_steps=epochs * options.steps_per_epoch)
+    return replace(options, epochs=epochs, train_steps=0)
+
+
+def count_epochs(options: TrainingOptions) -> int:
+    """Returns the number of epochs of training options; 0 if they have no length."""
+    return options.epochs or math.ceil(options.train_steps / (options.steps_per_epoch or options.train_steps or 1))
 
 
 def _check_combinations(search: Search, epochs: int, hparams: Mapping[str, Value]) -> None:
@@ -201,6 +224,11 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
     if not search.space:
         raise ConfigurationError("tune.space: names no hyperparameter; write the values to search among")
     for name, values in search.space.items():
+        if any(name == field.name for group in GROUPS for field in fields(group)):
+            raise ConfigurationError(
+                f"tune.space.{name}: is a pipeline parameter, which is the same in all trials; write names of "
+                "hyperparameters that build_model reads from context.hparams"
+            )
         if name not in hparams:
             known = ", ".join(sorted(hparams)) or "none"
             raise ConfigurationError(

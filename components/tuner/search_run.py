@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 from tfx_distribute.components.launchers import storage
-from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
+from tfx_distribute.components.launchers.errors import GoneError, NoRoomError, NotFollowedError
 from tfx_distribute.components.tuner import oracle as oracle_lib
 from tfx_distribute.components.tuner import trial_jobs, trials
-from tfx_distribute.components.tuner.search import Search
+from tfx_distribute.components.tuner.search import Search, count_epochs
 from tfx_distribute.components.tuner.trial_jobs import TrialPlan
 from tfx_distribute.components.tuner.trial_launcher import Launch, announce
 from tfx_distribute.components.tuner.workers import Workers
@@ -48,7 +48,8 @@ class SearchRun:
         self._oracle_folder = oracle_folder
         self._launch = launch
         space = oracle_lib.make_space(search, shared_job.hparams)
-        self._oracle = oracle_lib.make_oracle(search, space, shared_job.training_options.epochs, oracle_folder)
+        epochs = count_epochs(shared_job.training_options)
+        self._oracle = oracle_lib.make_oracle(search, space, epochs, oracle_folder)
         self._trials: dict[str, trials.Trial] = {}
         text = atomic_files.read(os.path.join(folder, SEARCH_FILE))
         if text is not None:
@@ -68,9 +69,10 @@ class SearchRun:
         if self._trials:
             announce(f"continues the search, of which {len(self._trials)} trials are done")
         workers: Workers[TrialPlan, tuple[TrainingResult, float]]
+        waiting: list[tuple[str, TrialPlan]] = []  # trials without room, with their workers' keys
         with Workers(self._search.num_parallel_trials, self._train) as workers:
             while True:
-                while (key := workers.free_key()) is not None:
+                while not waiting and (key := workers.free_key()) is not None:
                     trial = self._oracle.create_trial(f"worker-{key}")
                     if trial.status != oracle_lib.TrialStatus.RUNNING:
                         break  # all trials are made, or the next one depends on those that run
@@ -80,16 +82,24 @@ class SearchRun:
                     workers.start(key, plan)
                 if not workers.busy:
                     break
-                plan, result, error = workers.next()
+                key, plan, result, error = workers.next()
+                if isinstance(error, NoRoomError) and workers.busy:
+                    announce(f"trial {plan.trial} waits until another one ends: {trials.shorten(str(error))}")
+                    waiting.append((key, plan))
+                    continue
                 if error is not None and not _is_of_trial(error):
                     raise error
                 self._end(plan, result, error)
                 self._save()
+                self._discard_state(plan)
+                if waiting:
+                    workers.start(*waiting.pop(0))
         if shortfall := oracle_lib.describe_shortfall(self._oracle):
             announce(shortfall)
         if all(trial.status != trials.COMPLETED for trial in self._trials.values()):
             last = next(reversed(self._trials.values()), None)
             reason = f"; the last one, {last.trial}: {last.message}" if last else ""
+            storage.discard(os.path.join(self._folder, SEARCH_FILE))  # the next attempt begins anew
             raise TrainingError(f"tune: none of the {len(self._trials)} trials succeeded{reason}")
 
     def best_hyperparameters(self) -> str:
@@ -126,14 +136,17 @@ class SearchRun:
 
         Raises:
           ConfigurationError: The result has no metric with the objective's name.
-          TrainingError: It failed, and no more may.
+          TrainingError: It failed, and no more may. It is not saved that it did: the
+            next attempt tries it again.
         """
         trial = self._oracle.get_trial(plan.oracle_id)
         step, seconds, score, message = 0, 0.0, None, str(error or "")
         if ended is not None:
             result, seconds = ended
             step, score = result.train_steps, self._score(result)
-            if not math.isfinite(score):
+            if score is None:
+                message = f"it ended without {self._search.objective}"
+            elif not math.isfinite(score):
                 score, message = None, f"{self._search.objective} is {score}"
         if score is None:
             trial.status, trial.message = oracle_lib.TrialStatus.FAILED, message
@@ -142,7 +155,8 @@ class SearchRun:
             self._oracle.update_trial(plan.oracle_id, {self._search.objective: score}, step=step)
             trial.status = oracle_lib.TrialStatus.COMPLETED
             announce(f"trial {plan.trial}: {self._search.objective} {score:.6g}")
-        self._end_in_oracle(trial, plan, message)
+        self._oracle.end_trial(trial)
+        self._oracle.save()  # its own save is of the moment before
         self._trials[plan.trial] = trials.Trial(
             trial=plan.trial,
             status=trials.FAILED if score is None else trials.COMPLETED,
@@ -159,30 +173,34 @@ class SearchRun:
                 f"{message}; or leave hyperparameters that change the architecture out of tune.space "
                 f"(here {_describe(plan)})"
             )
-        if score is None or not plan.epochs:  # Hyperband continues only trials that have succeeded
-            storage.discard(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
-
-    def _end_in_oracle(self, trial: oracle_lib.KerasTrial, plan: TrialPlan, message: str) -> None:
-        try:
-            self._oracle.end_trial(trial)
-        except RuntimeError as error:
-            if trial.status != oracle_lib.TrialStatus.FAILED:
-                raise
-            limit = self._search.max_consecutive_failed_trials
+        limit = self._search.max_consecutive_failed_trials
+        latest = list(self._trials.values())[-limit:]
+        if score is None and len(latest) == limit and all(trial.score is None for trial in latest):
             raise TrainingError(
                 f"tune.max_consecutive_failed_trials: {limit} trials have failed one after another, so the search ends; the "
                 f"last one, {_describe(plan)}: {message}"
             ) from error
 
-    def _score(self, result: TrainingResult) -> float:
+    def _discard_state(self, plan: TrialPlan) -> None:
+        """Removes the saved state of a trial that has ended and is not continued."""
+        if self._trials[plan.trial].score is None or not plan.epochs:  # Hyperband continues only trials that have succeeded
+            storage.discard(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
+
+    def _score(self, result: TrainingResult) -> float | None:
         """Returns the objective's last value, or the best one if that is exported.
 
+        Returns:
+          None if a training that ended early, or a metric that only some values create,
+          has left none.
+
         Raises:
-          ConfigurationError: There is no such metric.
+          ConfigurationError: There is no such metric, as far as is known.
         """
         if result.best and result.best.metric == self._search.objective:
             return result.best.value
         if self._search.objective not in result.metrics:
+            if any(trial.score is not None for trial in self._trials.values()):
+                return None
             known = ", ".join(sorted(result.metrics))
             raise ConfigurationError(f"tune.objective: training reports no {self._search.objective!r}; it reports {known}")
         return float(result.metrics[self._search.objective])
@@ -200,7 +218,8 @@ def _is_of_trial(error: BaseException) -> bool:
     """Returns True if an error says that a trial has failed."""
     # An outage says nothing about the values that were tried, and ends all trials that
     # run. Whoever deletes the job of a trial wants no more of that one.
-    is_outage = isinstance(error, NotFollowedError) and not isinstance(error, GoneError)
+    # A lack of machines says nothing about them either.
+    is_outage = isinstance(error, NotFollowedError | NoRoomError) and not isinstance(error, GoneError)
     return isinstance(error, TrainingError | ConfigurationError) and not is_outage
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tfx_distribute.components.tuner import search
 from tfx_distribute.trainer_module.job.training_job import Outputs, TrainingJob
 
 # Folders in that of a trial.
@@ -59,7 +60,8 @@ def make_job(shared: TrainingJob, plan: TrialPlan, search_folder: str) -> Traini
     return replace(
         shared,
         hparams={**shared.hparams, **plan.hparams},
-        training_options=replace(options, epochs=plan.epochs) if plan.epochs else options,
+        training_options=search.with_epochs(options, plan.epochs) if plan.epochs else options,
+        fault_tolerance=replace(shared.fault_tolerance, keep_checkpoints=0),
         outputs=Outputs(
             serving_model_dir="",
             model_run_dir=os.path.join(folder_of(search_folder, plan.trial), LOGS),

@@ -12,6 +12,7 @@ from typing import Any
 from absl import logging
 
 from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.launchers.local import gpus
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, remote_training
@@ -78,13 +79,14 @@ def trial_launcher(
             "targets.local.base_port: trials that train at the same time cannot share ports; leave it out, or write "
             "tune.num_parallel_trials: 1"
         )
+    gpus_of_trials = _divide_gpus(distribution, num_parallel_trials)
     # Only its owner can read the folder, as the job documents in it require.
     with (
         terminable(),
         explaining_shortage(),
         tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder,
     ):
-        yield TrialLauncher(inputs, {}, folder, _local_launch(folder, noun, alone=num_parallel_trials == 1))
+        yield TrialLauncher(inputs, {}, folder, _local_launch(folder, noun, gpus_of_trials))
 
 
 def announce(message: str) -> None:
@@ -97,7 +99,8 @@ def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launc
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
         # The values are in the name: a search that starts again may give its trials
         # others, and must not take over the results of earlier ones.
-        tried = json.dumps([job.hparams, job.training_options.epochs], sort_keys=True)
+        options = job.training_options
+        tried = json.dumps([job.hparams, options.epochs or options.train_steps], sort_keys=True)
         folder = os.path.join(training.folder, f"{noun}-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
         result_file = os.path.join(folder, job_builder.RESULT_FILE)
         name = remote_training.job_name(training.settings.name, folder)
@@ -111,15 +114,40 @@ def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launc
     return launch
 
 
-def _local_launch(folder: str, noun: str, alone: bool) -> Launch:
+def _divide_gpus(distribution: Distribution, num_parallel_trials: int) -> list[tuple[str, ...] | None]:
+    """Returns the GPUs of each of the trials that train at the same time.
+
+    Returns:
+      Names for CUDA_VISIBLE_DEVICES; None to leave it unchanged.
+
+    Raises:
+      ConfigurationError: There are too few.
+    """
+    own = local_launcher.current_settings().gpus
+    available = tuple(gpus.list_visible()) if own is None else own
+    uses_tpu = distribution.strategy == "tpu"
+    if num_parallel_trials == 1 or not (available or uses_tpu) or distribution.accelerator_type == "cpu":
+        return [own] * num_parallel_trials
+    each = 0 if uses_tpu else len(available) // num_parallel_trials
+    if not each:
+        count, kind = (1, "TPU") if uses_tpu else (len(available), "GPU")
+        raise ConfigurationError(
+            f"tune.num_parallel_trials: {num_parallel_trials} trials at the same time need a {kind} each, and this machine "
+            f"has {count}; write {count}{'' if uses_tpu else ', or accelerator_type: cpu'}"
+        )
+    return [available[index * each : (index + 1) * each] for index in range(num_parallel_trials)]
+
+
+def _local_launch(folder: str, noun: str, gpus_of_trials: list[tuple[str, ...] | None]) -> Launch:
     """Returns a function that trains on this machine.
 
     Args:
       folder: Folder for the job documents.
       noun: Word for a trial.
-      alone: True if trials train one after another.
+      gpus_of_trials: GPUs of each of the trials that train at the same time.
     """
-    settings = local_launcher.current_settings()
+    settings, alone = local_launcher.current_settings(), len(gpus_of_trials) == 1
+    free = list(gpus_of_trials)  # `pop` and `append` are safe in several threads
 
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
         trial_settings = replace(settings, log_dir=settings.log_dir and settings.log_dir / f"{noun}-{trial}")
@@ -129,11 +157,16 @@ def _local_launch(folder: str, noun: str, alone: bool) -> Launch:
             trial_settings = replace(
                 trial_settings, server=None, on_progress=_only_messages(settings.on_progress, f"{noun} {trial}")
             )
-        with (
-            tempfile.TemporaryDirectory(prefix=f"{noun}-{trial}-", dir=folder) as work_dir,
-            local_launcher.settings(trial_settings),
-        ):
-            return local_launcher.launch(_with_result_file(job, os.path.join(work_dir, job_builder.RESULT_FILE)), work_dir)
+        own = free.pop()
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix=f"{noun}-{trial}-", dir=folder) as work_dir,
+                local_launcher.settings(replace(trial_settings, gpus=own)),
+            ):
+                job = _with_result_file(job, os.path.join(work_dir, job_builder.RESULT_FILE))
+                return local_launcher.launch(job, work_dir)
+        finally:
+            free.append(own)
 
     return launch
 

@@ -22,7 +22,7 @@ class Workers(Generic[_Item, _Result]):
     with Workers(2, train) as workers:
         workers.start("a", first)
         workers.start("b", second)
-        key, result, error = workers.next()
+        key, item, result, error = workers.next()
     ```
 
     Args:
@@ -62,11 +62,11 @@ class Workers(Generic[_Item, _Result]):
             self._threads[key] = thread
             thread.start()
 
-    def next(self) -> tuple[_Item, _Result | None, BaseException | None]:
+    def next(self) -> tuple[str, _Item, _Result | None, BaseException | None]:
         """Waits until one of the items in work is done.
 
         Returns:
-          The item, and its result or the exception that it raised.
+          The worker's key, the item, and its result or the exception that it raised.
         """
         if self._count == 1:
             ((key, item),) = self.busy.items()
@@ -75,7 +75,7 @@ class Workers(Generic[_Item, _Result]):
         thread = self._threads.pop(key, None)
         if thread:
             thread.join()
-        return self.busy.pop(key), result, error
+        return key, self.busy.pop(key), result, error
 
     def _work(self, key: str, item: _Item) -> None:
         try:

@@ -25,7 +25,7 @@ from tfx_distribute.components.launchers.custom_job.service_errors import (
     find_act_as_remedy,
 )
 from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL
-from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
+from tfx_distribute.components.launchers.errors import GoneError, NoRoomError, NotFollowedError
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LAST_REQUEST_SECONDS = 10.0  # for one answer, for a launcher that has to end
@@ -149,7 +149,7 @@ class CustomJobClient:
     def _list_request(self, training: str) -> dict[str, str]:
         return {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
 
-    def _explain(self, error: exceptions.GoogleAPICallError) -> ConfigurationError:
+    def _explain(self, error: exceptions.GoogleAPICallError) -> ConfigurationError | NoRoomError:
         """Returns an error that explains a refusal and names the remedy."""
         where = f"{self._location} of project {self._project}"
         if isinstance(error, exceptions.Forbidden):
@@ -158,7 +158,7 @@ class CustomJobClient:
                 "roles/aiplatform.user, and roles/iam.serviceAccountUser on targets.vertex.service_account"
             )
         if isinstance(error, exceptions.TooManyRequests):
-            return ConfigurationError(
+            return NoRoomError(
                 f"{where} has no room for this CustomJob ({error.message}); ask for a larger quota, or write fewer workers, "
                 "another resources.Trainer.accelerator or another targets.vertex.region"
             )

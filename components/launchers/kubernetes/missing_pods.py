@@ -6,6 +6,7 @@ from typing import Any
 
 from kubernetes import client
 
+from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.components.launchers.kubernetes import refusals, remedies
 from tfx_distribute.components.launchers.kubernetes.client import JobClient
 from tfx_distribute.components.launchers.kubernetes.job_kind import LONG_AGO, JobState
@@ -67,7 +68,7 @@ class MissingPods:
                 return False
             self._refused_since = self._refused_since or now
             if now - self._refused_since > refusals.patience(refusal, self._quota_timeout_seconds):
-                raise TrainingError(words)
+                raise NoRoomError(words) if refusals.may_fit(refusal) else TrainingError(words)
             return False
         if not needed or now - self._needed_since <= CONTROLLER_SECONDS:
             return False

@@ -52,10 +52,15 @@ def patience(refusal: str, quota_timeout_seconds: float) -> float:
       refusal: The cluster's words.
       quota_timeout_seconds: Seconds to wait for others to free a part of a quota.
     """
-    quota = _QUOTA.search(refusal)
-    if quota and not _is_too_small(quota["requested"], quota["limited"]):
+    if may_fit(refusal):
         return quota_timeout_seconds
     return FINAL_SECONDS if _DENIED.search(refusal) else OTHER_SECONDS
+
+
+def may_fit(refusal: str) -> bool:
+    """Returns True if a quota refuses a pod only because others use a part of it."""
+    quota = _QUOTA.search(refusal)
+    return bool(quota and not _is_too_small(quota["requested"], quota["limited"]))
 
 
 def _is_too_small(requested: str, limited: str) -> bool:

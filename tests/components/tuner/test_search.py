@@ -1,6 +1,7 @@
 """Tests the description of a search: its JSON, its checks, the length of a trial."""
 
 import math
+from dataclasses import replace
 
 import keras_tuner
 import pytest
@@ -64,6 +65,10 @@ def test_good_spaces(space):
             {"space": {"rat": ValueRange(values=(1,))}},
             "tune.space.rat: trainer.hparams has no such hyperparameter; it has act, kind, layers, rate, units, wide",
         ),
+        (
+            {"space": {"per_replica_batch_size": ValueRange(values=(16, 32))}},
+            "tune.space.per_replica_batch_size: is a pipeline parameter, which is the same in all trials",
+        ),
         ({"space": {"units": ValueRange(values=(1, 2.5))}}, "tune.space.units: 2.5 is not a whole number, as its default"),
         ({"space": {"units": ValueRange(values=(1, True))}}, "tune.space.units: True is not a whole number"),
         ({"space": {"units": ValueRange(min=1, max=2.5)}}, "tune.space.units: max: 2.5 is not a whole number"),
@@ -106,11 +111,25 @@ def test_length_of_a_trial_replaces_that_of_the_trainer():
     options = TrainingOptions(train_steps=100, steps_per_epoch=10)
     assert search_lib.trial_options(search(), options, HPARAMS) == options
     by_epochs = search_lib.trial_options(search(epochs=2), options, HPARAMS)
-    assert (by_epochs.epochs, by_epochs.train_steps, by_epochs.steps_per_epoch) == (2, 0, 0)
+    assert (by_epochs.epochs, by_epochs.train_steps, by_epochs.steps_per_epoch) == (0, 20, 10), "of the same length"
+    by_passes = search_lib.trial_options(search(epochs=2), TrainingOptions(train_steps=100), HPARAMS)
+    assert (by_passes.epochs, by_passes.train_steps) == (2, 0)
     by_steps = search_lib.trial_options(search(train_steps=7), TrainingOptions(epochs=3), HPARAMS)
     assert (by_steps.epochs, by_steps.train_steps) == (0, 7)
+    hyperband = search(oracle="hyperband", max_trials=0)
+    assert search_lib.trial_options(hyperband, options, HPARAMS) == options
+    assert search_lib.count_epochs(options) == 10
     with pytest.raises(ConfigurationError, match="tune.epochs: is missing; hyperband gives poor trials fewer epochs"):
-        search_lib.trial_options(search(oracle="hyperband", max_trials=0), options, HPARAMS)
+        search_lib.trial_options(hyperband, TrainingOptions(train_steps=100), HPARAMS)
+
+
+@pytest.mark.parametrize(("direction", "mode"), [("max", "min"), ("max", ""), ("min", "max")])
+def test_trials_are_not_compared_by_their_worst_evaluation(direction, mode):
+    options = TrainingOptions(epochs=3, export_best="val_loss", export_mode=mode)
+    with pytest.raises(ConfigurationError, match=f"^export_mode: is {mode or 'min'}, and .* write export_mode: {direction}"):
+        search_lib.trial_options(search(direction=direction), options, HPARAMS)
+    good = {"max": "max", "min": ""}[direction]
+    search_lib.trial_options(search(direction=direction), replace(options, export_mode=good), HPARAMS)
 
 
 def test_trials_are_not_profiled():

@@ -5,11 +5,14 @@ tests/e2e/test_tuning.py has searches whose trials train.
 
 import json
 import math
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError
+from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError, NoRoomError
 from tfx_distribute.components.tuner import search_run, trial_jobs
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
@@ -260,6 +263,72 @@ def test_an_outage_is_not_a_failed_trial(run, parallel):
     assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 5
 
 
+@pytest.mark.parametrize("parallel", [3, 4])
+def test_trials_without_room_wait_until_others_end(run, announced, parallel):
+    """What a quota refuses says nothing about the values that were tried."""
+    training = threading.Semaphore(2)  # as many as have room
+
+    def train(job: TrainingJob) -> float:
+        if not training.acquire(blocking=False):
+            raise NoRoomError("us-central1 has no room for this CustomJob")
+        time.sleep(0.05)
+        training.release()
+        return loss(job)
+
+    search = run(Trainings(train), num_parallel_trials=parallel, max_consecutive_failed_trials=1, max_trials=9)
+    search.run()
+    assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 9
+    assert len({trial.trial for trial in search.result().trials}) == 9
+    assert any("waits until another one ends: us-central1 has no room" in message for message in announced)
+
+
+def test_a_search_without_room_for_one_trial_ends_like_an_outage(run):
+    def refuse(job: TrainingJob) -> float:
+        raise NoRoomError("us-central1 has no room for this CustomJob")
+
+    again = Trainings()
+    for parallel in (1, 2):
+        with pytest.raises(NoRoomError):
+            run(Trainings(refuse), num_parallel_trials=parallel, max_consecutive_failed_trials=1).run()
+    search = run(again, max_consecutive_failed_trials=1)
+    search.run()
+    assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 5
+
+
+def test_trials_that_have_ended_are_not_repeated(run):
+    """Not the last one either, if the results could not be written."""
+    first, again = Trainings(), Trainings()
+    run(first).run()
+    search = run(again)
+    search.run()
+    assert again.names == []
+    assert len(search.result().trials) == 5
+
+
+def test_a_trial_that_ends_without_the_objective_has_failed(run):
+    """Such as one that a callback ends before its first evaluation."""
+    trainings = Trainings()
+
+    def without_evaluation(job: TrainingJob, trial: str) -> TrainingResult:
+        result = trainings(job, trial)
+        return replace(result, metrics={"loss": math.nan}) if trial == "2" else result
+
+    search = run(without_evaluation)
+    search.run()
+    assert [(trial.trial, trial.message) for trial in search.result().trials if trial.score is None] == [
+        ("2", "it ended without val_loss")
+    ]
+
+
+def test_a_limit_for_failed_trials_may_be_lowered(run):
+    space = {"units": ValueRange(min=9, max=64)}
+    with pytest.raises(KeyboardInterrupt):
+        run(Trainings(fails_above_8_units, end_after=3), space=space, max_consecutive_failed_trials=9).run()
+    search = run(Trainings(), space=space, max_consecutive_failed_trials=2)
+    search.run()
+    assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 2 + ["FAILED"] * 3
+
+
 def test_a_trial_whose_job_somebody_deletes_has_failed(run):
     def lose_the_second(job: TrainingJob) -> float:
         if len(trainings.jobs) == 2:
@@ -274,8 +343,11 @@ def test_a_trial_whose_job_somebody_deletes_has_failed(run):
 
 
 def test_search_without_success_fails(run):
+    space, again = {"units": ValueRange(values=(16, 32))}, Trainings()
     with pytest.raises(TrainingError, match="tune: none of the 2 trials succeeded; the last one, 1: training process chief"):
-        run(Trainings(fails_above_8_units), space={"units": ValueRange(values=(16, 32))}).run()
+        run(Trainings(fails_above_8_units), space=space).run()
+    run(again, space=space).run()
+    assert again.names == ["0", "1"], "what made them fail may have been remedied"
 
 
 def test_unknown_objective_ends_the_search_at_once(run):

@@ -1,16 +1,20 @@
 """Tests how trials are launched on other machines."""
 
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components.launchers import settings as settings_lib
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer import remote_training
 from tfx_distribute.components.tuner.trial_launcher import trial_launcher
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     Outputs,
@@ -62,3 +66,43 @@ def test_each_trial_has_a_lease_that_is_renewed_while_it_is_followed(launch, mon
         launch(JOB, "0")
     assert launch(JOB, "1").train_steps == 10
     assert len(set(leases)) == 2
+
+
+def seen_gpus(monkeypatch, available, count, distribution):
+    """Returns the GPUs that each of several trials sees on this machine."""
+    meeting, seen = threading.Barrier(count), []
+
+    def train(job, work_dir):
+        seen.append(local_launcher.current_settings().gpus)
+        meeting.wait(10)
+
+    monkeypatch.setattr(local_launcher, "launch", train)
+    with (
+        local_launcher.settings(replace(local_launcher.current_settings(), gpus=available)),
+        trial_launcher({}, {}, distribution, "/best", count) as launcher,
+        ThreadPoolExecutor(count) as threads,
+    ):
+        for _ in range(2):
+            list(threads.map(lambda trial: launcher.launch(JOB, str(trial)), range(count)))
+    return seen
+
+
+def test_trials_of_one_machine_share_no_gpu(monkeypatch):
+    gpus = ("0", "1", "2", "GPU-7", "4")
+    first = seen_gpus(monkeypatch, gpus, 2, Distribution("one_device"))
+    assert set(first[:2]) == set(first[2:]) == {("0", "1"), ("2", "GPU-7")}
+    assert seen_gpus(monkeypatch, gpus, 1, Distribution("mirrored")) == [gpus] * 2
+    assert seen_gpus(monkeypatch, (), 3, Distribution("one_device")) == [()] * 6
+    assert seen_gpus(monkeypatch, ("0",), 2, Distribution("one_device", accelerator_type="cpu")) == [("0",)] * 4
+
+
+@pytest.mark.parametrize(
+    ("strategy", "remedy"),
+    [
+        ("mirrored", "a GPU each, and this machine has 2; write 2, or accelerator_type: cpu"),
+        ("tpu", "a TPU each, and this machine has 1; write 1$"),
+    ],
+)
+def test_too_few_devices_for_trials_at_the_same_time(monkeypatch, strategy, remedy):
+    with pytest.raises(ConfigurationError, match=f"^tune.num_parallel_trials: 3 trials at the same time need {remedy}"):
+        seen_gpus(monkeypatch, ("0", "1"), 3, Distribution(strategy))

@@ -22,7 +22,7 @@ def test_results_come_as_items_end():
         for item in (1, 2):
             workers.start(workers.free_key(), item)
         assert workers.free_key() is None
-        ended = {item: (result, str(error or "")) for item, result, error in (workers.next(), workers.next())}
+        ended = {item: (result, str(error or "")) for _, item, result, error in (workers.next(), workers.next())}
         assert not workers.busy
     assert ended == {1: (None, "one"), 2: (20, "")}
 
@@ -30,7 +30,7 @@ def test_results_come_as_items_end():
 def test_one_worker_is_the_calling_thread():
     with Workers(1, lambda _: threading.current_thread()) as workers:
         workers.start("0", None)
-        assert workers.next() == (None, threading.current_thread(), None)
+        assert workers.next() == ("0", None, threading.current_thread(), None)
 
 
 def test_interrupt_of_one_worker_is_not_a_result():

@@ -22,6 +22,7 @@ from tfx_distribute.components.launchers.custom_job import error_file as error_f
 from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
 from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
 from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
+from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.components.launchers.restart_budget import RestartBudget
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -391,15 +392,15 @@ def test_a_service_that_does_not_answer_any_more(api, error_file):
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "details"),
+    ("code", "kind", "message", "details"),
     [
-        (429, "us-central1 of project project has no room for this CustomJob", "quota metrics exceed quota limits"),
-        (403, "the service account of this step may not run a CustomJob in us-central1 of project project", "denied"),
+        (429, NoRoomError, "us-central1 of project project has no room for this CustomJob", "metrics exceed quota limits"),
+        (403, ConfigurationError, "the service account of this step may not run a CustomJob in us-central1", "denied"),
     ],
 )
-def test_a_job_that_is_refused(api, error_file, code, message, details):
+def test_a_job_that_is_refused(api, error_file, code, kind, message, details):
     api.fail(code, verb="customJobs.create")
-    with pytest.raises(ConfigurationError) as error:
+    with pytest.raises(kind) as error:
         launch(error_file)
     assert message in str(error.value)
     assert details in str(error.value)

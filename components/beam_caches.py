@@ -136,7 +136,7 @@ def _remember_small(function: Callable[..., bytes]) -> Callable[..., bytes]:
         if result is None:
             result = function(data, **options)
             if len(result) <= REMEMBERED_BYTES:
-                if len(known) == REMEMBERED_PICKLES:
+                if len(known) >= REMEMBERED_PICKLES:  # several threads may add
                     known.clear()
                 known[key] = result
         return result

@@ -85,9 +85,10 @@ class _Server:
 
     def _handle(self, request: dict[str, Any]) -> None:
         if "start" in request:
+            server = os.getpid()
             pid = os.fork()
             if pid == 0:
-                _run_training_process(request, self._answers.fileno())
+                _run_training_process(request, self._answers.fileno(), server)
             self._tasks[pid] = request["start"]
             self._answer({"started": request["start"], "pid": pid})
         elif "ping" in request:
@@ -123,11 +124,13 @@ class _Server:
         _kill_orphans()
 
     def _answer(self, answer: dict[str, Any]) -> None:
-        self._answers.write(json.dumps(answer) + "\n")
-        self._answers.flush()
+        # Without a launcher to answer, the end of standard input ends all.
+        with contextlib.suppress(BrokenPipeError):
+            self._answers.write(json.dumps(answer) + "\n")
+            self._answers.flush()
 
 
-def _run_training_process(request: dict[str, Any], answers: int) -> None:
+def _run_training_process(request: dict[str, Any], answers: int, server: int) -> None:
     """Turns this fork into the training process of a request. Does not return."""
     code = exit_codes.FAILED
     try:
@@ -136,6 +139,8 @@ def _run_training_process(request: dict[str, Any], answers: int) -> None:
         os.setsid()
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:  # it was killed before that
+            os._exit(code)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)

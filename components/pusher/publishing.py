@@ -28,11 +28,15 @@ from tfx.utils import io_utils
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.pusher import versions
 from tfx_distribute.trainer_module.errors import TfxDistributeError
+from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 STAGING_PREFIX = ".pushing-"
 _CLAIM_PREFIX = ".claim-"
 LOCK_SECONDS = 600.0
 _LOCK_POLL_SECONDS = 0.1
+# File systems of networks on which Linux locks folders for the processes of one machine
+# only: their file operations for folders have no `flock`.
+_LOCK_FOLDERS_ON_ONE_MACHINE = ("nfs", "nfs4", "cifs", "smb3")
 _COPY_BYTES = 1 << 20
 _SAVED_MODEL = "saved_model.pb"
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
@@ -71,10 +75,11 @@ def publish(model: str, folder: str) -> str:
         if "://" in folder:
             return _publish_to_object_storage(model, folder)
         os.makedirs(folder, exist_ok=True)
-        if _is_fuse(folder, _read_mounts()):
+        file_system = _find_file_system(folder, _read_mounts())
+        if file_system.partition(".")[0] == "fuse":  # a mounted bucket, perhaps
             return _publish_to_object_storage(model, folder)
         with _locked(folder) as is_locked:
-            if is_locked:
+            if is_locked and file_system not in _LOCK_FOLDERS_ON_ONE_MACHINE:
                 _remove_leftovers(folder)
             return _publish_to_file_system(model, folder)
 
@@ -173,7 +178,7 @@ def _publish_to_file_system(model: str, folder: str) -> str:
             return _publish_to_object_storage(model, folder)
         raise
     try:
-        _sync_folder(folder)
+        atomic_files.sync(folder)
     except OSError as error:  # servers see the version already
         logging.warning("push: %s is not synced (%s); after a power failure it may be missing", folder, error)
     return version
@@ -204,18 +209,7 @@ def _copy_synced(source: str, target: str) -> None:
                 writer.flush()
                 os.fsync(writer.fileno())
     for folder, _, _ in os.walk(target):
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-    finally:
-        os.close(descriptor)
+        atomic_files.sync(folder)
 
 
 @contextlib.contextmanager
@@ -223,8 +217,8 @@ def _locked(folder: str) -> Iterator[bool]:
     """Locks a folder against other pushes; the lock ends with the process holding it.
 
     Yields:
-      True if the folder is locked. False if the file system, such as NFS, has no such
-      locks; versions stay unique there, since each is claimed by a rename.
+      True if the folder is locked. False if the file system has no such locks; versions
+      stay unique there, since each is claimed by a rename.
 
     Raises:
       PushError: Another push held the lock for longer than LOCK_SECONDS.
@@ -269,11 +263,11 @@ def _read_mounts() -> str:
         return ""
 
 
-def _is_fuse(folder: str, mounts: str) -> bool:
-    """Returns True if a folder is in a file system of FUSE, as mounted buckets are.
+def _find_file_system(folder: str, mounts: str) -> str:
+    """Returns the type of the file system that a folder is in; empty if it is unknown.
 
-    Such a file system may rename a folder file by file, and its locks may be unknown to
-    other machines.
+    One of FUSE may rename a folder file by file, and its locks may be unknown to other
+    machines.
 
     Args:
       folder: The folder.
@@ -285,8 +279,7 @@ def _is_fuse(folder: str, mounts: str) -> bool:
         fields, _, source = line.partition(" - ")
         point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields.split()[4])
         kinds[os.path.join(point, "")] = source.split()[0]
-    kind = kinds.get(max(filter(real_folder.startswith, kinds), key=len, default=""), "")
-    return kind.partition(".")[0] == "fuse"
+    return kinds.get(max(filter(real_folder.startswith, kinds), key=len, default=""), "")
 
 
 def _publish_to_object_storage(model: str, folder: str) -> str:

@@ -1,12 +1,16 @@
 """Reserves a saved training state for one live run; removes it after success."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 
+from absl import logging
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.trainer_module.job.training_job import Outputs
+from tfx_distribute.trainer_module.lifecycle import ownership
+from tfx_distribute.trainer_module.lifecycle.saved_step import BEST_FILE, STATE_FILE
 
 
 @contextlib.contextmanager
@@ -31,6 +35,14 @@ def owned(outputs: Outputs) -> Iterator[None]:
         "another checkpoint_dir"
     )
     with locks.exclusive(folder, "the saved training state", advice, locks.LEASE_SECONDS):
+        try:
+            fileio.makedirs(folder)
+            ownership.take(folder, outputs.result_file)
+        except storage.ERRORS as error:  # then nothing can be saved there either
+            logging.warning("cannot write to %s, the folder of the saved training state: %s", folder, error)
         yield
         if fileio.exists(outputs.serving_model_dir):
+            # First what makes the other files count, as this may be interrupted.
+            for name in (STATE_FILE, BEST_FILE):
+                storage.discard(os.path.join(folder, name))
             storage.discard(folder)

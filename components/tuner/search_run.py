@@ -211,7 +211,7 @@ class SearchRun:
             "oracle": oracle_lib.snapshot(self._oracle_folder),
             "trials": trials.to_lines(self._trials.values()),
         }
-        atomic_files.write(os.path.join(self._folder, SEARCH_FILE), json.dumps(document))
+        atomic_files.write(os.path.join(self._folder, SEARCH_FILE), json.dumps(document), durable=True)
 
 
 def _is_of_trial(error: BaseException) -> bool:

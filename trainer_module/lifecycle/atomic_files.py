@@ -1,14 +1,18 @@
 """Writes small documents atomically, and reads and removes them."""
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 
 import tensorflow as tf
 
+# What file systems say that cannot do this.
+_CANNOT_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
-def write(path: str, text: str) -> None:
+
+def write(path: str, text: str, durable: bool = False) -> None:
     """Writes a document to a temporary name, then renames it.
 
     No reader ever sees half of it. If the disk is full, nothing stays under the
@@ -17,6 +21,8 @@ def write(path: str, text: str) -> None:
     Args:
       path: Path or address of the file; an existing file is replaced.
       text: The document.
+      durable: True to return when it is on disk, so that it is whole even after a loss
+        of power.
     """
     partial = f"{path}.partial"
     try:
@@ -26,7 +32,28 @@ def write(path: str, text: str) -> None:
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.remove(partial)
         raise
+    if durable:
+        sync(partial)
     tf.io.gfile.rename(partial, path, overwrite=True)
+    if durable:
+        sync(os.path.dirname(path) or ".")
+
+
+def sync(path: str) -> None:
+    """Waits until a local file, or the names in a local folder, are on disk.
+
+    Object storage has written what it has taken.
+    """
+    if "://" in path:
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def read(path: str) -> str | None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 STATE_FILE = "state.json"  # the document that makes a saved state the one to resume from
+BEST_FILE = "best.json"  # the document that names the weights of the best evaluation
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,16 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingJob
-from tfx_distribute.trainer_module.lifecycle import atomic_files
-from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
+from tfx_distribute.trainer_module.lifecycle import atomic_files, ownership
+from tfx_distribute.trainer_module.lifecycle.saved_step import BEST_FILE, STATE_FILE
 from tfx_distribute.trainer_module.training import keras_models, state_document
-from tfx_distribute.trainer_module.training.checkpoint import describe_settings, remove_others, save_and_discard
+from tfx_distribute.trainer_module.training.checkpoint import (
+    describe_settings,
+    remove_others,
+    save_and_discard,
+    sync_checkpoint,
+)
 
-BEST_FILE = "best.json"
 _PREFIX = "best-"
 
 
@@ -52,7 +56,7 @@ class BestModel:
             raise ConfigurationError("export_best: the weights are kept in checkpoint_dir, which is missing; write a folder")
         self._metric, self._mode = job.training_options.export_best, job.training_options.export_mode or "min"
         self._made_with = describe_settings(job, plan)
-        self._folder = job.outputs.checkpoint_dir
+        self._folder, self._owner = job.outputs.checkpoint_dir, job.outputs.result_file
         self._checkpoint = _checkpoint_without_optimizer(model)
         self._is_evaluated_elsewhere = bool(job.distribution.num_evaluators)
         self._is_chief = is_chief
@@ -75,7 +79,8 @@ class BestModel:
             this process is the only one that offers.
 
         Raises:
-          TrainingError: The weights cannot be saved.
+          TrainingError: The weights cannot be saved, or another run has taken the
+            folder.
         """
         value = metrics.get(self._metric, math.nan)
         is_better = self._is_better(value)
@@ -130,9 +135,11 @@ class BestModel:
             others = [other for other in others if other["made_with"] in kept]
             names = [_name_of(other) for other in others]
             name = state_document.choose_name(f"{_PREFIX}{best.step}", names)
+            ownership.check(self._folder, self._owner)
             self._checkpoint.write(f"{self._folder}/{name}")
+            sync_checkpoint(f"{self._folder}/{name}")
             document = {"best": asdict(best), "checkpoint": name, "made_with": self._made_with}
-            atomic_files.write(f"{self._folder}/{BEST_FILE}", state_document.join(document, others))
+            atomic_files.write(f"{self._folder}/{BEST_FILE}", state_document.join(document, others), durable=True)
         except (tf.errors.OpError, OSError) as error:
             raise TrainingError(
                 f"export_best: the best weights so far cannot be saved in {self._folder}: {first_line(error)}"

@@ -24,7 +24,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
-from tfx_distribute.trainer_module.lifecycle import atomic_files, outages
+from tfx_distribute.trainer_module.lifecycle import atomic_files, outages, ownership
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training import callback_state, state_document
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
@@ -83,6 +83,7 @@ class Checkpoints:
       model_adapter: The model whose state is saved.
       callbacks: Callbacks whose attributes are saved.
       in_background: True to write the files while training continues.
+      owner: What this run is called as the owner of the folder; see `ownership`.
 
     Attributes:
       val_metrics: Metrics of the last evaluation, which the next save contains; `find`
@@ -100,8 +101,10 @@ class Checkpoints:
         model_adapter: ModelAdapter,
         callbacks: Sequence[tf.keras.callbacks.Callback],
         in_background: bool = False,
+        owner: str = "",
     ):
-        self._folder = folder
+        self._folder, self._owner = folder, owner
+        self._text: str | None = None  # of the document that was found
         self._model_adapter = model_adapter
         self._callbacks = callback_state.by_key(callbacks)
         self._initial_values: dict[str, dict[str, Any]] = {}
@@ -137,8 +140,8 @@ class Checkpoints:
             key: copy.deepcopy(dict(callback_state.plain_attributes(callback))) for key, callback in self._callbacks.items()
         }
         self._document = {}
-        text = atomic_files.read(f"{self._folder}/{STATE_FILE}") if self._folder else None
-        document, self._others = state_document.split(text, self._made_with)
+        self._text = atomic_files.read(f"{self._folder}/{STATE_FILE}") if self._folder else None
+        document, self._others = state_document.split(self._text, self._made_with)
         if document is None:
             if self._others:
                 then, now = self._others[0]["made_with"], self._made_with
@@ -175,6 +178,10 @@ class Checkpoints:
                     f"the saved state {path} cannot be read ({first_line(refusal)}); it is kept: run the same again when "
                     "its storage answers"
                 ) from refusal
+            if atomic_files.read(f"{self._folder}/{STATE_FILE}") != self._text:
+                raise TrainingError(
+                    f"the saved state {path} was replaced by another training of the same meanwhile; run the same again"
+                ) from error
             raise TrainingError(
                 f"the saved state {path} cannot be restored ({first_line(error)}); remove the folder "
                 f"{self._folder} to start from scratch"
@@ -229,6 +236,9 @@ class Checkpoints:
         Args:
           position: How far training is.
           wait: True to return only when the state is complete.
+
+        Raises:
+          TrainingError: Another run has taken the folder.
         """
         if not self._folder:
             return
@@ -275,7 +285,7 @@ class Checkpoints:
         if not self._is_chief:
             save_and_discard(lambda throwaway: self._checkpoint().write(f"{throwaway}/state"))
             return
-        earlier = [state for state in self._complete_states if state != self._choose_name(step)]
+        earlier = [state for state in self._complete_states if _step_of(state) != step]
         earlier = earlier[max(0, len(earlier) + 1 - self._fault_tolerance.keep_checkpoints) :]
         try:
             tf.io.gfile.makedirs(folder)
@@ -292,6 +302,7 @@ class Checkpoints:
     def _find_write_problem(self) -> str:
         """Returns a message if the folder cannot be written to, or an empty string."""
         try:
+            ownership.check(self._folder, self._owner)
             tf.io.gfile.makedirs(self._folder)
             with tf.io.gfile.GFile(f"{self._folder}/{PREFIX}probe", "w") as file:
                 file.write("x" * 4096)
@@ -301,7 +312,9 @@ class Checkpoints:
         return ""
 
     def _save(self, position: Position, in_background: bool) -> None:
-        name = self._choose_name(position.step)
+        # Not the name of a state of the same step: only one of them may be complete.
+        taken = [*self._names_of_others(), *self._complete_states, self._in_doubt]
+        name = state_document.choose_name(f"{PREFIX}{position.step}", taken)
         values: dict[str, dict[str, Any]] = {}
         arrays: dict[str, Any] = {}
         for key, callback in self._callbacks.items():
@@ -317,7 +330,7 @@ class Checkpoints:
         stream = io.BytesIO()
         np.savez(stream, **arrays)
         kept = self._fault_tolerance.keep_checkpoints
-        states = [*(state for state in self._complete_states if state != name), name][-max(kept, 1) :]
+        states = [*(state for state in self._complete_states if _step_of(state) != position.step), name][-max(kept, 1) :]
         document = {
             "checkpoint": name,
             "kept": states,
@@ -361,6 +374,7 @@ class Checkpoints:
         """
         with tf.io.gfile.GFile(f"{self._folder}/{states[-1]}.npz", "wb") as file:
             file.write(arrays)
+        sync_checkpoint(f"{self._folder}/{states[-1]}")
         self._write_document(states[-1], document)
         self._complete_states, self._others = states, others
         self._remove_other_states()
@@ -373,7 +387,7 @@ class Checkpoints:
         """
         path, self._in_doubt = f"{self._folder}/{STATE_FILE}", name
         try:
-            atomic_files.write(path, document)
+            atomic_files.write(path, document, durable=True)
         except (tf.errors.OpError, OSError):
             if atomic_files.read(path) != document:
                 self._in_doubt = ""
@@ -384,9 +398,6 @@ class Checkpoints:
         """Removes the files of all states but those to keep, if it can."""
         in_doubt = [self._in_doubt] if self._in_doubt else []
         remove_others(self._folder, PREFIX, (*self._complete_states, *self._names_of_others(), *in_doubt))
-
-    def _choose_name(self, step: int) -> str:
-        return state_document.choose_name(f"{PREFIX}{step}", self._names_of_others())
 
     def _names_of_others(self) -> list[str]:
         return [name for other in self._others for name in _states_of(other)]
@@ -410,6 +421,11 @@ def describe_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:
 def _states_of(document: state_document.Document) -> list[str]:
     """Returns the names of the states that a document keeps, the newest one last."""
     return list(document.get("kept", [document["checkpoint"]]))
+
+
+def _step_of(state: str) -> int:
+    """Returns the training step of a state from its name, such as `step-30-2`."""
+    return int(state.split("-")[1])
 
 
 def _examples_processed(document: state_document.Document) -> int:
@@ -440,6 +456,16 @@ def _find_refusal(path: str) -> tf.errors.OpError | None:
     except tf.errors.OpError as error:
         return error
     return None
+
+
+def sync_checkpoint(path: str) -> None:
+    """Waits until the files of a checkpoint are on disk, before a document names it.
+
+    Args:
+      path: Path or address of the checkpoint, the beginning of its files' names.
+    """
+    for file in tf.io.gfile.glob(f"{path}.*"):
+        atomic_files.sync(file)
 
 
 def save_and_discard(save: Callable[[str], Any]) -> None:

@@ -137,6 +137,7 @@ def train(
             model_adapter,
             user_callbacks,
             in_background=_can_save_in_background(job),
+            owner=job.outputs.result_file,
         )
         at_end.callback(checkpoints.wait)
         begin = _find_state(checkpoints, step_runner, job.outputs.checkpoint_dir)

@@ -62,11 +62,13 @@ def _make_locked_folder(parent: Path) -> tuple[Path, int]:
     """Makes and locks a folder; returns it and the descriptor that holds the lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():
-            return folder, lock
-        os.close(lock)  # another run removed it as abandoned before it was locked
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, lock
+            os.close(lock)
+        # Another run removed it as abandoned before it was locked.
 
 
 def _remove_abandoned(parent: Path) -> None:

@@ -194,17 +194,25 @@ MOUNTS = r"""
 @pytest.mark.parametrize(
     ("folder", "expected"),
     [
-        ("/gcs/bucket/serving", True),
-        ("/gcs", True),
-        ("/gcsserving", False),
-        ("/gcs/local/serving", False),
-        ("/mnt/my bucket/serving", True),
-        ("/windows/serving", False),
+        ("/gcs/bucket/serving", "fuse.gcsfuse"),
+        ("/gcs", "fuse.gcsfuse"),
+        ("/gcsserving", "ext4"),
+        ("/gcs/local/serving", "tmpfs"),
+        ("/mnt/my bucket/serving", "fuse"),
+        ("/windows/serving", "fuseblk"),
     ],
 )
-def test_file_systems_that_may_be_mounted_buckets(folder, expected):
-    assert publishing._is_fuse(folder, MOUNTS.strip()) == expected
-    assert not publishing._is_fuse(folder, ""), "where the system does not tell its mounts"
+def test_file_systems(folder, expected):
+    assert publishing._find_file_system(folder, MOUNTS.strip()) == expected
+    assert publishing._find_file_system(folder, "") == "", "where the system does not tell its mounts"
+
+
+def test_leftovers_stay_where_a_lock_does_not_exclude_other_machines(model, serving, monkeypatch):
+    """One of them may be copying into the folder."""
+    (serving / f"{publishing.STAGING_PREFIX}1").mkdir()
+    monkeypatch.setattr(publishing, "_find_file_system", lambda folder, mounts: "nfs4")
+    version = publishing.publish(str(model), str(serving))
+    assert sorted(os.listdir(serving)) == [f"{publishing.STAGING_PREFIX}1", version]
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -214,7 +222,7 @@ def test_a_mounted_bucket_is_pushed_to_as_a_bucket(model, serving, monkeypatch, 
     def fail(source, target):
         raise OSError(errno.EMFILE, "Too many open files", source)
 
-    monkeypatch.setattr(publishing, "_is_fuse", lambda folder, mounts: is_known)
+    monkeypatch.setattr(publishing, "_find_file_system", lambda folder, mounts: "fuse.gcsfuse" if is_known else "ext4")
     monkeypatch.setattr(os, "rename", fail)
     version = publishing.publish(str(model), str(serving))
     assert os.listdir(serving) == [version]

@@ -47,11 +47,11 @@ class Spoil(tf.keras.callbacks.Callback):
 
 def fail_once(flag):
     write = atomic_files.write
-    def write_second_time(path, text):
+    def write_second_time(path, text, **options):
         if path.endswith("best.json") and not os.path.exists(flag):
             open(flag, "w").close()
             raise tf.errors.AbortedError(None, None, "All 10 retry attempts failed. The last failure: HTTP 503")
-        write(path, text)
+        write(path, text, **options)
     atomic_files.write = write_second_time
 
 def callbacks(context):

@@ -8,7 +8,7 @@ from full_disk import no_space
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
-from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.lifecycle import atomic_files, ownership
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training import keras_metrics
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
@@ -41,9 +41,9 @@ def take_step(adapter):
     adapter.optimizer.minimize(loss, adapter.model.trainable_variables, tape=tape)
 
 
-def make_checkpoints(folder, adapter, callbacks=(), made_with=None, in_background=False, **fault_tolerance):
+def make_checkpoints(folder, adapter, callbacks=(), made_with=None, in_background=False, owner="", **fault_tolerance):
     settings = FaultTolerance(**fault_tolerance), made_with or MADE_WITH
-    return Checkpoints(str(folder), *settings, True, adapter, callbacks, in_background)
+    return Checkpoints(str(folder), *settings, True, adapter, callbacks, in_background, owner)
 
 
 def restore(checkpoints):
@@ -244,7 +244,9 @@ def test_document_that_is_renamed_although_the_storage_reports_an_error(tmp_path
         raise tf.errors.NotFoundError(None, None, "no such file")
 
     def fail(path):
-        raise tf.errors.UnavailableError(None, None, "no answer")
+        if path.endswith(STATE_FILE):
+            raise tf.errors.UnavailableError(None, None, "no answer")
+        return read(path)
 
     with monkeypatch.context() as patched:
         patched.setattr(tf.io.gfile, "rename", rename_and_fail)
@@ -411,6 +413,60 @@ def test_of_several_other_states_the_furthest_is_kept(tmp_path):
     ]
     assert [position.step for position in found] == [100, 0, 0, 10]
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-100", "step-10", "state"}
+
+
+def test_a_second_save_of_a_step_keeps_the_first_until_it_is_complete(tmp_path, monkeypatch):
+    """As at the end of an epoch whose last step was saved, if it is killed then."""
+    adapter, after = make_adapter(), make_adapter()
+    checkpoints = make_checkpoints(tmp_path, adapter, keep_checkpoints=2)
+    checkpoints.save(Position(0, 9, 9))
+    checkpoints.save(Position(0, 10, 10))
+    adapter.optimizer.learning_rate.assign(0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "_write_document", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(Position(1, 0, 10))
+    assert restore(make_checkpoints(tmp_path, after)) == Position(0, 10, 10)
+    assert float(after.optimizer.learning_rate) == pytest.approx(0.1)
+    for epoch in (1, 2):  # twice more
+        checkpoints.save(Position(epoch, 0, 10))
+        assert restore(make_checkpoints(tmp_path, after)) == Position(epoch, 0, 10)
+    assert float(after.optimizer.learning_rate) == pytest.approx(0.01)
+    kept = {path.name.partition(".")[0] for path in tmp_path.iterdir()}
+    assert len(kept) == 3
+    assert {"step-9", "state"} < kept
+    checkpoints.keep(str(tmp_path / "kept"), 10)
+    assert {file.name.partition(".")[0] for file in (tmp_path / "kept").iterdir()} == {"checkpoint", "step-9", "step-10"}
+
+
+def raise_interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path):
+    """It may go on where nobody follows it any more, as on other machines."""
+    orphan, new = make_checkpoints(tmp_path, make_adapter(), owner="/runs/1"), make_adapter()
+    ownership.take(str(tmp_path), "/runs/1")
+    orphan.save(Position(0, 10, 10))
+    ownership.take(str(tmp_path), "/runs/2")
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(TrainingError, match=f"^checkpoint_dir: another run of the same training has .* {tmp_path}, so this"):
+        orphan.save(Position(0, 20, 20))
+    assert {path.name for path in tmp_path.iterdir()} == before
+    own = make_checkpoints(tmp_path, new, owner="/runs/2")
+    assert restore(own) == Position(0, 10, 10)
+    own.save(Position(0, 11, 11))
+    assert not own.remark
+
+
+def test_a_state_that_is_replaced_while_it_is_restored(tmp_path):
+    adapter = make_adapter()
+    late, other = make_checkpoints(tmp_path, adapter), make_checkpoints(tmp_path, adapter)
+    other.save(Position(0, 10, 10))
+    late.find()
+    other.save(Position(0, 20, 20))
+    with pytest.raises(TrainingError, match=r"step-10 was replaced by another training .*; run the same again$"):
+        late.restore()
 
 
 def test_damaged_state_is_named(tmp_path):

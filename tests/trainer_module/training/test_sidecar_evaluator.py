@@ -131,10 +131,10 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files, peer_loss
 peer_loss.GONE_SECONDS = 2.0
 write = atomic_files.write
 
-def write_if_no_exchange(path, text):
+def write_if_no_exchange(path, text, **options):
     if path.rpartition("/")[2].startswith("metrics-"):
         no_space()
-    write(path, text)
+    write(path, text, **options)
 
 tf.train.CheckpointManager.save = no_space
 atomic_files.write = write_if_no_exchange

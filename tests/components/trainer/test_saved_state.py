@@ -1,0 +1,61 @@
+"""Tests when a saved training state has an owner, and what is left of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.components.trainer import saved_state
+from tfx_distribute.trainer_module.job.training_job import Outputs
+from tfx_distribute.trainer_module.lifecycle import ownership
+from tfx_distribute.trainer_module.lifecycle.saved_step import BEST_FILE, STATE_FILE
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    (tmp_path / "model").mkdir()
+    return Outputs(str(tmp_path / "model"), "", str(tmp_path / "result.json"), str(tmp_path / "state"))
+
+
+def train(outputs):
+    with saved_state.owned(outputs):
+        pass
+
+
+def test_a_run_owns_its_state_and_removes_it_after_success(outputs):
+    with saved_state.owned(outputs):
+        ownership.check(outputs.checkpoint_dir, outputs.result_file)
+        assert os.path.exists(f"{outputs.checkpoint_dir}/{ownership.OWNER_FILE}")
+    assert not os.path.exists(outputs.checkpoint_dir)
+
+
+def test_the_state_of_a_run_without_a_model_stays(outputs):
+    os.rmdir(outputs.serving_model_dir)
+    train(outputs)
+    assert os.listdir(outputs.checkpoint_dir) == [ownership.OWNER_FILE]
+
+
+def test_a_removal_that_is_interrupted_leaves_nothing_to_resume_from(outputs, monkeypatch):
+    """Files that are left must not be taken for those of the next training."""
+
+    def interrupt(path):
+        raise KeyboardInterrupt
+
+    os.makedirs(outputs.checkpoint_dir)
+    for name in (STATE_FILE, BEST_FILE, "best-10.index"):
+        Path(outputs.checkpoint_dir, name).write_text("{}")
+    monkeypatch.setattr(tf.io.gfile, "rmtree", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(outputs)
+    assert {"best-10.index"} <= set(os.listdir(outputs.checkpoint_dir))
+    assert not {STATE_FILE, BEST_FILE} & set(os.listdir(outputs.checkpoint_dir))
+
+
+def test_a_folder_that_cannot_be_written_to_ends_no_training(outputs, monkeypatch, caplog):
+    def fail(path):
+        raise tf.errors.PermissionDeniedError(None, None, "denied")
+
+    monkeypatch.setattr(saved_state.fileio, "makedirs", fail)
+    train(outputs)
+    assert "cannot write to" in caplog.text

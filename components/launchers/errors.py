@@ -1,4 +1,4 @@
-"""Defines the errors of a launcher that has lost sight of its training."""
+"""Defines errors of launchers that say nothing about what was trained."""
 
 from tfx_distribute.trainer_module.errors import TrainingError
 

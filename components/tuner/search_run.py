@@ -19,6 +19,10 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob, Training
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 SEARCH_FILE = "search.json"
+# How long a trial waits for the room of those that have ended: what they used is given
+# back some time after their end.
+ROOM_SECONDS = 600.0
+ROOM_POLL_SECONDS = 30.0
 
 
 class SearchRun:
@@ -70,6 +74,7 @@ class SearchRun:
             announce(f"continues the search, of which {len(self._trials)} trials are done")
         workers: Workers[TrialPlan, tuple[TrainingResult, float]]
         waiting: list[tuple[str, TrialPlan]] = []  # trials without room, with their workers' keys
+        room_until = 0.0  # until when the room of a trial that has ended may become free
         with Workers(self._search.num_parallel_trials, self._train) as workers:
             while True:
                 while not waiting and (key := workers.free_key()) is not None:
@@ -83,23 +88,29 @@ class SearchRun:
                 if not workers.busy:
                     break
                 key, plan, result, error = workers.next()
-                if isinstance(error, NoRoomError) and workers.busy:
-                    announce(f"trial {plan.trial} waits until another one ends: {trials.shorten(str(error))}")
+                if isinstance(error, NoRoomError) and (workers.busy or time.monotonic() < room_until):
                     waiting.append((key, plan))
+                    if workers.busy:
+                        room_until = time.monotonic() + ROOM_SECONDS
+                        announce(f"trial {plan.trial} waits until another one ends: {trials.shorten(str(error))}")
+                    else:
+                        time.sleep(ROOM_POLL_SECONDS)
+                        workers.start(*waiting.pop(0))
                     continue
                 if error is not None and not _is_of_trial(error):
                     raise error
                 self._end(plan, result, error)
                 self._save()
                 self._discard_state(plan)
+                room_until = time.monotonic() + ROOM_SECONDS
                 if waiting:
                     workers.start(*waiting.pop(0))
         if shortfall := oracle_lib.describe_shortfall(self._oracle):
             announce(shortfall)
-        if all(trial.status != trials.COMPLETED for trial in self._trials.values()):
+        if not self._has_succeeded():
             last = next(reversed(self._trials.values()), None)
             reason = f"; the last one, {last.trial}: {last.message}" if last else ""
-            storage.discard(os.path.join(self._folder, SEARCH_FILE))  # the next attempt begins anew
+            self._forget_failures()
             raise TrainingError(f"tune: none of the {len(self._trials)} trials succeeded{reason}")
 
     def best_hyperparameters(self) -> str:
@@ -176,10 +187,20 @@ class SearchRun:
         limit = self._search.max_consecutive_failed_trials
         latest = list(self._trials.values())[-limit:]
         if score is None and len(latest) == limit and all(trial.score is None for trial in latest):
+            if not self._has_succeeded():
+                self._forget_failures()
             raise TrainingError(
                 f"tune.max_consecutive_failed_trials: {limit} trials have failed one after another, so the search ends; the "
                 f"last one, {_describe(plan)}: {message}"
             ) from error
+
+    def _has_succeeded(self) -> bool:
+        """Returns True if a trial has."""
+        return any(trial.score is not None for trial in self._trials.values())
+
+    def _forget_failures(self) -> None:
+        """Has the next attempt begin anew: when a cause of all failures is remedied."""
+        storage.discard(os.path.join(self._folder, SEARCH_FILE))
 
     def _discard_state(self, plan: TrialPlan) -> None:
         """Removes the saved state of a trial that has ended and is not continued."""
@@ -199,7 +220,7 @@ class SearchRun:
         if result.best and result.best.metric == self._search.objective:
             return result.best.value
         if self._search.objective not in result.metrics:
-            if any(trial.score is not None for trial in self._trials.values()):
+            if self._has_succeeded():
                 return None
             known = ", ".join(sorted(result.metrics))
             raise ConfigurationError(f"tune.objective: training reports no {self._search.objective!r}; it reports {known}")

@@ -18,7 +18,7 @@ from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, remote_training
 from tfx_distribute.components.trainer.staging import Artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError, explaining_shortage
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask, replicas_of_roles, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.lifecycle import lease
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
@@ -125,15 +125,22 @@ def _divide_gpus(distribution: Distribution, num_parallel_trials: int) -> list[t
     """
     own = local_launcher.current_settings().gpus
     available = tuple(gpus.list_visible()) if own is None else own
-    uses_tpu = distribution.strategy == "tpu"
-    if num_parallel_trials == 1 or not (available or uses_tpu) or distribution.accelerator_type == "cpu":
-        return [own] * num_parallel_trials
-    each = 0 if uses_tpu else len(available) // num_parallel_trials
-    if not each:
-        count, kind = (1, "TPU") if uses_tpu else (len(available), "GPU")
+    if distribution.strategy == "tpu" and num_parallel_trials > 1:
         raise ConfigurationError(
-            f"tune.num_parallel_trials: {num_parallel_trials} trials at the same time need a {kind} each, and this machine "
-            f"has {count}; write {count}{'' if uses_tpu else ', or accelerator_type: cpu'}"
+            "tune.num_parallel_trials: trials at the same time cannot share this machine's TPU; write 1"
+        )
+    roles = replicas_of_roles(distribution).items()
+    processes = sum(count for role, count in roles if uses_accelerators(distribution, ClusterTask(role, 0)))
+    needed = processes * max(distribution.accelerator_count, 1)
+    uses_cpu = distribution.accelerator_type == "cpu" or "CPU" in distribution.devices.upper()
+    # If there are too few for a single trial, its own launch says so.
+    if num_parallel_trials == 1 or uses_cpu or needed > len(available):
+        return [own] * num_parallel_trials
+    each = len(available) // num_parallel_trials
+    if each < needed:
+        raise ConfigurationError(
+            f"tune.num_parallel_trials: {num_parallel_trials} trials at the same time need {needed} GPUs each, and this "
+            f"machine has {len(available)}; write {len(available) // needed}, or accelerator_type: cpu"
         )
     return [available[index * each : (index + 1) * each] for index in range(num_parallel_trials)]
 

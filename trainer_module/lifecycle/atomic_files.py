@@ -39,6 +39,28 @@ def write(path: str, text: str, durable: bool = False) -> None:
         sync(os.path.dirname(path) or ".")
 
 
+def write_without_room(path: str, text: str) -> None:
+    """Writes a small document, on a full disk in place of the one that is there.
+
+    Such a disk has no room for another file, but the blocks of this one.
+
+    Args:
+      path: Path or address of the file.
+      text: The document.
+
+    Raises:
+      tf.errors.ResourceExhaustedError: The disk is full, and there is no document.
+    """
+    try:
+        write(path, text)
+    except tf.errors.ResourceExhaustedError:
+        if not os.path.isfile(path):
+            raise
+        with open(path, "r+", encoding="utf-8") as file:
+            file.write(text)
+            file.truncate()
+
+
 def sync(path: str) -> None:
     """Waits until a local file, or the names in a local folder, are on disk.
 

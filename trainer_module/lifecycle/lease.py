@@ -58,19 +58,10 @@ class Lease:
     def take(self) -> None:
         """Takes the lease, from whoever holds it.
 
-        A full disk has no room for another file, but the blocks of this one: a training
-        that a step follows must not end because others fill its disk.
+        A training that a step follows must not end because others fill its disk.
         """
         document = {"holder": self._holder, "sign": uuid.uuid4().hex, "time": time.time()}
-        text = json.dumps(document)
-        try:
-            atomic_files.write(self.path, text)
-        except tf.errors.ResourceExhaustedError:
-            if not os.path.isfile(self.path):
-                raise
-            with open(self.path, "r+", encoding="utf-8") as file:
-                file.write(text)
-                file.truncate()
+        atomic_files.write_without_room(self.path, json.dumps(document))
 
     def renew(self) -> None:
         """Renews the lease, unless it is lost. Makes its folder again if it is gone."""

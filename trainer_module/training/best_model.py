@@ -130,11 +130,12 @@ class BestModel:
     def _save(self, best: BestEvaluation) -> None:
         try:
             tf.io.gfile.makedirs(self._folder)
-            _, others = self._read_documents()
+            own, others = self._read_documents()
             kept = state_document.all_settings(atomic_files.read(f"{self._folder}/{STATE_FILE}"))
             others = [other for other in others if other["made_with"] in kept]
             names = [_name_of(other) for other in others]
-            name = state_document.choose_name(f"{_PREFIX}{best.step}", names)
+            taken = [*names, _name_of(own)] if own else names
+            name = state_document.choose_name(f"{_PREFIX}{best.step}", taken)
             ownership.check(self._folder, self._owner)
             self._checkpoint.write(f"{self._folder}/{name}")
             sync_checkpoint(f"{self._folder}/{name}")

@@ -162,7 +162,7 @@ class Checkpoints:
         change of the learning rate.
 
         Raises:
-          TrainingError: The state cannot be read.
+          TrainingError: The state cannot be read, or another one has replaced it.
         """
         if not self._document:
             return
@@ -300,13 +300,17 @@ class Checkpoints:
             ) from error
 
     def _find_write_problem(self) -> str:
-        """Returns a message if the folder cannot be written to, or an empty string."""
+        """Returns a message if the folder cannot be written to, or an empty string.
+
+        Raises:
+          TrainingError: Another run has taken the folder.
+        """
         try:
-            ownership.check(self._folder, self._owner)
             tf.io.gfile.makedirs(self._folder)
             with tf.io.gfile.GFile(f"{self._folder}/{PREFIX}probe", "w") as file:
                 file.write("x" * 4096)
             tf.io.gfile.remove(f"{self._folder}/{PREFIX}probe")
+            ownership.check(self._folder, self._owner)
         except (tf.errors.OpError, OSError) as error:
             return _save_problem(error)
         return ""
@@ -375,6 +379,7 @@ class Checkpoints:
         with tf.io.gfile.GFile(f"{self._folder}/{states[-1]}.npz", "wb") as file:
             file.write(arrays)
         sync_checkpoint(f"{self._folder}/{states[-1]}")
+        ownership.check(self._folder, self._owner)  # again: variables may take minutes to write
         self._write_document(states[-1], document)
         self._complete_states, self._others = states, others
         self._remove_other_states()

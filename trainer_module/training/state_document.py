@@ -58,7 +58,7 @@ def choose_name(name: str, taken: Collection[str]) -> str:
 
     Args:
       name: The name.
-      taken: Names of the checkpoints of other settings.
+      taken: Names of the checkpoints to keep.
     """
     names = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 2)))
     return next(each for each in names if each not in taken)

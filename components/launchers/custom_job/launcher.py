@@ -43,6 +43,7 @@ def launch(
 
     Raises:
       ConfigurationError: The job cannot be created.
+      NoRoomError: A quota leaves no room for it.
       TrainingError: The job failed or was deleted.
     """
     jobs = CustomJobClient(settings.project, settings.location)

@@ -93,8 +93,8 @@ def find_obstacle(events: Iterable[client.CoreV1Event]) -> str:
 def will_not_pass(obstacle: str) -> bool:
     """Returns True if a volume's mount fails because something does not exist.
 
-    Other failures pass: a volume is still attached elsewhere, or its files change their
-    group.
+    Other failures pass: its files change their group, or it is still attached
+    elsewhere, unless for a pod of the same training (`find_volume_users`).
     """
     return obstacle.startswith("FailedMount: ") and bool(_MISSING_OBJECT.search(obstacle))
 

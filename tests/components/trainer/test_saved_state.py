@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.components.trainer import saved_state
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Outputs
-from tfx_distribute.trainer_module.lifecycle import ownership
+from tfx_distribute.trainer_module.lifecycle import atomic_files, ownership
 from tfx_distribute.trainer_module.lifecycle.saved_step import BEST_FILE, STATE_FILE
 
 
@@ -52,10 +54,28 @@ def test_a_removal_that_is_interrupted_leaves_nothing_to_resume_from(outputs, mo
     assert not {STATE_FILE, BEST_FILE} & set(os.listdir(outputs.checkpoint_dir))
 
 
-def test_a_folder_that_cannot_be_written_to_ends_no_training(outputs, monkeypatch, caplog):
-    def fail(path):
-        raise tf.errors.PermissionDeniedError(None, None, "denied")
+def test_a_run_that_cannot_be_the_owner_does_not_take_an_earlier_one_for_it(outputs, monkeypatch, caplog):
+    """Its training says so if it cannot save."""
+    os.makedirs(outputs.checkpoint_dir)
+    ownership.take(outputs.checkpoint_dir, "/runs/1")
 
-    monkeypatch.setattr(saved_state.fileio, "makedirs", fail)
-    train(outputs)
-    assert "cannot write to" in caplog.text
+    def fail(path, text):
+        raise tf.errors.UnavailableError(None, None, "503")
+
+    monkeypatch.setattr(atomic_files, "write", fail)
+    with saved_state.owned(outputs):
+        ownership.check(outputs.checkpoint_dir, outputs.result_file)
+    assert f"cannot write to {outputs.checkpoint_dir}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "owner"), [(NoRoomError, "/runs/1"), (ConfigurationError, "/runs/1"), (TrainingError, None)]
+)
+def test_a_run_that_is_refused_gives_the_state_back(outputs, error, owner):
+    os.makedirs(outputs.checkpoint_dir)
+    ownership.take(outputs.checkpoint_dir, "/runs/1")
+    with pytest.raises(error), saved_state.owned(outputs):
+        raise error("refused")
+    ownership.check(outputs.checkpoint_dir, owner or outputs.result_file)
+    with pytest.raises(TrainingError):
+        ownership.check(outputs.checkpoint_dir, "/runs/3")

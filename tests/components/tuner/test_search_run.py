@@ -240,9 +240,24 @@ def test_too_many_failed_trials_end_the_search(run):
     assert "tune.max_consecutive_failed_trials: 2 trials have failed one after another" in str(error.value)
     assert "are too many" in str(error.value)
     assert len(trainings.jobs) == 2
-    # When what made them fail has been remedied, the last one is tried again.
+    # What made them fail may have been remedied.
     run(again, space=space, max_consecutive_failed_trials=2).run()
-    assert again.names == ["1", "2", "3", "4"]
+    assert again.names == list("01234")
+
+
+def test_the_last_trial_of_a_search_that_failed_is_tried_again(run):
+    def fails_later(job: TrainingJob) -> float:
+        if len(trainings.jobs) > 2:
+            raise TrainingError("the disk is full")
+        return loss(job)
+
+    trainings, again = Trainings(fails_later), Trainings()
+    with pytest.raises(TrainingError, match="2 trials have failed one after another"):
+        run(trainings, max_consecutive_failed_trials=2).run()
+    search = run(again, max_consecutive_failed_trials=2)
+    search.run()
+    assert (trainings.names, again.names) == (list("0123"), list("34"))
+    assert [trial.status for trial in search.result().trials].count("FAILED") == 1
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
@@ -282,10 +297,33 @@ def test_trials_without_room_wait_until_others_end(run, announced, parallel):
     assert any("waits until another one ends: us-central1 has no room" in message for message in announced)
 
 
-def test_a_search_without_room_for_one_trial_ends_like_an_outage(run):
+def test_room_that_is_given_back_late(run, monkeypatch):
+    """A trial that was refused is alone by then, and may be refused again."""
+    monkeypatch.setattr(search_run, "ROOM_POLL_SECONDS", 0.05)
+    room_from = [0.0]  # when the room is free again
+
+    def train(job: TrainingJob) -> float:
+        if time.monotonic() < room_from[0]:
+            raise NoRoomError("us-central1 has no room for this CustomJob")
+        room_from[0] = time.monotonic() + 10
+        time.sleep(0.1)
+        room_from[0] = time.monotonic() + 0.2
+        return loss(job)
+
+    search = run(Trainings(train), num_parallel_trials=2)
+    search.run()
+    assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 5
+    monkeypatch.setattr(search_run, "ROOM_SECONDS", 0.0)
+    with pytest.raises(NoRoomError):
+        run(Trainings(train), num_parallel_trials=2, max_trials=9).run()
+
+
+def test_a_search_without_room_for_one_trial_ends_like_an_outage(run, monkeypatch):
     def refuse(job: TrainingJob) -> float:
         raise NoRoomError("us-central1 has no room for this CustomJob")
 
+    monkeypatch.setattr(search_run, "ROOM_SECONDS", 0.2)
+    monkeypatch.setattr(search_run, "ROOM_POLL_SECONDS", 0.05)
     again = Trainings()
     for parallel in (1, 2):
         with pytest.raises(NoRoomError):

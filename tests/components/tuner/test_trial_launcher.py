@@ -93,16 +93,24 @@ def test_trials_of_one_machine_share_no_gpu(monkeypatch):
     assert set(first[:2]) == set(first[2:]) == {("0", "1"), ("2", "GPU-7")}
     assert seen_gpus(monkeypatch, gpus, 1, Distribution("mirrored")) == [gpus] * 2
     assert seen_gpus(monkeypatch, (), 3, Distribution("one_device")) == [()] * 6
-    assert seen_gpus(monkeypatch, ("0",), 2, Distribution("one_device", accelerator_type="cpu")) == [("0",)] * 4
+    for on_cpu in ({"accelerator_type": "cpu"}, {"devices": "CPU:0"}):
+        assert seen_gpus(monkeypatch, ("0",), 2, Distribution("one_device", **on_cpu)) == [("0",)] * 4
+    workers = Distribution("multi_worker_mirrored", num_workers=2, accelerator_count=1)
+    assert len(set(seen_gpus(monkeypatch, gpus, 2, workers))) == 2
+    assert seen_gpus(monkeypatch, ("0",), 2, workers) == [("0",)] * 4, "there are too few for one"
 
 
 @pytest.mark.parametrize(
-    ("strategy", "remedy"),
+    ("distribution", "problem"),
     [
-        ("mirrored", "a GPU each, and this machine has 2; write 2, or accelerator_type: cpu"),
-        ("tpu", "a TPU each, and this machine has 1; write 1$"),
+        (Distribution("mirrored"), "3 trials at the same time need 1 GPUs each, and this machine has 2; write 2, or acc"),
+        (
+            Distribution("multi_worker_mirrored", num_workers=2, accelerator_count=1),
+            "3 trials at the same time need 2 GPUs each, and this machine has 2; write 1, or accelerator_type: cpu",
+        ),
+        (Distribution("tpu"), "trials at the same time cannot share this machine's TPU; write 1$"),
     ],
 )
-def test_too_few_devices_for_trials_at_the_same_time(monkeypatch, strategy, remedy):
-    with pytest.raises(ConfigurationError, match=f"^tune.num_parallel_trials: 3 trials at the same time need {remedy}"):
-        seen_gpus(monkeypatch, ("0", "1"), 3, Distribution(strategy))
+def test_too_few_devices_for_trials_at_the_same_time(monkeypatch, distribution, problem):
+    with pytest.raises(ConfigurationError, match=f"^tune.num_parallel_trials: {problem}"):
+        seen_gpus(monkeypatch, ("0", "1"), 3, distribution)

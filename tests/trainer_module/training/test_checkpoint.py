@@ -10,7 +10,7 @@ from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.lifecycle import atomic_files, ownership
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
-from tfx_distribute.trainer_module.training import keras_metrics
+from tfx_distribute.trainer_module.training import checkpoint, keras_metrics
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position
 from tfx_distribute.trainer_module.training.model_adapters import factory
 
@@ -443,7 +443,7 @@ def raise_interrupt(*_):
     raise KeyboardInterrupt
 
 
-def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path):
+def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, monkeypatch):
     """It may go on where nobody follows it any more, as on other machines."""
     orphan, new = make_checkpoints(tmp_path, make_adapter(), owner="/runs/1"), make_adapter()
     ownership.take(str(tmp_path), "/runs/1")
@@ -453,6 +453,11 @@ def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path):
     with pytest.raises(TrainingError, match=f"^checkpoint_dir: another run of the same training has .* {tmp_path}, so this"):
         orphan.save(Position(0, 20, 20))
     assert {path.name for path in tmp_path.iterdir()} == before
+    (tmp_path / ownership.OWNER_FILE).unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "sync_checkpoint", lambda path: ownership.take(str(tmp_path), "/runs/2"))
+        with pytest.raises(TrainingError, match="another run"):
+            orphan.save(Position(0, 20, 20))  # it is replaced while it writes
     own = make_checkpoints(tmp_path, new, owner="/runs/2")
     assert restore(own) == Position(0, 10, 10)
     own.save(Position(0, 11, 11))

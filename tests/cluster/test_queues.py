@@ -84,6 +84,26 @@ def test_a_job_that_never_fits(start, caplog):
     wait_until(lambda: not job.job)
 
 
+def test_machines_that_the_queue_does_not_have(start, namespace):
+    """As with a queue of spot machines only, which a job does not tolerate."""
+    taint = {"key": "spot", "value": "true", "effect": "NoSchedule"}
+
+    def set_taints(taints):
+        flavor = (GROUP, VERSION, "resourceflavors", namespace.name)
+        namespace.custom.patch_cluster_custom_object(*flavor, {"spec": {"nodeTaints": taints}})
+
+    set_taints([taint])
+    try:
+        job = start("exit 0")
+        error = job.wait(60)
+    finally:
+        set_taints([])
+    assert isinstance(error, TrainingError)
+    assert "untolerated taint" in str(error)
+    assert str(error).endswith("; write another accelerator, node_selector or tolerations in resources, or another queue")
+    wait_until(lambda: not job.job)
+
+
 def test_a_priority_class_that_does_not_exist(start):
     """Kueue says nothing at all."""
     job = start("exit 0", labels={PRIORITY_LABEL: "nobody"})

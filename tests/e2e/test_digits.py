@@ -20,6 +20,7 @@ def nodes(output: str) -> dict[str, bool]:
     return {name: how == "cached" for name, how in re.findall(r"✓ (\S+) +(cached|[\d.]+ s)", output)}
 
 
+@pytest.mark.timeout(900)
 def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, tmp_path):
     pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
 

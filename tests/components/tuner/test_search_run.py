@@ -281,12 +281,14 @@ def test_an_outage_is_not_a_failed_trial(run, parallel):
 @pytest.mark.parametrize("parallel", [3, 4])
 def test_trials_without_room_wait_until_others_end(run, announced, parallel):
     """What a quota refuses says nothing about the values that were tried."""
-    training = threading.Semaphore(2)  # as many as have room
+    training, refused = threading.Semaphore(2), threading.Event()  # as many as have room
 
     def train(job: TrainingJob) -> float:
         if not training.acquire(blocking=False):
+            refused.set()
             raise NoRoomError("us-central1 has no room for this CustomJob")
-        time.sleep(0.05)
+        refused.wait(20)
+        time.sleep(0.2)  # for the search to take note of the refusal
         training.release()
         return loss(job)
 

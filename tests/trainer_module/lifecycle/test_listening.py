@@ -11,8 +11,8 @@ def test_waits_for_one_that_comes_later():
         addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (first, second)]
         assert [listening.listens(address) for address in addresses] == [True, False]
         timer = threading.Timer(0.3, second.listen)
-        timer.start()
         started = time.monotonic()
+        timer.start()
         assert listening.wait_for(addresses, seconds=60)
         assert time.monotonic() - started >= 0.2
         timer.join()

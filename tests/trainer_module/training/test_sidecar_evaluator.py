@@ -13,7 +13,7 @@ from single_processes import SingleProcesses
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult, UserModule
-from tfx_distribute.trainer_module.lifecycle import lease
+from tfx_distribute.trainer_module.lifecycle import atomic_files, lease
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.training import sidecar_evaluator
 from tfx_distribute.trainer_module.training.sidecar_evaluator import (
@@ -64,7 +64,7 @@ def test_chief_waits_while_the_evaluator_shows_life(writer, tmp_path, monkeypatc
         thread.join(0.1)
     assert thread.is_alive()
     (folder,) = (tmp_path / "evaluator").iterdir()
-    (folder / "metrics-4").write_text('{"loss": 0.5}')
+    atomic_files.write(str(folder / "metrics-4"), '{"loss": 0.5}')
     thread.join(20)
     assert finished == [{"loss": 0.5}]
 

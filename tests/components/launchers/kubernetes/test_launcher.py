@@ -120,9 +120,15 @@ def test_a_terminated_step_sends_one_request(api, monkeypatch):
     assert [verb for verb, _ in api.requests].count("delete") == 1
 
 
-def test_a_job_that_is_gone_before_a_retried_step_owns_it(api):
+def test_a_job_that_is_gone_before_a_retried_step_owns_it(api, monkeypatch):
     first = start(api)
-    api.fail(404, verb="patch")
+    set_owners = JobClient.set_owners
+
+    def delete_before(jobs, owners):
+        api.delete(NAMESPACE, NAME)
+        set_owners(jobs, owners)
+
+    monkeypatch.setattr(JobClient, "set_owners", delete_before)
     error = follow().wait()
     assert isinstance(error, TrainingError)
     assert str(error).startswith(f"TFJob {NAME} is gone")
@@ -173,6 +179,7 @@ def test_a_job_of_an_earlier_attempt_that_failed_is_created_again(api):
     api.set_status(NAMESPACE, NAME, status(condition("Failed")))
     assert isinstance(first.wait(), TrainingError)
     uid = api.get(NAMESPACE, NAME)["metadata"]["uid"]
+    api.remove(NAMESPACE, f"{NAME}-chief-0")
     second = follow()
     wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != uid)
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))

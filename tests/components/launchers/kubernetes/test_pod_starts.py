@@ -135,6 +135,8 @@ def test_a_volume_of_one_machine(api, caplog, user, is_own):
     else:
         time.sleep(1.5)
         assert launch.is_running
+        api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+        assert launch.wait() is None
 
 
 def test_a_sidecar_that_fails_beside_a_training(api):

@@ -179,9 +179,9 @@ def test_an_init_container_that_fails_while_the_operator_is_away(api, tmp_path, 
 def test_an_init_container_that_fails(api, tmp_path):
     launch = start(api, max_restarts=0)
     terminated = {"exitCode": 7, "reason": "Error", "finishedAt": "2026-01-01T00:00:01Z"}
-    api.set_pod(NAMESPACE, with_init(pod(), {"terminated": terminated}, "Failed"))
     (tmp_path / "log").write_text("2026-01-01T00:00:00.000000000Z no token\n")
     api.logs[(NAMESPACE, f"{NAME}-chief-0")] = tmp_path / "log"
+    api.set_pod(NAMESPACE, with_init(pod(), {"terminated": terminated}, "Failed"))
     wait_until_seen(api)
     api.set_status(NAMESPACE, NAME, status(condition("Failed", message="a pod is gone")))
     assert f"pod {NAME}-chief-0 failed: its init container login ended with exit code 7 (Error)\n  no token" in str(
@@ -272,6 +272,7 @@ def test_a_resource_that_is_not_served_when_a_job_is_created_again(api):
 
 def test_api_server_gone_for_a_while(api):
     launch = start(api)
+    api.set_pod(NAMESPACE, pod())
     api.unreachable(2.0)
     api.fail(503, times=3)
     time.sleep(0.3)

@@ -12,6 +12,7 @@ import pytest
 from running import wait_until
 
 from tfx_distribute.components.launchers.local import processes as processes_lib
+from tfx_distribute.components.launchers.local import silence as silence_lib
 from tfx_distribute.components.launchers.local.processes import LostError, Process, Processes
 from tfx_distribute.components.launchers.local.silence import SilenceMonitor
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -96,11 +97,12 @@ def freeze():
 
 
 @pytest.fixture
-def chief_of(tmp_path):
+def chief_of(tmp_path, monkeypatch):
     """Starts a program as the only process of a cluster.
 
     Returns the cluster and the process id.
     """
+    monkeypatch.setattr(silence_lib, "_BUSY_SHARE", 0.005)  # others may use the machine's cores
     started = []
 
     def start(program, silence):
@@ -136,12 +138,12 @@ def give_signs():
 threading.Thread(target=give_signs, daemon=True).start()
 time.sleep(0.5)
 """
-HOLDS = "assert sum(range(10**8)) > 0\n"  # one call, during which no other Python thread runs
+HOLDS = "assert sum(range(2 * 10**8)) > 0\n"  # one call, during which no other Python thread runs
 
 
 @pytest.mark.timeout(60)
 def test_process_whose_main_thread_holds_the_interpreter_lock_is_not_ended(chief_of):
-    cluster, _ = chief_of(SIGNS + HOLDS, SilenceMonitor(0.4, 0.4))
+    cluster, _ = chief_of(SIGNS + HOLDS, SilenceMonitor(1.0, 1.0))
     cluster.follow(lambda failure: False)
 
 

@@ -1,4 +1,4 @@
-"""Defines errors of launchers that say nothing about what was trained."""
+"""Defines launcher errors that do not mean that the training itself failed."""
 
 from tfx_distribute.trainer_module.errors import TrainingError
 
@@ -12,7 +12,7 @@ class NotFollowedError(TrainingError):
 
 
 class NoRoomError(TrainingError):
-    """A quota that others use too leaves no room for the training."""
+    """A quota is used up by others for now, so the training cannot start."""
 
 
 class GoneError(NotFollowedError):

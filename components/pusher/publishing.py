@@ -34,9 +34,9 @@ STAGING_PREFIX = ".pushing-"
 _CLAIM_PREFIX = ".claim-"
 LOCK_SECONDS = 600.0
 _LOCK_POLL_SECONDS = 0.1
-# File systems of networks on which Linux locks folders for the processes of one machine
-# only: their file operations for folders have no `flock`.
-_LOCK_FOLDERS_ON_ONE_MACHINE = ("nfs", "nfs4", "cifs", "smb3")
+# Network file systems whose folder locks only exclude processes of the same machine: in
+# Linux, they implement `flock` for files but not for folders.
+_WITH_LOCAL_FOLDER_LOCKS = ("nfs", "nfs4", "cifs", "smb3")
 _COPY_BYTES = 1 << 20
 _SAVED_MODEL = "saved_model.pb"
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
@@ -79,7 +79,7 @@ def publish(model: str, folder: str) -> str:
         if file_system.partition(".")[0] == "fuse":  # a mounted bucket, perhaps
             return _publish_to_object_storage(model, folder)
         with _locked(folder) as is_locked:
-            if is_locked and file_system not in _LOCK_FOLDERS_ON_ONE_MACHINE:
+            if is_locked and file_system not in _WITH_LOCAL_FOLDER_LOCKS:
                 _remove_leftovers(folder)
             return _publish_to_file_system(model, folder)
 

@@ -19,8 +19,8 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob, Training
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 SEARCH_FILE = "search.json"
-# How long a trial waits for the room of those that have ended: what they used is given
-# back some time after their end.
+# A trial's machines are released some time after its end. For this long, a trial that a
+# quota refused is tried again although no other one is running.
 ROOM_SECONDS = 600.0
 ROOM_POLL_SECONDS = 30.0
 
@@ -74,7 +74,7 @@ class SearchRun:
             announce(f"continues the search, of which {len(self._trials)} trials are done")
         workers: Workers[TrialPlan, tuple[TrainingResult, float]]
         waiting: list[tuple[str, TrialPlan]] = []  # trials without room, with their workers' keys
-        room_until = 0.0  # until when the room of a trial that has ended may become free
+        room_until = 0.0  # end of the time in which machines of ended trials may be released
         with Workers(self._search.num_parallel_trials, self._train) as workers:
             while True:
                 while not waiting and (key := workers.free_key()) is not None:
@@ -195,16 +195,17 @@ class SearchRun:
             ) from error
 
     def _has_succeeded(self) -> bool:
-        """Returns True if a trial has."""
+        """Returns True if at least one trial has succeeded."""
         return any(trial.score is not None for trial in self._trials.values())
 
     def _forget_failures(self) -> None:
-        """Has the next attempt begin anew: when a cause of all failures is remedied."""
+        """Makes the next attempt start over, when the cause may have been fixed."""
         storage.discard(os.path.join(self._folder, SEARCH_FILE))
 
     def _discard_state(self, plan: TrialPlan) -> None:
         """Removes the saved state of a trial that has ended and is not continued."""
-        if self._trials[plan.trial].score is None or not plan.epochs:  # Hyperband continues only trials that have succeeded
+        # Hyperband continues only trials that have succeeded.
+        if self._trials[plan.trial].score is None or not plan.epochs:
             storage.discard(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
 
     def _score(self, result: TrainingResult) -> float | None:
@@ -215,7 +216,7 @@ class SearchRun:
           has left none.
 
         Raises:
-          ConfigurationError: There is no such metric, as far as is known.
+          ConfigurationError: No trial has reported this metric.
         """
         if result.best and result.best.metric == self._search.objective:
             return result.best.value
@@ -237,9 +238,8 @@ class SearchRun:
 
 def _is_of_trial(error: BaseException) -> bool:
     """Returns True if an error says that a trial has failed."""
-    # An outage says nothing about the values that were tried, and ends all trials that
-    # run. Whoever deletes the job of a trial wants no more of that one.
-    # A lack of machines says nothing about them either.
+    # An outage, which ends all running trials, and a lack of machines say nothing about
+    # the values that were tried. Whoever deletes the job of a trial wants it ended.
     is_outage = isinstance(error, NotFollowedError | NoRoomError) and not isinstance(error, GoneError)
     return isinstance(error, TrainingError | ConfigurationError) and not is_outage
 

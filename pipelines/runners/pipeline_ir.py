@@ -234,7 +234,7 @@ def _add_latest_blessed_model(
 ) -> None:
     uri = {"parameters": {"uri": {"parameterType": "STRING"}}}
     arguments = ["--metadata-service", metadata_service, "--pipeline", pipeline["pipelineInfo"]["name"]]
-    # Kubeflow takes ?region=... and the like for settings, which no artifact has.
+    # Kubeflow reads a query such as ?region=eu as settings; artifact URIs have none.
     arguments += ["--pipeline-root", pipeline_root.partition("?")[0].rstrip("/")]
     step = {
         "image": image,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-# What file systems say that cannot do this.
+# Errors of file systems that do not support fsync.
 _CANNOT_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
@@ -39,17 +39,17 @@ def write(path: str, text: str, durable: bool = False) -> None:
         sync(os.path.dirname(path) or ".")
 
 
-def write_without_room(path: str, text: str) -> None:
-    """Writes a small document, on a full disk in place of the one that is there.
+def write_or_overwrite(path: str, text: str) -> None:
+    """Writes a small document; on a full disk, overwrites the existing one in place.
 
-    Such a disk has no room for another file, but the blocks of this one.
+    There is no space for a second file then, but the first one's blocks can be reused.
 
     Args:
       path: Path or address of the file.
       text: The document.
 
     Raises:
-      tf.errors.ResourceExhaustedError: The disk is full, and there is no document.
+      tf.errors.ResourceExhaustedError: The disk is full, and no document exists yet.
     """
     try:
         write(path, text)
@@ -64,7 +64,7 @@ def write_without_room(path: str, text: str) -> None:
 def sync(path: str) -> None:
     """Waits until a local file, or the names in a local folder, are on disk.
 
-    Object storage has written what it has taken.
+    Does nothing for object storage, where each write is durable once it succeeds.
     """
     if "://" in path:
         return

@@ -61,7 +61,7 @@ class Lease:
         A training that a step follows must not end because others fill its disk.
         """
         document = {"holder": self._holder, "sign": uuid.uuid4().hex, "time": time.time()}
-        atomic_files.write_without_room(self.path, json.dumps(document))
+        atomic_files.write_or_overwrite(self.path, json.dumps(document))
 
     def renew(self) -> None:
         """Renews the lease, unless it is lost. Makes its folder again if it is gone."""

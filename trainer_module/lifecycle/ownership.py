@@ -1,10 +1,10 @@
-"""Keeps a training that nobody follows from a saved state that another run has taken.
+"""Stops an abandoned training from writing to a saved state that another run uses.
 
-The step of a pipeline holds the lock of a saved state; the processes that train on
-other machines do not. If the step is lost, they go on until its lease has expired. A
-run that begins meanwhile finds no lock, and both would write to the same files. So the
-state names its owner, and whoever is not the owner any more ends before it changes what
-counts.
+The pipeline step holds the lock of a saved state; the processes that train on other
+machines do not. If the step is lost, they continue until its lease expires. A run that
+starts meanwhile finds no lock, and both would write to the same files. So a file names
+the owner of the state, and a training that is no longer the owner ends before it
+changes which files count.
 """
 
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -14,7 +14,7 @@ OWNER_FILE = "owner"
 
 
 def take(folder: str, owner: str) -> str | None:
-    """Takes a saved state, from whoever has it.
+    """Makes a run the owner of a saved state.
 
     ```python
     ownership.take("/states/4d2f", job.outputs.result_file)
@@ -22,42 +22,43 @@ def take(folder: str, owner: str) -> str | None:
 
     Args:
       folder: Folder of the state.
-      owner: What only one run has, in each attempt of it: the address of its result.
+      owner: Identifies the run: the address of its result, which is unique to the run
+        and the same in each of its attempts.
 
     Returns:
-      The owner before; None if there was none.
+      The previous owner; None if there was none.
     """
     path = f"{folder}/{OWNER_FILE}"
     before = atomic_files.read(path)
-    atomic_files.write_without_room(path, owner)
+    atomic_files.write_or_overwrite(path, owner)
     return before
 
 
 def give_back(folder: str, owner: str, before: str | None) -> None:
-    """Gives a saved state back to the owner before, if it was not taken since.
+    """Restores the previous owner, unless another run has become the owner since.
 
     Args:
       folder: Folder of the state.
-      owner: Who has taken it.
-      before: What `take` returned.
+      owner: The current owner.
+      before: The previous owner, as returned by `take`.
     """
     path = f"{folder}/{OWNER_FILE}"
     if atomic_files.read(path) == owner:
         if before:
-            atomic_files.write_without_room(path, before)
+            atomic_files.write_or_overwrite(path, before)
         else:
             atomic_files.remove(path)
 
 
 def check(folder: str, owner: str) -> None:
-    """Checks that nobody else has taken a saved state; one without an owner is free.
+    """Checks that no other run owns a saved state. A state without an owner passes.
 
     Args:
       folder: Folder of the state.
-      owner: As in `take`.
+      owner: The run that wants to write to it.
 
     Raises:
-      TrainingError: Another run has taken it.
+      TrainingError: Another run owns it.
     """
     current = atomic_files.read(f"{folder}/{OWNER_FILE}")
     if current and current != owner:

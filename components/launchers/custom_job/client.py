@@ -60,7 +60,7 @@ class CustomJobClient:
 
         Raises:
           ConfigurationError: The service refuses it, or the SDK is too old for it.
-          NoRoomError: A quota does.
+          NoRoomError: A quota is used up.
         """
         message = CustomJob()
         try:

@@ -43,7 +43,7 @@ def launch(
 
     Raises:
       ConfigurationError: The job cannot be created.
-      NoRoomError: A quota leaves no room for it.
+      NoRoomError: A quota is used up.
       TrainingError: The job failed or was deleted.
     """
     jobs = CustomJobClient(settings.project, settings.location)

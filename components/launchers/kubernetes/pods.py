@@ -180,7 +180,7 @@ def waits_for_machine(pod: client.V1Pod) -> str:
 def cannot_start(pod: client.V1Pod) -> str:
     """Describes why a pod cannot start on any machine; empty if nothing prevents it.
 
-    Of one whose training has started, another container may have failed.
+    A pod whose training has started is not reported, even if a sidecar keeps failing.
     """
     if has_started(pod):
         return ""

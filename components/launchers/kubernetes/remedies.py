@@ -40,8 +40,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"Multi-Attach error",
-        "pods of one machine at a time can use a ReadWriteOnce volume: write a ReadWriteMany claim in "
-        "targets.kubeflow.volumes",
+        "a ReadWriteOnce volume works on one machine only: write a ReadWriteMany claim in targets.kubeflow.volumes",
     ),
     (r"(configmap|ConfigMap) .*not found", "create it in the namespace"),
     (r"secret .*not found|in Secret ", _CREDENTIALS),

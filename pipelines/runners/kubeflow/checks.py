@@ -131,7 +131,7 @@ def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
     if settings.gang_scheduling and trains_remotely:
         warnings.append(
             "targets.kubeflow.gang_scheduling: has an effect only if the Training Operator runs with --gang-scheduler-name="
-            "volcano or scheduler-plugins, which cannot be seen from here; without, each pod starts when it fits"
+            "volcano or scheduler-plugins, which cannot be seen from here; otherwise each pod starts when it fits"
         )
     return warnings
 

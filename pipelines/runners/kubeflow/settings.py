@@ -108,8 +108,8 @@ class KubeflowSettings(RemoteSettings):
     """Local queue of Kueue that admits training."""
     gang_scheduling: GangScheduling | None = None
     """How pods of a TFJob start together. The Training Operator ignores it unless it
-    runs with `--gang-scheduler-name`; if it does, it starts all pods together without
-    this too. JobSets have none."""
+    runs with `--gang-scheduler-name`; with that option, it starts all pods together
+    even without this setting. JobSets have none."""
     active_deadline_seconds: int | None = Field(None, ge=1)
     """Seconds after which a training in pods has failed."""
     quota_timeout_seconds: int = Field(3600, ge=0)

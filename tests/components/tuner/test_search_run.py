@@ -280,7 +280,7 @@ def test_an_outage_is_not_a_failed_trial(run, parallel):
 
 @pytest.mark.parametrize("parallel", [3, 4])
 def test_trials_without_room_wait_until_others_end(run, announced, parallel):
-    """What a quota refuses says nothing about the values that were tried."""
+    """A quota's refusal does not count against the values tried."""
     training, refused = threading.Semaphore(2), threading.Event()  # as many as have room
 
     def train(job: TrainingJob) -> float:

@@ -444,7 +444,7 @@ def raise_interrupt(*_):
 
 
 def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, monkeypatch):
-    """It may go on where nobody follows it any more, as on other machines."""
+    """Its step is gone, but its processes on other machines are still running."""
     orphan, new = make_checkpoints(tmp_path, make_adapter(), owner="/runs/1"), make_adapter()
     ownership.take(str(tmp_path), "/runs/1")
     orphan.save(Position(0, 10, 10))

@@ -128,7 +128,7 @@ def test_a_volume_of_one_machine(api, caplog, user, is_own):
     made = api.set_pod(NAMESPACE, waiting_pod("ContainerCreating", **WORKER))
     message = f'Multi-Attach error for volume "v" Volume is already used by pod(s) elsewhere, {user}'
     api.add_event(made, "FailedAttachVolume", message)
-    words = f"cannot start (FailedAttachVolume: {message}); pods of one machine at a time can use a ReadWriteOnce volume"
+    words = f"cannot start (FailedAttachVolume: {message}); a ReadWriteOnce volume works on one machine only"
     wait_until(lambda: words in caplog.text)
     if is_own:
         assert words in str(launch.wait())

@@ -45,6 +45,8 @@ from tfx_distribute.trainer_module.lifecycle import (
 from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
+from tfx_distribute.trainer_module.serving.asking import Questions
+from tfx_distribute.trainer_module.serving.checker import Checker
 from tfx_distribute.trainer_module.strategies import factory, requested_gpus
 from tfx_distribute.trainer_module.training import autograph, checkpoint, coordinator_steps, export, loop, sidecar_evaluator
 from tfx_distribute.trainer_module.user_code import module_loader, run_fn, user_exit
@@ -122,10 +124,13 @@ def run(job: TrainingJob) -> None:
     Raises:
       PeerLostError: The chief of a serving process has gone without a result.
     """
+    task = task_from_environment(os.environ)
+    # Before threads and TensorFlow's devices, which a fork could not use.
+    asks = task == CHIEF_TASK and job.outputs.serving_model_dir and job.raw_examples
+    checker = Checker(forks=job.distribution.strategy != "tpu") if asks else None
     if job.run_fn is None:  # a run_fn may handle signals itself
         preemption.watch()
     autograph.exempt_tf_keras()
-    task = task_from_environment(os.environ)
     lease.watch(is_chief=task == CHIEF_TASK)
     tf_config = tf_config_for(job.distribution, os.environ)
     if tf_config is None:
@@ -136,7 +141,7 @@ def run(job: TrainingJob) -> None:
     _serve_metrics(reporter, task)
     watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
     with history_writer.writing(reporter, job.outputs.model_run_dir, task):
-        _run_task(job, task, reporter)
+        _run_task(job, task, reporter, checker)
 
 
 def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
@@ -154,7 +159,7 @@ def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
     metrics_server.serve(metrics, int(port), os.environ.get(metrics_server.ADDRESS_VARIABLE, metrics_server.LOOPBACK))
 
 
-def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
+def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: Checker | None) -> None:
     is_chief = task == CHIEF_TASK
     reporter.report(Progress("start"))
     requested_gpus.check(job.distribution, task, os.environ)
@@ -180,6 +185,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
             if is_chief:
                 _forget_result(job)
             result = run_fn.run(job, job.run_fn, strategy, is_chief)
+            questions = Questions(job.outputs.serving_model_dir, job.raw_examples)
         else:
             preemption.watch()
             assert job.data is not None, "a job without run_fn has data"
@@ -193,8 +199,16 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter) -> None:
                 if is_chief:
                     _forget_result(job)
                     export.export(model, features, job.outputs.serving_model_dir)
+                    questions = export.make_questions(model, features, job.outputs.serving_model_dir, job.raw_examples)
                 else:
                     checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
+        if checker:
+            # It has a time limit itself.
+            reporter.enter("asking the exported model", limited=False)
+            if remark := checker.ask(questions):
+                reporter.report(
+                    Progress("export", step=result.train_steps, message=f"the model has not been asked: {remark}")
+                )
         if is_chief:
             atomic_files.write(job.outputs.result_file, result.to_json())
             if job.distribution.num_evaluators:

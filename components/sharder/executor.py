@@ -19,8 +19,9 @@ from tfx.utils import io_utils
 
 from tfx_distribute.components import schemas
 from tfx_distribute.components.sharder import beam_pipeline
-from tfx_distribute.trainer_module.data import shard_manifest
+from tfx_distribute.trainer_module.data import python_operations, shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, TfxDistributeError
+from tfx_distribute.trainer_module.serving import requests
 
 SHARDED_EXAMPLES = "sharded_examples"
 
@@ -73,8 +74,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             logging.info("Split %s: %d examples in %d shards (%s)", name, split.num_examples, num_shards, split.reason)
             sharded.set_int_custom_property(f"num_shards_{name}", num_shards)
             sharded.set_int_custom_property(f"num_examples_{name}", split.num_examples)
-        # Written last: output without a manifest is incomplete.
+        _copy_raw_examples(options)
         fingerprint = schemas.fingerprint(options.schema)
+        # Written last: output without a manifest is incomplete.
         shard_manifest.write(shard_manifest.Manifest(options.compression, options.seed, fingerprint, splits), sharded.uri)
 
     def _run(self, options: beam_pipeline.ShardingOptions) -> None:
@@ -86,6 +88,15 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             if original_error is None:
                 raise
             raise original_error from error
+
+
+def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
+    """Copies a few examples as they are read, to ask the exported model later."""
+    files = dict(zip(options.splits, options.files, strict=True))
+    examples = requests.read_examples(files.get("eval", options.files[-1]))
+    with tf.io.TFRecordWriter(os.path.join(options.output, shard_manifest.RAW_EXAMPLES)) as writer:
+        for example in examples:
+            writer.write(example)
 
 
 def _get_span(examples: types.Artifact) -> int:
@@ -113,6 +124,8 @@ def _make_options(
         return artifact_utils.get_single_uri(artifacts[key]) if artifacts.get(key) else None
 
     transform_graph, schema_folder = uri(inputs, "transform_graph"), uri(inputs, "schema")
+    if transform_graph:
+        python_operations.check_transform_graph(transform_graph)
     schema = schemas.load_schema(transform_graph, schema_folder and io_utils.get_only_uri_in_dir(schema_folder))
     return beam_pipeline.ShardingOptions(
         splits=tuple(splits),

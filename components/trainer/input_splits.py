@@ -70,6 +70,21 @@ class Splits:
                     f"{transform_graph or schema}; regenerate them with the Trainer's transform_graph or schema"
                 )
 
+    def raw_examples(self, transform_graph: str | None) -> tuple[str, ...]:
+        """Returns files of raw examples to ask the model with, if there are any.
+
+        Args:
+          transform_graph: Folder of the Trainer's transform graph, if it has one.
+        """
+        for artifact, manifest in zip(self._artifacts, self._manifests, strict=True):
+            if manifest:
+                return (os.path.join(artifact.uri, shard_manifest.RAW_EXAMPLES),)
+        if transform_graph:  # the examples are transformed already
+            return ()
+        split = "eval" if "eval" in self._names_per_artifact[-1] else self._names_per_artifact[-1][0]
+        (folder,) = artifact_utils.get_split_uris([self._artifacts[-1]], split)
+        return tuple(sorted(tf.io.gfile.glob(io_utils.all_files_pattern(folder))))
+
     def read(self, names: list[str], argument: str) -> Split:
         """Returns the files and counts of one or several splits, combined into one.
 

@@ -253,13 +253,19 @@ def describe_job(
         examples = inputs[standard_component_specs.EXAMPLES_KEY]
         splits = input_splits.Splits(examples, input_options, work_dir)
         data = _make_training_data(inputs, splits, exec_properties, train_args, eval_args)
+        raw_examples = splits.raw_examples(data.transform_graph)
         processes = strategy_table.reading_processes(distribution)
         logging.info("%d examples to train on: %s", data.train.num_examples, shard_plan.describe(data.train, processes))
-        return replace(job, data=data)
+        return replace(job, data=data, raw_examples=raw_examples)
+    examples = inputs.get(standard_component_specs.EXAMPLES_KEY)
+    transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
     train_args.num_steps = training_options.train_steps
     eval_args.num_steps = training_options.eval_steps
     return replace(
         job,
+        raw_examples=input_splits.Splits(examples, input_options, work_dir).raw_examples(transform_graph)
+        if examples
+        else (),
         run_fn=RunFn(
             inputs=artifact_utils.jsonify_artifact_dict(inputs),
             exec_properties={

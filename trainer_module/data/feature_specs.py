@@ -1,7 +1,8 @@
 """Finds the features of examples, transformed or not, and those that a model needs."""
 
 import copy
-from collections.abc import Mapping
+import functools
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ import tf_keras
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from tfx_distribute.trainer_module.data import model_inputs, python_operations
 from tfx_distribute.trainer_module.data.example_functions import ExampleFunctions
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.labels import FeatureNames, names_in
@@ -26,8 +28,8 @@ class Features:
       functions: The module's functions of single examples.
 
     Raises:
-      ConfigurationError: The label or the example weight is not in every example, or
-        examples without a transform graph have no schema.
+      ConfigurationError: The label or the example weight is not in every example, the
+        transform graph calls Python, or examples without one have no schema.
 
     Attributes:
       functions: The module's functions of single examples.
@@ -44,13 +46,17 @@ class Features:
     def __init__(self, data: TrainingData, functions: ExampleFunctions = ExampleFunctions()):  # noqa: B008 (frozen)
         self.functions = functions
         self._transform_graph = data.transform_graph
+        self._python_in_decode: str | None = None
         if data.transform_graph:
+            python_operations.check_transform_graph(data.transform_graph)
             self.transform: tft.TFTransformOutput | None = tft.TFTransformOutput(data.transform_graph)
             self.raw: FeatureSpec = self.transform.raw_feature_spec()
             self.examples: FeatureSpec = self.transform.transformed_feature_spec()
+            self._raw_schema = self.transform.raw_metadata.schema
         else:
             self.transform = None
-            self.raw = self.examples = _spec_of_schema(data.schema)
+            self._raw_schema = _read_schema(data.schema)
+            self.raw = self.examples = tft.tf_metadata.schema_utils.schema_as_feature_spec(self._raw_schema).feature_spec
         self.decoded = self._decoded_spec(self.examples) if functions.decode else self.examples
         self.label = data.label
         self.example_weight = data.example_weight
@@ -59,6 +65,7 @@ class Features:
         for name in names_in(self.example_weight):
             self._check_is_in_every_example("example_weight", name)
         self._inputs = set(self.decoded) - self.targets()
+        self._input_specs: Mapping[str, tf.TypeSpec] = {}
 
     def inputs(self) -> FeatureSpec:
         """Returns the features that a model may read: all but labels and weights."""
@@ -75,25 +82,29 @@ class Features:
           The inputs by name, the label (or labels by output) if there is one, and the
           example weight (or weights) if there is one.
         """
-        return self.functions.split_batch(tf.io.parse_example(serialized, self.examples), self._split, seeds)
+        parsed = tf.io.parse_example(serialized, self.examples)
+        inputs, *targets = self.functions.split_batch(parsed, self._split, seeds)
+        return model_inputs.fit(inputs, self._input_specs), *targets
 
     def _split(self, example: dict[str, Any]) -> tuple[Any, ...]:
         targets = [_look_up(names, example) for names in (self.label, self.example_weight) if names is not None]
         return {name: example[name] for name in self.inputs()}, *targets
 
-    def select(self, names: set[str]) -> "Features":
+    def select(self, names: set[str], input_specs: Mapping[str, tf.TypeSpec] | None = None) -> "Features":
         """Returns a copy with only the inputs `names`, labels and weights.
 
         Args:
           names: Names in `decoded`. A label is also an input if it is one of them, as
             for an autoencoder.
+          input_specs: Types of the model's inputs by name, which `parse` fits the
+            features to; see `model_inputs.fit`.
 
         Raises:
           ConfigurationError: `decode_features` needs a feature that requests to the
             exported model do not have.
         """
         selected = copy.copy(self)
-        selected._inputs = names
+        selected._inputs, selected._input_specs = names, input_specs or {}
         if not self.functions:  # those may read any feature
             kept = names | self.targets()
             selected.examples = selected.decoded = {name: spec for name, spec in self.examples.items() if name in kept}
@@ -138,8 +149,13 @@ class Features:
             return self.functions.decode_batch(tf.io.parse_example(serialized, examples))
 
         decode_any = tf.function(decode, [tf.TensorSpec([None], tf.string)], autograph=False)
-        outputs = decode_any.get_concrete_function().structured_outputs
-        return {name: _feature_of(values) for name, values in outputs.items()}
+        decoded = decode_any.get_concrete_function()
+        self._python_in_decode = python_operations.find(decoded.graph)
+        return {name: _feature_of(values) for name, values in decoded.structured_outputs.items()}
+
+    def check_portable(self) -> None:
+        """Raises ConfigurationError if `decode_features` cannot run in a server."""
+        python_operations.refuse("decode_features", self._python_in_decode)
 
     def targets(self) -> set[str]:
         """Returns the names of the labels and weights."""
@@ -183,7 +199,7 @@ class Features:
         """
         if self.transform is None:
             return {name: spec for name, spec in self.raw.items() if name in names}
-        function = tf.saved_model.load(self.transform.transform_savedmodel_dir).transform_fn
+        function = self._transform_fn
         outputs = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
         needed = _reachable([tensor.op for name in names for tensor in tf.nest.flatten(outputs[name], True)])
         # The function's inputs are its arguments ordered by name, with composite
@@ -197,16 +213,34 @@ class Features:
                 used.add(name)
         return {name: spec for name, spec in self.raw.items() if name in used}
 
+    @functools.cached_property
+    def _transform_fn(self) -> Any:
+        assert self.transform is not None, "there is no transform graph"
+        loaded = tf.saved_model.load(self.transform.transform_savedmodel_dir)
+        loaded.transform_fn.owner = loaded  # its vocabularies would be gone with it
+        return loaded.transform_fn
+
+    def optional(self, names: Collection[str]) -> list[str]:
+        """Returns those of the raw features that an example need not have.
+
+        Args:
+          names: Names in `raw`.
+        """
+        required = {feature.name for feature in self._raw_schema.feature if _has_values(feature)}
+        return sorted(set(names) - required)
+
 
 def _reachable(operations: list[tf.Operation]) -> set[str]:
-    """Returns the names of `operations` and of all operations that they depend on."""
+    """Returns the names of `operations` and of those that their values come from."""
     seen: set[str] = set()
     pending = list(operations)
     while pending:
         operation = pending.pop()
         if operation.name not in seen:
             seen.add(operation.name)
-            pending += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+            # Not control inputs: a transform graph initializes its vocabularies, and
+            # passes each through all of its lookups, before it returns anything.
+            pending += [tensor.op for tensor in operation.inputs]
     return seen
 
 
@@ -226,9 +260,17 @@ def _feature_of(values: Any) -> Any:
     return tf.io.FixedLenFeature(values.shape[1:].as_list(), values.dtype)
 
 
-def _spec_of_schema(path: str | None) -> FeatureSpec:
+def _has_values(feature: schema_pb2.Feature) -> bool:
+    """Returns True if every example has values of a feature.
+
+    An example that has the feature may have no values of it, as the gap of a CSV file.
+    """
+    has_some = feature.HasField("shape") or feature.value_count.min >= 1
+    return has_some and feature.presence.min_fraction == 1
+
+
+def _read_schema(path: str | None) -> schema_pb2.Schema:
     if path is None:
         raise ConfigurationError("schema: examples without a transform graph need a schema")
     with tf.io.gfile.GFile(path) as file:
-        schema = text_format.Parse(file.read(), schema_pb2.Schema())
-    return tft.tf_metadata.schema_utils.schema_as_feature_spec(schema).feature_spec
+        return text_format.Parse(file.read(), schema_pb2.Schema())

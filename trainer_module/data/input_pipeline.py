@@ -7,13 +7,13 @@ runs out of examples before the others.
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.data import read_errors, record_stream
+from tfx_distribute.trainer_module.data import model_inputs, read_errors, record_stream
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import class_weights
@@ -61,11 +61,12 @@ class InputPipeline:
 
         Raises:
           DataError: A file is missing or damaged, or a record does not match the
-            schema.
+            schema or the model's inputs.
         """
         try:
             yield
         except tf.errors.OpError as error:
+            model_inputs.explain(error)
             splits = [split for split in (self.data.train, self.data.eval) if split]
             read_errors.explain(error, [file for split in splits for file in split.files], self.features.examples)
             raise
@@ -206,31 +207,25 @@ class InputPipeline:
             records = records.take(record_stream.examples_of(num_examples, part, parts))
         return self._parse(records.batch(self.options.per_replica_batch_size))
 
-    def zeros(self, shapes: Mapping[str, Sequence[int | None]] | None = None) -> Any:
+    def zeros(self) -> Any:
         """Returns a batch of zeros: features and label, as in a training step.
 
-        Args:
-          shapes: Name of a feature -> its shape, as far as it is known, with the batch.
-            A sparse feature does not know how many values an example has; those whose
-            number is not known here either get one.
+        Examples have one value of a feature that has any number of them.
         """
         batch = self.options.per_replica_batch_size
         no_records = tf.data.Dataset.from_tensors(tf.constant([], tf.string))
         batch_spec, _ = self._parse(no_records, lambda number, size: (1.0, tf.fill([size], number))).element_spec
 
-        def make_zeros(spec: tf.TypeSpec, sizes: Sequence[int | None] = ()) -> Any:
+        def make_zeros(spec: tf.TypeSpec) -> Any:
             if isinstance(spec, tf.RaggedTensorSpec):
                 values = tf.zeros([0, *spec.shape[spec.ragged_rank + 1 :]], spec.dtype)
                 rows = [batch, *[0] * (spec.ragged_rank - 1)]
                 lengths = [tf.zeros([count], spec.row_splits_dtype) for count in rows]
                 return tf.RaggedTensor.from_nested_row_lengths(values, lengths)
-            sizes = sizes if len(sizes) == spec.shape.rank else spec.shape
-            dense = tf.zeros([batch, *map(_first_known, spec.shape[1:], sizes[1:])], spec.dtype)
+            dense = tf.zeros([batch, *(1 if size is None else size for size in spec.shape[1:])], spec.dtype)
             return tf.sparse.from_dense(dense) if isinstance(spec, tf.SparseTensorSpec) else dense
 
-        inputs, *targets = batch_spec
-        zeros = {name: make_zeros(spec, (shapes or {}).get(name, ())) for name, spec in inputs.items()}
-        return (zeros, *tf.nest.map_structure(make_zeros, targets))
+        return tf.nest.map_structure(make_zeros, batch_spec)
 
     @tf.autograph.experimental.do_not_convert
     def _parse(
@@ -282,10 +277,6 @@ def _example_seeds(serialized: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Te
     """
     of_pass = tf.constant(seed << 30, tf.int64) + tf.cast(passes, tf.int64)
     return tf.stack([of_pass, tf.strings.to_hash_bucket_fast(serialized, 2**62)], 1)
-
-
-def _first_known(*sizes: int | None) -> int:
-    return next((size for size in sizes if size is not None), 1)
 
 
 def _as_weight(value: tf.Tensor) -> tf.Tensor:

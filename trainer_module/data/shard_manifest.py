@@ -10,6 +10,7 @@ from tfx_distribute.trainer_module.errors import DataError
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 FILE = "manifest.json"
+RAW_EXAMPLES = "raw-examples.tfrecord"  # next to it: a few examples before the transform
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,8 @@ class TrainingJob:
       run_fn: Arguments of a `run_fn`; None for `build_model`.
       base_model: Path or address of the model whose weights training starts from; empty
         for the weights that `build_model` initializes.
+      raw_examples: TFRecord files with raw examples to ask the exported model; empty
+        if there are none.
       version: Version of tfx-distribute that wrote the document.
     """
 
@@ -151,6 +153,7 @@ class TrainingJob:
     fault_tolerance: FaultTolerance = field(default_factory=FaultTolerance)
     run_fn: RunFn | None = None
     base_model: str = ""
+    raw_examples: tuple[str, ...] = ()
     version: str = __version__
 
     def to_json(self) -> str:

@@ -7,10 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.data import model_inputs
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.training.base_model import checkpoints
-from tfx_distribute.trainer_module.training.keras_models import input_names, is_keras_3
+from tfx_distribute.trainer_module.training.keras_models import input_names, input_specs, is_keras_3
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)
 
@@ -70,6 +72,20 @@ def check_prediction(model: tf.keras.Model, features: Features, prediction: Any)
                 f"module: the model returns {name}, a {kind}, which cannot be served; return a tf.Tensor, such as that of "
                 "to_tensor() or tf.sparse.to_dense"
             )
+
+
+def make_questions(model: tf.keras.Model, features: Features, folder: str, examples: tuple[str, ...]) -> Questions:
+    """Returns what to ask an exported model.
+
+    Args:
+      model: The model.
+      features: The features of the examples that it was trained on.
+      folder: Path of the SavedModel.
+      examples: TFRecord files with raw examples.
+    """
+    needed = features.raw_needed_for(features.stored_for(input_names(model, features)))
+    of_targets = features.raw_needed_for(features.targets() & set(features.examples))
+    return Questions(folder, examples, tuple(sorted(set(of_targets) - set(needed))), tuple(features.optional(needed)))
 
 
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
@@ -158,7 +174,7 @@ class SignatureFunctions:
 
     def __init__(self, model: tf.keras.Model, features: Features):
         self._model, self._features = model, features
-        self._inputs = input_names(model, features)
+        self._inputs, self._input_specs = input_names(model, features), input_specs(model)
         self._stored = features.stored_for(self._inputs)
         self._request_spec = features.raw_needed_for(self._stored)
         self._output_names = _output_names(model, features)
@@ -187,7 +203,8 @@ class SignatureFunctions:
 
     def _serve(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._stored})
-        prediction = self._model({name: decoded[name] for name in self._inputs}, training=False)
+        inputs = model_inputs.fit({name: decoded[name] for name in self._inputs}, self._input_specs)
+        prediction = self._model(inputs, training=False)
         return _without_half_precision(_name_outputs(prediction, self._output_names))
 
 

@@ -22,10 +22,18 @@ def input_names(model: tf.keras.Model, features: Features) -> set[str]:
     return names if names and names <= set(features.decoded) else set(features.inputs())
 
 
-def input_shapes(model: tf.keras.Model) -> dict[str, tuple[int | None, ...]]:
-    """Returns the shapes of a model's inputs by name; empty if they have no names."""
+def input_specs(model: tf.keras.Model) -> dict[str, tf.TypeSpec]:
+    """Returns the types of a model's inputs by name; empty if they have no names."""
     # A subclass of Keras 2 may have names without tensors.
-    return {name: tuple(tensor.shape) for name, tensor in zip(_names_of_inputs(model), _inputs(model), strict=False)}
+    return {name: _type_spec(tensor) for name, tensor in zip(_names_of_inputs(model), _inputs(model), strict=False)}
+
+
+def _type_spec(tensor: Any) -> tf.TypeSpec:
+    if not is_keras_3():
+        return tensor.type_spec
+    kinds = {"sparse": tf.SparseTensorSpec, "ragged": tf.RaggedTensorSpec}
+    kind = next((spec for name, spec in kinds.items() if getattr(tensor, name, False)), tf.TensorSpec)
+    return kind(tensor.shape, tensor.dtype)
 
 
 def named_inputs(model: tf.keras.Model) -> set[str]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -260,7 +261,7 @@ def _make_input_pipeline(
     uses_parameter_servers = job.distribution.info.parameter_servers
     return InputPipeline(
         data,
-        features.select(model_adapter.required_features(features)),
+        features.select(model_adapter.required_features(features), keras_models.input_specs(model_adapter.model)),
         job.training_options,
         job.input_options,
         plan,
@@ -278,14 +279,16 @@ def _check_export(model_adapter: ModelAdapter, features: Features, input_pipelin
       ConfigurationError: They cannot.
     """
     model = model_adapter.model
+    features.check_portable()
     saved_objects.find({"model": model}, exported=True)
     prediction = model_adapter.prediction
     if prediction is None:
         # Steps of the user's own may give the model the label, which batches have
         # beside the features.
-        read = features.select(keras_models.input_names(model, features))
-        zeros, *_ = replace(input_pipeline, features=read).zeros(keras_models.input_shapes(model))
+        read = features.select(keras_models.input_names(model, features), keras_models.input_specs(model))
+        zeros, *_ = replace(input_pipeline, features=read).zeros()
         prediction = model_adapter.trace_prediction(zeros)
+    python_operations.refuse("module", model_adapter.python_operation)
     export.check_prediction(model, features, prediction)
 
 

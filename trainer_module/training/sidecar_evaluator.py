@@ -278,9 +278,9 @@ class _Evaluation:
         options = job.training_options
         self.plan = make_plan(options, data.train.num_examples, num_replicas, bool(job.distribution.info.fixed_batches))
         adapter = model_builder.build(job, model_builder.make_context(job, features, self.plan, is_chief=False))
-        required = features.select(adapter.required_features(features))
+        required = features.select(adapter.required_features(features), keras_models.input_specs(adapter.model))
         self._input_pipeline = InputPipeline(data, required, options, job.input_options, self.plan, readers=1, batches=1)
-        adapter.prepare(self._input_pipeline.zeros(keras_models.input_shapes(adapter.model)))
+        adapter.prepare(self._input_pipeline.zeros())
         # For what layers compute from weights once: checkpoints do not have it.
         warm_start.apply(job, adapter.model, adapter.optimizer, features.transform, tf.distribute.get_strategy())
         self._checkpoint = tf.train.Checkpoint(**keras_models.state(adapter.model))

@@ -63,7 +63,7 @@ class StepRunner:
         self._strategy = strategy
         self._before_step = before_step
         self._batches_per_step, self._seed = options.gradient_accumulation_steps, options.seed
-        model_adapter.prepare(input_pipeline.zeros(keras_models.input_shapes(model_adapter.model)))
+        model_adapter.prepare(input_pipeline.zeros())
         self._variables = model_adapter.model.trainable_variables
         if not self._variables:
             setting = "freeze" if options.freeze else "module"

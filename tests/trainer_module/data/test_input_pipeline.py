@@ -435,15 +435,23 @@ def test_weights_of_examples_and_of_steps_of_sequences(tmp_path, steps, class_we
 
 
 @pytest.mark.parametrize(
-    ("shapes", "width"), [({}, 1), ({"x": (None, 12)}, 12), ({"x": (None, None)}, 1), ({"x": (None, 2, 3)}, 1)]
+    ("inputs", "kind", "width"),
+    [
+        ({}, tf.SparseTensor, 1),
+        ({"x": tf.TensorSpec([None, None])}, tf.SparseTensor, 1),
+        ({"x": tf.TensorSpec([None, 12])}, tf.Tensor, 12),
+        ({"x": tf.SparseTensorSpec([None, 12])}, tf.SparseTensor, 12),
+        ({"x": tf.RaggedTensorSpec([None, None])}, tf.RaggedTensor, None),
+    ],
 )
-def test_zeros_of_a_feature_that_some_examples_lack(tmp_path, shapes, width):
+def test_zeros_of_a_feature_that_some_examples_lack(tmp_path, inputs, kind, width):
     """A model of one number is built for one, and that of a vector for as many."""
     (tmp_path / "schema.pbtxt").write_text(
         'feature { name: "x" type: FLOAT }\n'
         'feature { name: "y" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n'
     )
     data = TrainingData(Split((), 4), None, "y", None, str(tmp_path / "schema.pbtxt"))
-    inputs, _ = feed(data, TrainingOptions(4, epochs=1)).zeros(shapes)
-    assert isinstance(inputs["x"], tf.SparseTensor)
-    assert inputs["x"].dense_shape.numpy().tolist() == [4, width]
+    fed = feed(data, TrainingOptions(4, epochs=1))
+    zeros, _ = replace(fed, features=fed.features.select({"x"}, inputs)).zeros()
+    assert isinstance(zeros["x"], kind)
+    assert tuple(zeros["x"].shape) == (4, width)

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
 TOLERANCES = {"float32": 1e-6, "mixed_float16": 2e-3, "mixed_bfloat16": 2e-2}
 DISTANCES = np.array([[100_001.0], [70_000.5], [1.5]], np.float32)  # the first two are infinite in float16
 ANGLES = np.array([[0.1, 0.2], [-0.3, 0.4], [0.5, 0.6]], np.float32)
+KINDS, LABELS = np.array([[b"b"], [b"a"], [b"b"]], object), np.array([[0.0], [1.0], [0.0]], np.float32)
 
 MODULE = """
 import numpy as np
@@ -25,7 +26,7 @@ import tensorflow as tf
 def build_model(context):
     if context.transform_output:
         context.transform_output.transform_features_layer()  # a module may use it too
-    inputs = {name: tf.keras.Input(spec.shape, name=name) for name, spec in sorted(context.inputs.items())}
+    inputs = {name: tf.keras.Input(context.inputs[name].shape, name=name) for name in context.hparams["inputs"]}
     joined = tf.keras.layers.concatenate(list(inputs.values())) if len(inputs) > 1 else inputs["angles"]
     hidden = tf.keras.layers.Dense(4, activation="tanh")(joined)
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(hidden))
@@ -42,23 +43,20 @@ class Predict(tf.keras.callbacks.Callback):
         np.save(self.file, tf.cast(self.model(self.features, training=False), tf.float32).numpy())
 
 def callbacks(context):
-    return [Predict(context.hparams, set(context.inputs))]
+    return [Predict(context.hparams, context.hparams["inputs"])]
 """
 
 
 def serialized(**features: np.ndarray) -> list[bytes]:
-    """Returns one serialized tf.Example of floats for each row."""
-    return [
-        tf.train.Example(
-            features=tf.train.Features(
-                feature={
-                    name: tf.train.Feature(float_list=tf.train.FloatList(value=value))
-                    for name, value in zip(features, row, strict=True)
-                }
-            )
-        ).SerializeToString()
-        for row in zip(*features.values(), strict=True)
-    ]
+    """Returns one serialized tf.Example for each row."""
+    examples = []
+    for row in zip(*features.values(), strict=True):
+        example = tf.train.Example()
+        for name, values in zip(features, row, strict=True):
+            kind = {"O": "bytes_list", "i": "int64_list"}.get(values.dtype.kind, "float_list")
+            getattr(example.features.feature[name], kind).value.extend(values)
+        examples.append(example.SerializeToString())
+    return examples
 
 
 def write(folder: Path, columns: dict[str, np.ndarray]) -> Split:
@@ -69,7 +67,16 @@ def write(folder: Path, columns: dict[str, np.ndarray]) -> Split:
 
 
 def preprocessing_fn(inputs):
-    return {"angles": inputs["angles"], "scaled": inputs["distance"] / 100_000.0, "label": inputs["label"]}
+    import tensorflow_transform as tft
+
+    # A request has neither the label's text nor a feature that the model does not read.
+    label = tft.compute_and_apply_vocabulary(inputs["kind"], vocab_filename="kinds")
+    return {
+        "angles": inputs["angles"],
+        "scaled": inputs["distance"] / 100_000.0,
+        "label": tf.cast(label, tf.float32),
+        "color_id": tft.compute_and_apply_vocabulary(inputs["color"]),
+    }
 
 
 def untransformed(folder: Path, columns: dict[str, np.ndarray]) -> TrainingData:
@@ -98,19 +105,24 @@ def transformed(tmp_path_factory) -> TrainingData:
     from tensorflow_transform.beam.tft_beam_io import WriteMetadata
 
     folder = tmp_path_factory.mktemp("transformed")
-    spec = {"angles": 2, "distance": 1, "label": 1}
-    metadata = tft.DatasetMetadata.from_feature_spec(
-        {name: tf.io.FixedLenFeature([size], tf.float32) for name, size in spec.items()}
-    )
+    spec = {
+        "angles": tf.io.FixedLenFeature([2], tf.float32),
+        "distance": tf.io.FixedLenFeature([1], tf.float32),
+        "kind": tf.io.FixedLenFeature([1], tf.string),
+        "color": tf.io.FixedLenFeature([1], tf.string),
+    }
+    metadata = tft.DatasetMetadata.from_feature_spec(spec)
     with (
         beam.Pipeline(argv=["--direct_running_mode=in_memory"]) as pipeline,
         tft_beam.Context(temp_dir=str(folder / "tmp")),
     ):
-        rows = pipeline | beam.Create([{name: [0.0] * size for name, size in spec.items()}])
+        row = {"angles": [0.0, 0.0], "distance": [0.0]}
+        rows = pipeline | beam.Create([{**row, "kind": [kind], "color": [b"red"]} for kind in (b"b", b"b", b"a")])
         transform = (rows, metadata) | tft_beam.AnalyzeDataset(preprocessing_fn)
         _ = transform | tft_beam.WriteTransformFn(str(folder / "graph"))
         _ = metadata | WriteMetadata(str(folder / "graph" / "metadata"), pipeline)
-    split = write(folder, {"angles": ANGLES, "scaled": DISTANCES / 100_000, "label": ANGLES[:, :1]})
+    stored = {"angles": ANGLES, "scaled": DISTANCES / 100_000, "label": LABELS, "color_id": LABELS.astype(np.int64)}
+    split = write(folder, stored)
     return TrainingData(split, None, "label", str(folder / "graph"), None)
 
 
@@ -128,13 +140,18 @@ def test_export_answers_raw_examples_as_the_model_does(
     (tmp_path / "half.py").write_text(MODULE)
     if keras_version == 3:
         cluster.server = request.getfixturevalue("keras_3_server")
-    predicted = tmp_path / "predicted.npy"
+    predicted, inputs = tmp_path / "predicted.npy", ["angles", "scaled"] if with_transform else ["angles"]
     cluster.train(
         Distribution("one_device", devices="CPU:0"),
         TrainingOptions(3, train_steps=1, precision=precision, keras_version=keras_version),
         module=UserModule("half.build_model", (str(tmp_path),)),
         data=transformed if with_transform else raw,
-        hparams={"file": str(predicted), "angles": ANGLES.tolist(), "scaled": (DISTANCES / 100_000).tolist()},
+        hparams={
+            "file": str(predicted),
+            "inputs": inputs,
+            "angles": ANGLES.tolist(),
+            "scaled": (DISTANCES / 100_000).tolist(),
+        },
     )
 
     signatures = tf.saved_model.load(str(cluster.model)).signatures
@@ -144,8 +161,9 @@ def test_export_answers_raw_examples_as_the_model_does(
     tolerance = TOLERANCES[precision]
     np.testing.assert_allclose(served.numpy(), np.load(predicted), rtol=tolerance, atol=tolerance)
     if with_transform:
-        features = signatures["transform_features"](examples=tf.constant(serialized(**request, label=ANGLES[:, :1])))
-        assert set(features) == {"angles", "scaled", "label"}
+        features = signatures["transform_features"](examples=tf.constant(serialized(**request, kind=KINDS, color=KINDS)))
+        assert set(features) == {"angles", "scaled", "label", "color_id"}
+        np.testing.assert_array_equal(features["label"].numpy(), LABELS)
         np.testing.assert_allclose(features["scaled"].numpy(), DISTANCES / 100_000, rtol=1e-6)
 
 
@@ -169,13 +187,14 @@ def test_exported_labels_are_those_of_training(cluster, tmp_path, raw, transform
         TrainingOptions(3, train_steps=1),
         module=UserModule("decoded.build_model", (str(tmp_path),)),
         data=transformed if with_transform else raw,
-        hparams={"file": str(tmp_path / "predicted.npy"), "angles": ANGLES.tolist(), "scaled": DISTANCES.tolist()},
+        hparams={"file": str(tmp_path / "predicted.npy"), "inputs": ["angles"], "angles": ANGLES.tolist()},
     )
     signatures = tf.saved_model.load(str(cluster.model)).signatures
-    stored = {"angles": ANGLES, "label": ANGLES[:, :1], **({"distance": DISTANCES} if with_transform else {})}
+    stored = {"distance": DISTANCES, "kind": KINDS, "color": KINDS} if with_transform else {"label": ANGLES[:, :1]}
     name = "transform_features" if with_transform else "transformed_labels"
-    labels = signatures[name](examples=tf.constant(serialized(**stored)))["label"]
-    np.testing.assert_allclose(labels.numpy(), ANGLES[:, :1] - 1.0, rtol=1e-6)
+    labels = signatures[name](examples=tf.constant(serialized(angles=ANGLES, **stored)))["label"]
+    expected = LABELS if with_transform else ANGLES[:, :1]
+    np.testing.assert_allclose(labels.numpy(), expected - 1.0, rtol=1e-6)
 
 
 RAGGED = """

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.training import optimizers
 
@@ -19,12 +20,14 @@ class ModelAdapter:
       applies_gradients: True if `train_step` also applies the gradients, because it
         calls the model's own `train_step`.
       prediction: The model's predictions without values; None until it is traced.
+      python_operation: Name of an operation that calls Python to predict, if any.
     """
 
     model: tf.keras.Model
     optimizer: Any
     applies_gradients = False
     prediction: Any = None
+    python_operation: str | None = None
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
     def updates(self) -> tf.Tensor:
@@ -79,14 +82,15 @@ class ModelAdapter:
         """
         if self.prediction is None:
             try:
-                tf.function(self._predict).get_concrete_function(features)
+                traced = tf.function(self._predict).get_concrete_function(features)
             except Exception:
                 strategy = tf.distribute.get_strategy()
                 if isinstance(strategy, tf.distribute.ParameterServerStrategy):  # only a worker can run something
                     raise
                 # A layer may communicate with other replicas. It takes longer, because
                 # each local replica is traced.
-                tf.function(lambda: strategy.run(self._predict, args=(features,))).get_concrete_function()
+                traced = tf.function(lambda: strategy.run(self._predict, args=(features,))).get_concrete_function()
+            self.python_operation = python_operations.find(traced.graph)
         return self.prediction
 
     def _predict(self, features: Any) -> None:

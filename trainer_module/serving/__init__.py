@@ -1,0 +1,1 @@
+"""Asks an exported model as a server does, before it leaves the Trainer."""

@@ -1,0 +1,167 @@
+"""Asks an exported model, and checks its answers."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.serving import requests as requests_lib
+from tfx_distribute.trainer_module.serving.requests import Request
+
+SIGNATURE = "serving_default"
+# Where TensorFlow Serving looks for requests to send before it takes any others.
+# Source: https://www.tensorflow.org/tfx/serving/saved_model_warmup
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+# Processors multiply a matrix by another in another order than by a vector. The
+# tolerance is that of half precision.
+TOLERANCE = 2e-2
+
+Answer = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What to ask an exported model.
+
+    Attributes:
+      folder: The SavedModel.
+      examples: TFRecord files with raw examples.
+      without: Features of labels and weights, which requests do not have.
+      optional: Features that an example need not have.
+    """
+
+    folder: str
+    examples: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+def ask(questions: Questions) -> str:
+    """Asks a model, and keeps the requests with it for TensorFlow Serving.
+
+    Args:
+      questions: The model and what to ask.
+
+    Returns:
+      Why the model could not be asked; empty if it was.
+
+    Raises:
+      ConfigurationError: It does not answer, or not as it should.
+    """
+    examples = requests_lib.read_examples(questions.examples)
+    if not examples:
+        return f"there are no examples in {', '.join(questions.examples)}"
+    try:
+        signatures = tf.saved_model.load(questions.folder).signatures
+    except (tf.errors.OpError, OSError) as error:
+        if missing := re.search(r"Op type not registered '(\w+)'", str(error)):
+            return f"it has the operation {missing[1]} of another library, which a server has to load, too"
+        raise
+    if SIGNATURE not in signatures:
+        return f"it has no signature {SIGNATURE}"
+    signature = signatures[SIGNATURE]
+    inputs = signature.structured_input_signature[1]
+    requests = requests_lib.make(examples, questions.without, questions.optional)
+    arguments = [requests_lib.as_tensors(request, inputs) for request in requests]
+    if arguments[0] is None:
+        return f"{SIGNATURE} takes {', '.join(sorted(inputs))}, which the examples of the pipeline do not have"
+    answers = [_answer(signature, each, request) for each, request in zip(arguments, requests, strict=True) if each]
+    again = _answer(signature, arguments[0], requests[0])
+    if _is_same(answers[0], again):  # else the model draws random numbers
+        for request, answer in zip(requests, answers, strict=True):
+            if request.row is not None:
+                _check_same(request, answer, {name: values[request.row :][:1] for name, values in answers[0].items()})
+    _write_warmup([each for each in arguments if each], questions.folder)
+    return ""
+
+
+def _answer(
+    signature: tf.types.experimental.ConcreteFunction, arguments: Mapping[str, tf.Tensor], request: Request
+) -> Answer:
+    """Returns the answer to a request.
+
+    Raises:
+      ConfigurationError: There is none, or not one for each example, or values are not
+        finite.
+    """
+    try:
+        answer = {name: values.numpy() for name, values in signature(**arguments).items()}
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        raise _describe(error, request) from error
+    for name, values in answer.items():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ConfigurationError(
+                f"module: the exported model answers {request.name} with {name}={_first_infinite(values)}; check the "
+                "weights (a training that diverged) and operations such as log and division, or fill the gaps of the data "
+                "in preprocessing_fn"
+            )
+    return answer
+
+
+def _first_infinite(values: np.ndarray) -> float:
+    return float(values[~np.isfinite(values)][0])
+
+
+def _describe(error: Exception, request: Request) -> ConfigurationError:
+    text = str(error)
+    if missing := re.search(r"Feature: (\S+) \(data type: \w+\) is required but could not be found", text):
+        return ConfigurationError(
+            f"module: the exported model requires the feature {missing[1]} (signature {SIGNATURE}, {request.name}); have "
+            "preprocessing_fn compute the label and the model's inputs apart from each other, not in one tf.function"
+        )
+    if "Could not find callback" in text or re.search(r"callback pyfunc_\d+ is not found", text):
+        operation = re.search(r"\{\{node ([^}]+)\}\}", text)
+        return ConfigurationError(
+            f"module: the exported model calls Python{f' in {operation[1]}' if operation else ''} (tf.py_function, "
+            f"tf.numpy_function), which no other process can do (signature {SIGNATURE}); use TensorFlow's own operations"
+        )
+    return ConfigurationError(
+        f"module: the exported model does not answer {request.name} (signature {SIGNATURE}): {first_line(error)}"
+    )
+
+
+def _check_same(request: Request, alone: Answer, together: Answer) -> None:
+    """Raises ConfigurationError if an example has another answer in company."""
+    for name, values in alone.items():
+        if not _is_close(values, together[name]):
+            raise ConfigurationError(
+                f"module: the exported model's answer for an example depends on the others of the request: {name} is "
+                f"{_shorten(values)} alone, and {_shorten(together[name])} with others ({request.name}). Input((None,)) "
+                "pads each example to the longest of the request: write Input(..., ragged=True), or a mask"
+            )
+
+
+def _is_same(first: Answer, second: Answer) -> bool:
+    return all(_is_close(values, second[name]) for name, values in first.items())
+
+
+def _is_close(first: np.ndarray, second: np.ndarray) -> bool:
+    """Returns True unless floats differ. Others may, as the best of two near equals."""
+    if first.dtype.kind != "f":
+        return True
+    # A sequence may be padded to the longest of a request.
+    second = second[tuple(slice(size) for size in first.shape)]
+    scale = max(1e-3, float(np.abs(second).max(initial=0.0)))
+    return first.shape == second.shape and bool(np.allclose(first, second, rtol=TOLERANCE, atol=TOLERANCE * scale))
+
+
+def _shorten(values: np.ndarray) -> str:
+    return np.array2string(values.ravel()[:3], precision=4)
+
+
+def _write_warmup(requests: Sequence[Mapping[str, tf.Tensor]], folder: str) -> None:
+    from tensorflow_serving.apis import prediction_log_pb2  # only here: protobufs of TFX's own dependency
+
+    path = os.path.join(folder, WARMUP_FILE)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.io.TFRecordWriter(path) as writer:
+        for arguments in requests:
+            log = prediction_log_pb2.PredictionLog()
+            log.predict_log.request.model_spec.signature_name = SIGNATURE
+            for name, values in arguments.items():
+                log.predict_log.request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
+            writer.write(log.SerializeToString())

@@ -1,0 +1,97 @@
+"""Keeps a process that has never seen the user's module, to ask the exported model.
+
+The process is a fork of the chief, made before the chief imports the module. So it has
+TensorFlow, and nothing that a server would lack: no functions of Python that the model
+calls, no classes, no operations of libraries.
+"""
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import tpu_library
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.serving import asking
+
+SECONDS = 900.0  # to load the model and to answer; a model of several GB takes minutes
+
+
+class Checker:
+    """A process that asks an exported model.
+
+    ```python
+    checker = Checker(forks=True)  # before the module is imported
+    checker.ask(Questions(folder, "requests.tfrecord"))
+    ```
+
+    Args:
+      forks: False to start a new interpreter, where this process has a TPU that its
+        fork could not share.
+    """
+
+    def __init__(self, forks: bool):
+        context = multiprocessing.get_context("fork" if forks else "spawn")
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, self._connection), daemon=True)
+        with contextlib.nullcontext() if forks else _without_tpu():
+            self._process.start()
+        other.close()
+
+    def ask(self, questions: asking.Questions) -> str:
+        """Asks the model, and ends the process.
+
+        Args:
+          questions: The model and what to ask.
+
+        Returns:
+          Why the model could not be asked; empty if it was.
+
+        Raises:
+          ConfigurationError: The model does not answer as it should.
+        """
+        try:
+            self._connection.send(questions)
+            if not self._connection.poll(SECONDS):
+                return f"it has not answered within {SECONDS:g} s"
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            self._process.join(1.0)
+            return f"the process that asked it has ended (status {self._process.exitcode}); -9: for lack of memory"
+        finally:
+            self._process.kill()
+            self._process.join()
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+
+@contextlib.contextmanager
+def _without_tpu() -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(tpu_library.NOT_LOADED)
+    os.environ.pop("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _serve(connection: Connection, others_end: Connection) -> None:
+    others_end.close()  # else this process would not notice the end of the other
+    try:
+        questions = connection.recv()
+    except EOFError:
+        return
+    tf.config.set_visible_devices([], "GPU")  # the chief still has them
+    try:
+        answer: object = asking.ask(questions)
+    except ConfigurationError as error:
+        answer = ConfigurationError(str(error))  # without its cause, which may not be pickled
+    except Exception as error:
+        answer = ConfigurationError(f"module: the exported model cannot be loaded: {type(error).__name__}: {error}")
+    connection.send(answer)

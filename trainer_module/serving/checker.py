@@ -10,6 +10,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from typing import Any
 
 import tensorflow as tf
 
@@ -34,7 +35,7 @@ class Checker:
     """
 
     def __init__(self, forks: bool):
-        context = multiprocessing.get_context("fork" if forks else "spawn")
+        context: Any = multiprocessing.get_context("fork" if forks else "spawn")
         self._connection, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, self._connection), daemon=True)
         with contextlib.nullcontext() if forks else _without_tpu():

@@ -202,6 +202,8 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
                     questions = export.make_questions(model, features, job.outputs.serving_model_dir, job.raw_examples)
                 else:
                     checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
+        if is_chief and job.outputs.serving_model_dir and not job.raw_examples:
+            LOGGER.info("the exported model has not been asked: there are no raw examples, which a Sharder keeps")
         if checker:
             # It has a time limit itself.
             reporter.enter("asking the exported model", limited=False)

@@ -70,21 +70,6 @@ class Splits:
                     f"{transform_graph or schema}; regenerate them with the Trainer's transform_graph or schema"
                 )
 
-    def raw_examples(self, transform_graph: str | None) -> tuple[str, ...]:
-        """Returns files of raw examples to ask the model with, if there are any.
-
-        Args:
-          transform_graph: Folder of the Trainer's transform graph, if it has one.
-        """
-        for artifact, manifest in zip(self._artifacts, self._manifests, strict=True):
-            if manifest:
-                return (os.path.join(artifact.uri, shard_manifest.RAW_EXAMPLES),)
-        if transform_graph:  # the examples are transformed already
-            return ()
-        split = "eval" if "eval" in self._names_per_artifact[-1] else self._names_per_artifact[-1][0]
-        (folder,) = artifact_utils.get_split_uris([self._artifacts[-1]], split)
-        return tuple(sorted(tf.io.gfile.glob(io_utils.all_files_pattern(folder))))
-
     def read(self, names: list[str], argument: str) -> Split:
         """Returns the files and counts of one or several splits, combined into one.
 
@@ -195,6 +180,26 @@ class Splits:
                 f"max_corrupt_records={self.corrupt_records} or more"
             )
         return copy, num_copied
+
+
+def find_raw_examples(artifacts: list[types.Artifact], transform_graph: str | None) -> tuple[str, ...]:
+    """Returns files of raw examples to ask the model with; empty if there are none.
+
+    Args:
+      artifacts: The Trainer's examples, of a Sharder or of any other component.
+      transform_graph: Folder of the Trainer's transform graph, if it has one.
+    """
+    if not artifacts:
+        return ()
+    latest = artifacts[-1]
+    if shard_manifest.read(latest.uri):
+        return (os.path.join(latest.uri, shard_manifest.RAW_EXAMPLES),)
+    is_example = examples_utils.get_payload_format(latest) == example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE
+    splits = artifact_utils.decode_split_names(latest.split_names) if latest.split_names else []
+    if transform_graph or not is_example or not splits:  # those of a transform are transformed already
+        return ()
+    (folder,) = artifact_utils.get_split_uris([latest], "eval" if "eval" in splits else splits[0])
+    return tuple(sorted(tf.io.gfile.glob(io_utils.all_files_pattern(folder))))
 
 
 def _check_length(path: str, shard: shard_manifest.ShardEntry, tolerate_damage: bool) -> bool:

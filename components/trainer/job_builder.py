@@ -236,6 +236,8 @@ def describe_job(
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, parameters, exec_properties, inputs)
     hyperparameters = _read_hyperparameters(inputs)
+    examples = inputs.get(standard_component_specs.EXAMPLES_KEY, [])
+    transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
     job = TrainingJob(
         module=module,
         data=None,
@@ -246,26 +248,20 @@ def describe_job(
         fault_tolerance=fault_tolerance,
         base_model=_uri(inputs, standard_component_specs.BASE_MODEL_KEY) or "",
         hparams={**json.loads(exec_properties.get("hparams") or "{}"), **_tuned_values(hyperparameters)},
+        raw_examples=input_splits.find_raw_examples(examples, transform_graph),
     )
     if kind == "build_model":
         if not (training_options.train_steps or training_options.epochs):
             raise ConfigurationError("train_steps: neither train_steps nor epochs is set; write one of them")
-        examples = inputs[standard_component_specs.EXAMPLES_KEY]
-        splits = input_splits.Splits(examples, input_options, work_dir)
+        splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY], input_options, work_dir)
         data = _make_training_data(inputs, splits, exec_properties, train_args, eval_args)
-        raw_examples = splits.raw_examples(data.transform_graph)
         processes = strategy_table.reading_processes(distribution)
         logging.info("%d examples to train on: %s", data.train.num_examples, shard_plan.describe(data.train, processes))
-        return replace(job, data=data, raw_examples=raw_examples)
-    examples = inputs.get(standard_component_specs.EXAMPLES_KEY)
-    transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
+        return replace(job, data=data)
     train_args.num_steps = training_options.train_steps
     eval_args.num_steps = training_options.eval_steps
     return replace(
         job,
-        raw_examples=input_splits.Splits(examples, input_options, work_dir).raw_examples(transform_graph)
-        if examples
-        else (),
         run_fn=RunFn(
             inputs=artifact_utils.jsonify_artifact_dict(inputs),
             exec_properties={

@@ -28,7 +28,8 @@ def test_penguin_in_a_declarative_pipeline(command, tmp_path):
     run = command("run", tmp_path / "penguin.yaml")
     assert run.code == 0, run.output
     assert "✓ Trainer" in run.output
-    assert len(list((tmp_path / "runs" / "penguin" / "serving").iterdir())) == 1
+    (version,) = (tmp_path / "runs" / "penguin" / "serving").iterdir()
+    assert (version / "assets.extra" / "tf_serving_warmup_requests").is_file(), "the model was not asked"
 
 
 def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):

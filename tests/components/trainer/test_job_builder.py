@@ -90,6 +90,7 @@ def test_the_whole_document(inputs, outputs, tmp_path):
         training_options=TrainingOptions(epochs=2),
         outputs=Outputs(f"{tmp_path}/model/Format-Serving", f"{tmp_path}/model_run", "/work/training_result.json", state),
         hparams={"units": 3},
+        raw_examples=(held_out,),
     )
 
 

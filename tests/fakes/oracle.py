@@ -44,6 +44,7 @@ STRATEGIES = {
     "parameter_server": {},
     "model_parallel": {"mesh": "2x2", "layout_rules": "kernel = model, unsharded"},
 }
+SERVED = "served"  # the column of exported models
 # Strategy -> roles of its processes, where there are several.
 ROLES = {
     "multi_worker_mirrored": ("chief", "worker"),
@@ -218,7 +219,7 @@ class Cells:
             UserModule(f"kinds.{kind}", (str(Path(__file__).parent),)),
             replace(self.data, **data),
             distribution,
-            TrainingOptions(batch, epochs=EPOCHS, keras_version=self.keras, seed=7, **options),
+            TrainingOptions(batch, keras_version=self.keras, seed=7, **{"epochs": EPOCHS, **options}),
             Outputs(str(folder / "model"), "", "", str(folder / "state")),
             fault_tolerance=FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=SAVED_EVERY),
         )
@@ -295,6 +296,24 @@ class Cells:
         except InterruptionError:
             return Training(None, trace.calls, trace.epochs)
         return Training(model.get_weights(), trace.calls, trace.epochs)
+
+    def serve(self, kind: str) -> Outcome:
+        """Exports a model after one step, and asks it as the Trainer does."""
+        import tensorflow as tf
+
+        from tfx_distribute.trainer_module.data import example_functions
+        from tfx_distribute.trainer_module.data.feature_specs import Features
+        from tfx_distribute.trainer_module.lifecycle.progress import Reporter
+        from tfx_distribute.trainer_module.serving import asking
+        from tfx_distribute.trainer_module.training import export, loop
+
+        tf.keras.mixed_precision.set_global_policy("float32")
+        job = self.job(kind, BATCH, kind, epochs=0, train_steps=1)
+        features = Features(job.data, example_functions.load(job.module))
+        model, _ = loop.train(job, job.data, features, self.strategy, Reporter(os.devnull), self.is_chief)
+        export.export(model, features, job.outputs.serving_model_dir)
+        questions = export.make_questions(model, features, job.outputs.serving_model_dir, job.data.eval.files)
+        return Outcome(error=asking.ask(questions))
 
     def compare(self, kind: str) -> Outcome:
         """Trains one cell with the loop and compares it with what is expected."""
@@ -440,7 +459,10 @@ def run_task(keras_version: int, strategy_name: str, kind_names: list[str], data
     from tfx_distribute.trainer_module.strategies import factory as strategy_lib
     from tfx_distribute.trainer_module.training import coordinator_steps
 
-    distribution = Distribution(strategy_name, accelerator_type="cpu", **STRATEGIES[strategy_name])
+    is_served = strategy_name == SERVED
+    distribution = Distribution(accelerator_type="cpu")
+    if not is_served:
+        distribution = Distribution(strategy_name, accelerator_type="cpu", **STRATEGIES[strategy_name])
     if ports:
         cluster = {role: [f"127.0.0.1:{port}"] for role, port in zip(ROLES[strategy_name], ports, strict=True)}
         role = ROLES[strategy_name][task]
@@ -454,7 +476,7 @@ def run_task(keras_version: int, strategy_name: str, kind_names: list[str], data
     for kind in kind_names:
         started = time.monotonic()
         try:
-            outcome = cells.compare(kind)
+            outcome = cells.serve(kind) if is_served else cells.compare(kind)
         except ConfigurationError as error:
             outcome = Outcome(refused=str(error))
         except Exception as error:
@@ -547,7 +569,7 @@ def main() -> None:
         )
         for strategy, names in cells.items()
         for kind in names
-        if kind not in kind_exceptions.NOISY
+        if kind not in kind_exceptions.NOISY and strategy != SERVED
     }
     results = {}
     with tempfile.TemporaryDirectory(prefix="oracle-") as name:

@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import kind_exceptions
-from oracle import BATCH, EPOCHS, LOGS_WITHIN, SAVED_EVERY, STRATEGIES, WEIGHTS_WITHIN
+from oracle import BATCH, EPOCHS, LOGS_WITHIN, SAVED_EVERY, SERVED, STRATEGIES, WEIGHTS_WITHIN
 from oracle_examples import EXAMPLES
 
 from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.job.strategy_info import strategy_named
 
 SAME = "same"
+COLUMNS = (*STRATEGIES, SERVED)
 VERDICTS = Path(__file__).resolve().parents[1] / "expected" / "models.json"
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 
@@ -53,8 +54,8 @@ def descriptions() -> dict[str, str]:
 
 
 def strategies(keras_version: int) -> list[str]:
-    """Returns the strategies that train models of a generation of Keras."""
-    return [name for name in STRATEGIES if keras_version == 2 or not strategy_named(name).not_keras_3]
+    """Returns the columns of a generation of Keras: its strategies, and `SERVED`."""
+    return [*(name for name in STRATEGIES if keras_version == 2 or not strategy_named(name).not_keras_3), SERVED]
 
 
 def load() -> dict[str, Verdicts]:
@@ -72,7 +73,7 @@ def update(keras_version: int, cells: dict[str, str]) -> None:
         measured.setdefault(kind, {})[strategy] = verdict
     verdicts[line] = {
         version: {
-            kind: {name: kinds[kind][name] for name in STRATEGIES if name in kinds[kind]}
+            kind: {name: kinds[kind][name] for name in COLUMNS if name in kinds[kind]}
             for kind in descriptions()
             if kind in kinds
         }
@@ -103,11 +104,12 @@ def document(verdicts: dict[str, Verdicts]) -> str:
 
     notes = kind_exceptions.NOTES
     header = [f"`{name}` (Keras {', '.join(str(v) for v in (2, 3) if name in strategies(v))})" for name in STRATEGIES]
+    header.append(f"{SERVED} (Keras 2, 3)")
     rows = [["The model", *header], ["---"] * (len(header) + 1)]
     for kind, description in descriptions().items():
         text = f"`{kind}`: {description[0].lower()}{description[1:].rstrip('.')}"
         text += f" {mark(notes[kind])}" if kind in notes else ""
-        rows.append([text, *(cell(kind, strategy) for strategy in STRATEGIES)])
+        rows.append([text, *(cell(kind, strategy) for strategy in COLUMNS)])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return "\n\n".join(
         [
@@ -133,6 +135,10 @@ def document(verdicts: dict[str, Verdicts]) -> str:
             ),
             "The strategies:",
             _list(f"`{name}`: {_STRATEGY_NOTES[name][0].lower()}{_STRATEGY_NOTES[name][1:]}" for name in STRATEGIES),
+            _wrap(
+                "In the last column, a ✓ means that the exported model has answered raw examples without label and weight, "
+                "each alone as in a batch, and one without each feature that an example may lack."
+            ),
             _wrap(
                 "Strategies without Keras 3 refuse it; [strategies.md](strategies.md) says why. A number refers to the "
                 "list below the table: why a cell is refused, or how a kind is compared. Where TFX 1.16 (TensorFlow 2.16) "

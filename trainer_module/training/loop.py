@@ -24,6 +24,7 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import (
+    coordinator_steps,
     export,
     gradients,
     keras_models,
@@ -36,7 +37,6 @@ from tfx_distribute.trainer_module.training import (
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
-from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
@@ -71,13 +71,12 @@ def train(
 
     Raises:
       ConfigurationError: `build_model` returned something that cannot be trained, or
-        the data has fewer examples than the batch or the workers need.
+        the data has fewer examples than the batch needs.
     """
     options, run_dir = job.training_options, job.outputs.model_run_dir
     strategy_info = job.distribution.info
     plan = make_plan(options, data.train.num_examples, strategy.num_replicas_in_sync, bool(strategy_info.fixed_batches))
     readers = strategy_table.readers(job.distribution)
-    _check_enough_examples(job, data)
     profiler = Profiler(strategy_table.profile_window(options), run_dir if is_chief else None)
     context = model_builder.make_context(job, features, plan, is_chief)
     with strategy.scope():
@@ -239,35 +238,18 @@ def train(
     )
 
 
-def _check_enough_examples(job: TrainingJob, data: TrainingData) -> None:
-    """Checks that there is an example for each process that reads.
-
-    Raises:
-      ConfigurationError: There are fewer examples.
-    """
-    processes = strategy_table.reading_processes(job.distribution)
-    if data.train.num_examples < processes:
-        raise ConfigurationError(
-            f"num_workers: {processes} workers read, but the train split has {data.train.num_examples} examples; write "
-            f"num_workers={data.train.num_examples} or less"
-        )
-
-
 def _make_input_pipeline(
     job: TrainingJob, data: TrainingData, features: Features, plan: Plan, model_adapter: ModelAdapter
 ) -> InputPipeline:
     readers = strategy_table.readers(job.distribution)
-    uses_parameter_servers = job.distribution.info.parameter_servers
     return InputPipeline(
         data,
         features.select(model_adapter.required_features(features)),
         job.training_options,
-        job.input_options,
+        coordinator_steps.input_options(job.input_options) if job.distribution.info.parameter_servers else job.input_options,
         plan,
         readers,
-        batches=0
-        if uses_parameter_servers
-        else plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
+        batches=plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
     )
 
 
@@ -323,7 +305,7 @@ def _can_save_in_background(job: TrainingJob) -> bool:
 
 def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        return CoordinatorStepRunner
+        return coordinator_steps.CoordinatorStepRunner
     if isinstance(strategy, MeshStrategy):
         return MeshStepRunner
     return StepRunner

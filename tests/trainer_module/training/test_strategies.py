@@ -168,6 +168,49 @@ def test_layers_that_keep_a_state(cluster, request, strategy, keras_version):
     assert result.metrics["val_accuracy"] > 0.9
 
 
+CHECKSUMS = """
+import tensorflow as tf
+
+class Checksum(tf.keras.metrics.Sum):
+    def __init__(self, power):
+        super().__init__(name=f"power_{power}", dtype=tf.float64)
+        self.power = power
+
+    def update_state(self, truth, prediction, sample_weight=None):
+        super().update_state(tf.cast(prediction, tf.float64) ** self.power)
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    places = tf.constant([[float(1 + place % 13)] for place in range(64)])
+    untrained = tf.keras.layers.Dense(1, kernel_initializer=lambda shape, dtype=None: places)
+    model = tf.keras.Model({"pixels": pixels}, untrained(pixels))
+    model.compile(tf.keras.optimizers.SGD(0.0), "mse", metrics=[Checksum(power) for power in range(3)])
+    return model
+
+def callbacks(context):
+    return [tf.keras.callbacks.CSVLogger(f"{context.model_run_dir}/epochs.csv")]
+"""
+
+
+def test_an_epoch_of_parameter_servers_sees_each_example_once(cluster):
+    """Also if a call ends in another epoch's middle, at any number of workers."""
+    (cluster.folder / "checksums.py").write_text(CHECKSUMS)
+    module = UserModule("checksums.build_model", (str(cluster.folder),))
+
+    def epochs(distribution):
+        cluster.train(distribution, TrainingOptions(150, epochs=3), module=module, data=replace(cluster.job.data, eval=None))
+        rows = (Path(cluster.job.outputs.model_run_dir) / "epochs.csv").read_text().splitlines()
+        names, *values = (row.split(",") for row in rows)
+        columns = [index for index, name in enumerate(names) if name.startswith("power")]
+        return [[float(row[index]) for index in columns] for row in values]
+
+    alone = epochs(Distribution("one_device", accelerator_type="cpu"))
+    assert [epoch[0] for epoch in alone] == [1400.0] * 3
+    of_servers = epochs(Distribution("parameter_server", num_workers=3, accelerator_type="cpu"))
+    for epoch in of_servers:
+        assert epoch == pytest.approx(alone[0], rel=1e-6)
+
+
 def test_four_workers_on_a_machine_of_any_size(cluster):
     distribution = Distribution("multi_worker_mirrored", num_workers=4, accelerator_type="cpu")
     result = cluster.train(distribution, TrainingOptions(per_replica_batch_size=16, train_steps=30))

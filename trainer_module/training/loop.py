@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import tensorflow as tf
@@ -32,6 +33,7 @@ from tfx_distribute.trainer_module.training import (
     mesh_errors,
     model_builder,
     optimizers,
+    replica_values,
     saved_objects,
 )
 from tfx_distribute.trainer_module.training.base_model import warm_start
@@ -93,7 +95,10 @@ def train(
         verbose=0,
     )
     counter = StepCounter(
-        reporter, plan, plan.global_batch_size // readers, lambda: learning_rate.read(model_adapter.optimizer)
+        reporter,
+        plan,
+        plan.global_batch_size // readers,
+        lambda: learning_rate.read(model_adapter.optimizer, options.warmup_steps),
     )
     process_times = ProcessTimes(counter.meter, run_dir if is_chief else None)
     start = time.monotonic()
@@ -107,11 +112,10 @@ def train(
     ):
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
-        in_step = not strategy_info.parameter_servers
         all_optimizers = model_adapter.optimizers()
-        before_step = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps, in_step)
+        warm_up = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps)
         optimizers.set_global_clipnorm(all_optimizers, options.global_clipnorm)
-        step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
+        step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, warm_up)
         if job.outputs.serving_model_dir:
             _check_export(model_adapter, features, input_pipeline)
         sidecar_writer = (
@@ -182,6 +186,12 @@ def train(
                 counter.report(
                     metrics, f"the loss is {metrics['loss']:g} after epoch {epoch + 1}: the training has diverged"
                 )
+            if epoch == begin.epoch and plan.num_replicas > 1 and not isinstance(strategy, MeshStrategy):
+                differing = replica_values.find_differing(
+                    saved_objects.find(model_adapter.state()), strategy, step_runner.gather
+                )
+                if differing and is_chief:
+                    counter.report(metrics, _describe_differing(differing))
             counter.report_if_due(metrics)
             ends, gathers_times = epoch_runner.ends_training(epoch, epoch + 1 == plan.epochs, process_times.are_due)
             if gathers_times:
@@ -331,6 +341,14 @@ def _describe_missing_evaluator(reason: str, export_best: str) -> str:
     if export_best:
         message += "; export_best chooses from this evaluation and those that the evaluator did before"
     return message
+
+
+def _describe_differing(names: Sequence[str]) -> str:
+    mean = "'mean'" if keras_models.is_keras_3() else "tf.VariableAggregation.MEAN"
+    return (
+        f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
+        f"aggregation={mean} where the variable is made"
+    )
 
 
 def _add_val_prefix(metrics: dict[str, float]) -> dict[str, float]:

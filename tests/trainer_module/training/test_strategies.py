@@ -1,5 +1,6 @@
 """Trains under every strategy, on real clusters of processes on loopback."""
 
+import re
 import shutil
 import tempfile
 from dataclasses import replace
@@ -134,6 +135,46 @@ def test_weights_are_equal_on_every_replica(cluster, strategy):
     assert len(one.files) == 6
     assert all(np.array_equal(one[name], other[name]) for name in one.files)
     assert set(Path(tempfile.gettempdir()).glob("tfx-distribute-*")) == temporary
+
+
+AVERAGING = """
+import tensorflow as tf
+
+class Averages(tf.keras.layers.Layer):
+    def __init__(self, name, **options):
+        super().__init__(name=name)
+        self.options = options
+
+    def build(self, shape):
+        self.average = self.add_weight(name="average", shape=(), initializer="zeros", trainable=False, **self.options)
+
+    def call(self, inputs, training=None):
+        if training:
+            self.average.assign(0.9 * self.average + 0.1 * tf.reduce_mean(inputs))
+        return inputs
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    hidden = Averages("astray")(tf.keras.layers.Dropout(0.1)(pixels))
+    mean = "mean" if context.hparams["keras"] == 3 else tf.VariableAggregation.MEAN
+    hidden = tf.keras.layers.BatchNormalization()(Averages("together", aggregation=mean)(hidden))
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(hidden))
+    model.compile(tf.keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy")
+    return model
+"""
+
+
+@pytest.mark.parametrize(("strategy", "keras_version"), [("multi_worker_mirrored", 2), ("mirrored", 3)])
+def test_a_variable_that_replicas_set_differently_is_named(cluster, request, strategy, keras_version):
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    (cluster.folder / "averaging.py").write_text(AVERAGING)
+    module = UserModule("averaging.build_model", (str(cluster.folder),))
+    options = TrainingOptions(SHAPES[strategy][1], epochs=2, keras_version=keras_version)
+    cluster.train(SHAPES[strategy][0], options, module=module, hparams={"keras": keras_version})
+    (message,) = cluster.messages()
+    assert re.match(r"module: the steps set (astray/)?average differently on each replica, and only the first", message)
+    assert ("aggregation='mean'" in message) == (keras_version == 3)
 
 
 STATEFUL = """

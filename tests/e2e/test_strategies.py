@@ -45,8 +45,8 @@ def test_every_strategy_has_its_cells():
 @pytest.mark.parametrize("strategy", CELLS)
 def test_digits(command, request, root, strategy):
     """The pipeline's threshold is 0.95 on held-out digits; below, it exits with 3."""
-    # With parameter servers, workers read their own shards independently: the examples
-    # of a slow worker come late.
+    # Workers of parameter servers do not wait for each other: the gradients of a slow
+    # one come late.
     more = ("epochs=40",) if strategy_table.STRATEGIES[strategy].parameter_servers else ()
     done = run(command, root, request.config.rootpath / "examples" / "digits" / "pipeline.yaml", strategy, *more)
     assert done.code == 0, done.output

@@ -178,7 +178,7 @@ def has_fixed_batches(kind: str, strategy_name: str) -> bool:
 
     info = strategy_named(strategy_name)
     drops_remainder = kind_exceptions.OPTIONS.get(kind, {}).get("drop_remainder", False)
-    return bool(info.fixed_batches) or (drops_remainder and not info.parameter_servers)
+    return bool(info.fixed_batches) or drops_remainder
 
 
 def reference_name(kind: str, drop_remainder: bool) -> str:

@@ -32,7 +32,7 @@ _STRATEGY_NOTES = {
     "central_storage": "Two replicas.",
     "parameter_server": (
         "One worker and one parameter server, because steps of several workers have no fixed order. Batch hooks of "
-        "evaluations are not called; `fit` does not call them there either. `drop_remainder` has no effect."
+        "evaluations are not called; `fit` does not call them there either."
     ),
     "model_parallel": (
         "A mesh of 2 x 2 devices. It divides each batch, and all kernels along their first axis. All batches have the "

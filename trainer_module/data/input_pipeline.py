@@ -38,8 +38,7 @@ class InputPipeline:
       input_options: How the files are read, shuffled and cached.
       plan: The number of steps in which every example is seen once.
       readers: Number of training processes that read, each for its own replicas.
-      batches: Batches that each of these processes takes in one step; 0 if they do not
-        train in step.
+      batches: Batches that each of these processes takes in one step.
     """
 
     data: TrainingData
@@ -74,16 +73,16 @@ class InputPipeline:
     # Contains no user code, which converts itself. With parameter servers, TensorFlow
     # would convert it.
     @tf.autograph.experimental.do_not_convert
-    def train(self, context: tf.distribute.InputContext, first_step: int = 0) -> tf.data.Dataset:
+    def train(self, context: tf.distribute.InputContext, first_step: Any = 0) -> tf.data.Dataset:
         """Returns this process's share of the training examples, repeated endlessly.
 
         Every pass over the examples has a new order.
 
         Args:
           context: Tells this process from the others.
-          first_step: Number of training steps to skip; the next step's examples come
-            first. They are exactly the ones it would have had without the skip, or
-            approximately where processes do not train in step.
+          first_step: Number of training steps to skip, an int or an int64 scalar. The
+            next step's examples come first, the ones it would have had without the
+            skip.
 
         Returns:
           A dataset of pairs, each for one replica. The first element is a batch:
@@ -105,16 +104,9 @@ class InputPipeline:
         def batches(sizes: tf.Tensor, done: Any) -> tf.data.Dataset:
             """Repeats batches of one pass's `sizes`, without the first `done`."""
             in_pass = done % tf.size(sizes, tf.int64)
-            skipped = tf.reduce_sum(sizes[:in_pass]) if first_step else 0
+            skipped = 0 if record_stream.is_zero(first_step) else tf.reduce_sum(sizes[:in_pass])
             return blocks(done // tf.size(sizes, tf.int64), skipped).rebatch(tf.roll(sizes, -in_pass, 0))
 
-        if not self.batches:
-            sizes = record_stream.step_sizes(num_examples, (num_examples + batch - 1) // batch, 0, 1, 1)
-            done = first_step // readers
-            return self._parse(
-                batches(sizes, done),
-                lambda number, size: (1.0, tf.fill([size], (done + number) // tf.size(sizes, tf.int64))),
-            )
         if self.plan.fixed_batches:
             done = first_step * self.batches * batch
             fixed = blocks(done // num_examples, done % num_examples).rebatch(batch, drop_remainder=True)

@@ -63,11 +63,19 @@ def read_shuffled(
     share = shard_plan.share(len(files), readers)
     groups = readers // share.sharing
     lanes = shard_plan.at_a_time(share.shards, options.cycle_length)
-    block = shard_plan.block_size(split.num_examples, len(files), shuffle_buffer_size(split, options))
+    # The buffer is for the shards that are read at the same time.
+    buffer = shuffle_buffer_size(split, options) * share.shards // lanes
+    block = shard_plan.block_size(split.num_examples, len(files), buffer)
     shard_numbers = tf.range(reader % groups, len(files), groups, dtype=tf.int64)
     # Lane 0 reads the process's shards 0, `lanes`, 2 * `lanes`, ...; lane 1 the next
-    # ones.
-    shards_of_lanes = tf.transpose(tf.reshape(shard_numbers, [share.shards // lanes, lanes]))
+    # ones. All lanes end a row of shards before they begin the next.
+    rows = tf.reshape(shard_numbers, [share.shards // lanes, lanes])
+    rows_skipped: Number = 0
+    if not is_zero(skipped) and share.sharing == 1:
+        ends = tf.cumsum(tf.reduce_sum(examples_of(split.num_examples, rows, len(files)), 1))
+        rows_skipped = tf.reduce_sum(tf.cast(ends <= skipped, tf.int64))
+        skipped -= tf.reduce_max(tf.where(ends <= skipped, ends, 0))
+    blocks_per_shard = -(-split.num_examples // (len(files) * block))
     cached = _is_cached(split, options, readers / share.sharing)
     calls = options.num_parallel_calls or tf.data.AUTOTUNE
     open_file = _make_opener(split.files, lanes)
@@ -78,18 +86,24 @@ def read_shuffled(
         return tf.data.Dataset.from_tensor_slices(names).flat_map(open_file).batch(block)
 
     def lane(shards: tf.Tensor) -> tf.data.Dataset:
-        blocks = tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(files), shards)).flat_map(blocks_of).enumerate()
+        names = tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(files), shards))
+        blocks = names.flat_map(blocks_of).enumerate()
         if cached:
             blocks = blocks.cache()
+        all_passes = blocks.repeat()
+        if not is_zero(rows_skipped):
+            rest = names.skip(rows_skipped).flat_map(blocks_of).enumerate(rows_skipped * blocks_per_shard)
+            all_passes = rest.concatenate(all_passes)
 
         def shuffle_block(pass_number: tf.Tensor, block: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
             number, records = block
             pass_number += tf.cast(number == 0, tf.int64)
             return pass_number, _shuffle(records, [seed, shards[0] * 2**44 + pass_number * 2**24 + number])
 
-        return blocks.repeat().scan(tf.cast(first_pass, tf.int64) - 1, shuffle_block)
+        begun = tf.cast(tf.greater(rows_skipped, 0), tf.int64)  # a pass that does not begin with block 0
+        return all_passes.scan(tf.cast(first_pass, tf.int64) - 1 + begun, shuffle_block)
 
-    blocks = tf.data.Dataset.from_tensor_slices(shards_of_lanes).interleave(
+    blocks = tf.data.Dataset.from_tensor_slices(tf.transpose(rows)).interleave(
         lane,
         cycle_length=lanes,
         block_length=1,
@@ -228,7 +242,7 @@ def _take_share(blocks: tf.data.Dataset, first: Number, sharing: int, num_exampl
 
 def _skip(blocks: tf.data.Dataset, skipped: Number) -> tf.data.Dataset:
     """Drops the first `skipped` examples, which are read but not passed on."""
-    if isinstance(skipped, int) and not skipped:
+    if is_zero(skipped):
         return blocks
 
     def drop(remaining: tf.Tensor, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -236,6 +250,11 @@ def _skip(blocks: tf.data.Dataset, skipped: Number) -> tf.data.Dataset:
         return remaining - dropped, records[dropped:]
 
     return blocks.scan(tf.cast(skipped, tf.int64), drop).filter(lambda records: tf.size(records) > 0)
+
+
+def is_zero(number: Number) -> bool:
+    """Returns True for the number 0 that is known when a dataset is made."""
+    return isinstance(number, int) and not number
 
 
 def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:

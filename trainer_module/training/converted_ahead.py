@@ -30,6 +30,7 @@ TRACED: tuple[Callable[..., Any], ...] = (
     MeshStepRunner._gradients,
     MeshStepRunner._apply,
     MeshStepRunner._eval_step,
+    CoordinatorStepRunner._train_part,
     CoordinatorStepRunner._evaluate_part,
     CompiledModel.metrics,
     TaskAdapter.metrics,

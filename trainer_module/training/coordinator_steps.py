@@ -7,13 +7,14 @@ that live on the parameter servers.
 import os
 import time
 import warnings
+from dataclasses import replace
 
 import tensorflow as tf
 from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import WORKER, ClusterTask, uses_accelerators
-from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.job.training_job import Distribution, InputOptions
 from tfx_distribute.trainer_module.lifecycle.peer_loss import ChiefMonitor, cluster_spec
 from tfx_distribute.trainer_module.training import step_timing
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
@@ -42,6 +43,18 @@ def evaluation_calls(num_batches: int, num_workers: int) -> int:
     return num_workers * per_worker
 
 
+def input_options(options: InputOptions) -> InputOptions:
+    """Returns how workers read, who open the files again for each call.
+
+    They read one shard after the other, so that a call begins to read at the shard of
+    its first step.
+
+    Args:
+      options: How the examples are read under other strategies.
+    """
+    return replace(options, cycle_length=1, cache="none")
+
+
 class CoordinatorStepRunner(StepRunner):
     """Runs steps asynchronously on workers.
 
@@ -57,16 +70,8 @@ class CoordinatorStepRunner(StepRunner):
             )
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
         self._num_workers = cluster_spec().num_tasks(WORKER)
-
-        @tf.autograph.experimental.do_not_convert
-        def make_worker_dataset() -> tf.data.Dataset:
-            # TensorFlow also calls this for a worker that comes back after a failure,
-            # which then reads its own share again.
-            index = tf.distribute.coordinator.experimental_get_current_worker_index()
-            context = tf.distribute.InputContext(self._num_workers, tf.cast(index, tf.int64))
-            return self._input_pipeline.train(context, first_step)
-
-        self._training = iter(self._coordinator.create_per_worker_dataset(make_worker_dataset))
+        self._step = first_step
+        self._train_part_function = tf.function(self._train_part)
         self._evaluate_part_function = tf.function(self._evaluate_part)
         self._begun_parts = tf.Variable(0, trainable=False, dtype=tf.int64)
 
@@ -75,11 +80,12 @@ class CoordinatorStepRunner(StepRunner):
         sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
         steps_per_call = max(1, num_steps // (CALLS_PER_WORKER * self._num_workers))
         num_full_calls, rest = divmod(num_steps, steps_per_call)
-        calls = [steps_per_call] * num_full_calls + [rest] * (rest > 0)
-        results = [
-            self._coordinator.schedule(self._train_function, args=(self._training, tf.constant(steps), sample))
-            for steps in calls
-        ]
+        results = []
+        for steps in [steps_per_call] * num_full_calls + [rest] * (rest > 0):
+            arguments = (tf.constant(self._step, tf.int64), tf.constant(steps), sample)
+            with self._warming_up():
+                results.append(self._coordinator.schedule(self._train_part_function, args=arguments))
+            self._step += steps
         self._coordinator.join()
         losses, times = zip(*(result.fetch() for result in results), strict=True)
         _, inputs, _ = zip(*times, strict=True)
@@ -107,6 +113,11 @@ class CoordinatorStepRunner(StepRunner):
             f"each of {MAX_EVALUATIONS} evaluations lost a worker; some examples count twice in the metrics of the last one",
             stacklevel=1,
         )
+
+    def _train_part(self, first_step: tf.Tensor, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Runs steps on the batches that these steps have on a single device."""
+        iterator = iter(self._input_pipeline.train(tf.distribute.InputContext(), first_step))
+        return self._train(iterator, num_steps, sample)
 
     def _evaluate_part(self, part: tf.Tensor, num_parts: int) -> None:
         batch_size = self._input_pipeline.options.per_replica_batch_size

@@ -5,7 +5,7 @@ warm-up); Krizhevsky 2014, https://arxiv.org/abs/1404.5997 (square root).
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,26 +13,57 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.training import optimizers as optimizers_lib
 
-SETTLE_STEPS = 100
+
+class WarmUp:
+    """Multiplies an optimizer's learning rate in its first steps by a rising factor.
+
+    The optimizer's variable keeps the rate that the user and callbacks have set. Only
+    where steps are traced is there another one, the product, in its place.
+
+        warm_up = WarmUp(optimizer, steps=100)
+        with warm_up.in_effect():
+            train_function()  # which calls before_step before each step
+
+    Create it in the strategy's scope.
+
+    Args:
+      optimizer: A Keras optimizer without a schedule.
+      steps: Training steps in which the factor rises linearly from nearly 0 to 1.
+    """
+
+    def __init__(self, optimizer: Any, steps: int):
+        self._optimizer, self._steps, self._base = optimizer, steps, optimizer._learning_rate
+        first_replica = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self._product = tf.Variable(0.0, trainable=False, dtype=tf.float32, aggregation=first_replica)
+
+    def before_step(self) -> None:
+        """Sets the rate of the next step, in the graph, once for all replicas."""
+        step = tf.cast(optimizers_lib.batches_applied(self._optimizer), tf.float32) + 1.0
+        factor = tf.minimum(step / float(self._steps), 1.0)
+        self._product.assign(tf.cast(tf.convert_to_tensor(self._base), tf.float32) * factor)
+
+    @contextlib.contextmanager
+    def in_effect(self) -> Iterator[None]:
+        """Makes steps that are traced within the block use the product."""
+        attributes = vars(self._optimizer)  # an optimizer would track what is set otherwise
+        attributes["_learning_rate"] = self._product
+        try:
+            yield
+        finally:
+            attributes["_learning_rate"] = self._base
 
 
-def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int, in_step: bool = True) -> Callable[[], None] | None:
+def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int) -> WarmUp | None:
     """Multiplies the learning rate of a model's optimizer.
-
-    Callbacks that set the learning rate keep working once the warm-up is over.
 
     Args:
       optimizers: The optimizers of the model.
       factor: Multiplies the learning rate.
       warmup_steps: Training steps in which the learning rate rises linearly from nearly
-        0 to its final value; 0 for no warm-up.
-      in_step: True if all replicas take each step together. Workers that do not wait
-        for each other may set the rate of an outdated step, so they keep setting it for
-        `SETTLE_STEPS` more steps. During these, a callback cannot change it.
+        0 to its value; 0 for no warm-up.
 
     Returns:
-      A function to call before each training step, in the graph; None if there is no
-      warm-up.
+      The warm-up; None if there is none.
 
     Raises:
       ConfigurationError: There are several optimizers, or the only one has a learning
@@ -57,23 +88,17 @@ def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int, in_step: 
             "learning_rate_scaling: build_model's optimizer has a learning rate schedule, which is not changed from "
             "outside; use context.num_replicas in it, and write learning_rate_scaling=none and warmup_steps=0"
         )
-    final_rate = float(inner.learning_rate.numpy()) * factor
-    inner.learning_rate = final_rate
-    if not warmup_steps:
-        return None
-
-    last_step = warmup_steps if in_step else warmup_steps + SETTLE_STEPS
-
-    def before_step() -> None:
-        step = tf.cast(optimizers_lib.batches_applied(inner), tf.float32) + 1.0
-        if step <= float(last_step):
-            inner.learning_rate.assign(final_rate * tf.minimum(step / float(warmup_steps), 1.0))
-
-    return before_step
+    inner.learning_rate = float(inner.learning_rate.numpy()) * factor
+    return WarmUp(inner, warmup_steps) if warmup_steps else None
 
 
-def read(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
-    """Returns the learning rate of an optimizer's next step; None if it has not one."""
+def read(optimizer: tf.keras.optimizers.Optimizer, warmup_steps: int = 0) -> float | None:
+    """Returns the learning rate of an optimizer's next step; None if it has not one.
+
+    Args:
+      optimizer: A Keras optimizer.
+      warmup_steps: Training steps of the warm-up; 0 for none.
+    """
     with contextlib.suppress(Exception):  # a user's optimizer or schedule; training does not depend on it
         inner = optimizers_lib.unwrap(optimizer)
         rate = getattr(inner, "learning_rate", None)
@@ -81,5 +106,6 @@ def read(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
             rate = rate(inner.iterations)
         # A variable of several replicas has no value of its own, but converts to one.
         value = tf.convert_to_tensor(rate)
-        return float(value) if value.shape.rank == 0 else None
+        warmed = min((int(optimizers_lib.batches_applied(inner)) + 1) / warmup_steps, 1.0) if warmup_steps else 1.0
+        return float(value) * warmed if value.shape.rank == 0 else None
     return None

@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import tensorflow as tf
@@ -25,6 +26,7 @@ from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import (
+    coordinator_steps,
     export,
     gradients,
     keras_models,
@@ -32,12 +34,12 @@ from tfx_distribute.trainer_module.training import (
     mesh_errors,
     model_builder,
     optimizers,
+    replica_values,
     saved_objects,
 )
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.training.checkpoint import Checkpoints, Position, describe_settings
-from tfx_distribute.trainer_module.training.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.training.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.training.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
@@ -72,13 +74,12 @@ def train(
 
     Raises:
       ConfigurationError: `build_model` returned something that cannot be trained, or
-        the data has fewer examples than the batch or the workers need.
+        the data has fewer examples than the batch needs.
     """
     options, run_dir = job.training_options, job.outputs.model_run_dir
     strategy_info = job.distribution.info
     plan = make_plan(options, data.train.num_examples, strategy.num_replicas_in_sync, bool(strategy_info.fixed_batches))
     readers = strategy_table.readers(job.distribution)
-    _check_enough_examples(job, data)
     profiler = Profiler(strategy_table.profile_window(options), run_dir if is_chief else None)
     context = model_builder.make_context(job, features, plan, is_chief)
     with strategy.scope():
@@ -95,7 +96,10 @@ def train(
         verbose=0,
     )
     counter = StepCounter(
-        reporter, plan, plan.global_batch_size // readers, lambda: learning_rate.read(model_adapter.optimizer)
+        reporter,
+        plan,
+        plan.global_batch_size // readers,
+        lambda: learning_rate.read(model_adapter.optimizer, options.warmup_steps),
     )
     process_times = ProcessTimes(counter.meter, run_dir if is_chief else None)
     start = time.monotonic()
@@ -109,11 +113,10 @@ def train(
     ):
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
-        in_step = not strategy_info.parameter_servers
         all_optimizers = model_adapter.optimizers()
-        before_step = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps, in_step)
+        warm_up = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps)
         optimizers.set_global_clipnorm(all_optimizers, options.global_clipnorm)
-        step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, before_step)
+        step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, warm_up)
         if job.outputs.serving_model_dir:
             _check_export(model_adapter, features, input_pipeline)
         sidecar_writer = (
@@ -184,6 +187,12 @@ def train(
                 counter.report(
                     metrics, f"the loss is {metrics['loss']:g} after epoch {epoch + 1}: the training has diverged"
                 )
+            if epoch == begin.epoch and plan.num_replicas > 1 and not isinstance(strategy, MeshStrategy):
+                differing = replica_values.find_differing(
+                    saved_objects.find(model_adapter.state()), strategy, step_runner.gather
+                )
+                if differing and is_chief:
+                    counter.report(metrics, _describe_differing(differing))
             counter.report_if_due(metrics)
             ends, gathers_times = epoch_runner.ends_training(epoch, epoch + 1 == plan.epochs, process_times.are_due)
             if gathers_times:
@@ -240,35 +249,18 @@ def train(
     )
 
 
-def _check_enough_examples(job: TrainingJob, data: TrainingData) -> None:
-    """Checks that there is an example for each process that reads.
-
-    Raises:
-      ConfigurationError: There are fewer examples.
-    """
-    processes = strategy_table.reading_processes(job.distribution)
-    if data.train.num_examples < processes:
-        raise ConfigurationError(
-            f"num_workers: {processes} workers read, but the train split has {data.train.num_examples} examples; write "
-            f"num_workers={data.train.num_examples} or less"
-        )
-
-
 def _make_input_pipeline(
     job: TrainingJob, data: TrainingData, features: Features, plan: Plan, model_adapter: ModelAdapter
 ) -> InputPipeline:
     readers = strategy_table.readers(job.distribution)
-    uses_parameter_servers = job.distribution.info.parameter_servers
     return InputPipeline(
         data,
         features.select(model_adapter.required_features(features), keras_models.input_specs(model_adapter.model)),
         job.training_options,
-        job.input_options,
+        coordinator_steps.input_options(job.input_options) if job.distribution.info.parameter_servers else job.input_options,
         plan,
         readers,
-        batches=0
-        if uses_parameter_servers
-        else plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
+        batches=plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
     )
 
 
@@ -326,7 +318,7 @@ def _can_save_in_background(job: TrainingJob) -> bool:
 
 def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        return CoordinatorStepRunner
+        return coordinator_steps.CoordinatorStepRunner
     if isinstance(strategy, MeshStrategy):
         return MeshStepRunner
     return StepRunner
@@ -352,6 +344,14 @@ def _describe_missing_evaluator(reason: str, export_best: str) -> str:
     if export_best:
         message += "; export_best chooses from this evaluation and those that the evaluator did before"
     return message
+
+
+def _describe_differing(names: Sequence[str]) -> str:
+    mean = "'mean'" if keras_models.is_keras_3() else "tf.VariableAggregation.MEAN"
+    return (
+        f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
+        f"aggregation={mean} where the variable is made"
+    )
 
 
 def _add_val_prefix(metrics: dict[str, float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ devices one by one, so no device ever holds a whole divided variable.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +22,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.training import optimizers, step_timing
 from tfx_distribute.trainer_module.training.keras_metrics import as_floats
+from tfx_distribute.trainer_module.training.learning_rate import WarmUp
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.training.step_timing import CallTime
@@ -42,16 +43,16 @@ class MeshStepRunner(StepRunner):
         strategy: MeshStrategy,
         input_pipeline: InputPipeline,
         options: TrainingOptions,
-        before_step: Callable[[], None] | None = None,
+        warm_up: WarmUp | None = None,
     ):
         _lay_out_optimizer(model_adapter, strategy)
-        super().__init__(model_adapter, strategy, input_pipeline, options, before_step)
+        super().__init__(model_adapter, strategy, input_pipeline, options, warm_up)
         self._measures_peers = False  # DTensor has no operation for the time of day
         strategy.check_rules(model_adapter.model)
         self._gradients_function = tf.function(self._gradients)
         self._apply_function = tf.function(self._apply)
         self._eval_step_function = tf.function(self._eval_step)
-        self._before_step_function = tf.function(before_step) if before_step else None
+        self._before_step_function = tf.function(warm_up.before_step) if warm_up else None
 
     @override
     def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
@@ -68,7 +69,8 @@ class MeshStepRunner(StepRunner):
             batch, _ = next(self._training)
             waited += time.monotonic() - before if is_measured else 0.0
             loss, gradients = self._gradients_function(self._shard_batch(batch))
-            self._apply_function(gradients)
+            with self._warming_up():
+                self._apply_function(gradients)
         return float(_local_value(loss)), CallTime(begin, waited * step_timing.weight_of_measured(num_steps, sample))
 
     @override

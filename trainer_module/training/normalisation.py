@@ -9,17 +9,24 @@ A sum must not be weighted that way: a loss with `reduction="sum"`, or values th
 Keras 3 adds up, which a layer passes to `add_loss` for each example. It is divided by
 the share, so that the weighted sum over the replicas is the sum over the step's
 examples.
+
+A `compute_loss` of the user's that divides by the number of replicas is computed as
+under `fit`, where the losses of the replicas are summed, and then multiplied by it.
 """
 
 import contextlib
 import importlib
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 _replaced: list[tuple[Any, str, Any]] = []  # attributes of Keras: owner, name, original value
+# Ask for the number of replicas themselves, or only to divide by it for the user.
+_LIBRARIES = {"keras", "tensorflow", "tf_keras"}
+_DIVIDERS = {tf.nn.compute_average_loss.__module__, tf.nn.scale_regularization_loss.__module__}
 _replica = threading.local()  # under a mirrored strategy, each replica is traced in its own thread
 
 
@@ -37,16 +44,81 @@ def replica_share(share: tf.Tensor | float) -> Iterator[None]:
         del _replica.share
 
 
+@contextlib.contextmanager
+def noticing_division() -> Iterator[set[str]]:
+    """Notices if a `compute_loss` of the user's divides by the number of replicas.
+
+    Yields:
+      The modules that have asked for that number in a `replica_loss` that was traced
+      within the block.
+    """
+    askers: set[str] = set()
+
+    def notice(asker: str) -> None:
+        is_library = asker.partition(".")[0] in _LIBRARIES and asker not in _DIVIDERS
+        if getattr(_replica, "computes_loss", False) and not is_library:
+            askers.add(asker)
+
+    def noticing(count: Any) -> property:
+        def read(owner: Any) -> int:
+            notice(sys._getframe(1).f_globals["__name__"])
+            return int(count.fget(owner))
+
+        return property(read)
+
+    @tf.autograph.experimental.do_not_convert
+    def average(*arguments: Any, **keywords: Any) -> tf.Tensor:
+        notice(average_loss.__module__)  # whose global_batch_size may be given
+        return average_loss(*arguments, **keywords)
+
+    average_loss = tf.nn.compute_average_loss
+    name = "num_replicas_in_sync"
+    owners = [_owner(kind, name) for kind in (tf.distribute.Strategy, tf.distribute.ReplicaContext)]
+    counts = [vars(owner)[name] for owner in owners]
+    try:
+        tf.nn.compute_average_loss = average
+        for owner, count in zip(owners, counts, strict=True):
+            setattr(owner, name, noticing(count))
+        yield askers
+    finally:
+        tf.nn.compute_average_loss = average_loss
+        for owner, count in zip(owners, counts, strict=True):
+            setattr(owner, name, count)
+
+
+def _owner(kind: type, name: str) -> type:
+    return next(each for each in kind.__mro__ if name in vars(each))
+
+
+@tf.autograph.experimental.do_not_convert
+def replica_loss(compute_loss: Callable[[], Any], is_divided: bool) -> Any:
+    """Returns what a `compute_loss` returns, as the mean over one replica's batch.
+
+    Args:
+      compute_loss: Computes the loss, by a function of the user's or of Keras.
+      is_divided: True if the function divides by the number of replicas.
+    """
+    _replica.computes_loss, _replica.divisor = True, _num_replicas() if is_divided else 1
+    try:
+        loss = compute_loss()
+    finally:
+        divisor = _replica.divisor
+        del _replica.computes_loss, _replica.divisor
+    return loss * divisor if divisor > 1 and is_scalar(loss) else loss
+
+
 def use_replica_means() -> None:
     """Stops Keras from dividing losses by the number of replicas, in this process.
+
+    Only within a `replica_loss` that is divided, it still does so.
 
     There is no public way to do so (Keras 2.16 and 3.12).
     """
     _restore()
     losses = _keras_losses()
-    _replace(losses, "scale_loss_for_distribution", _unchanged)
+    _replace(losses, "scale_loss_for_distribution", _divide_if_asked)
     if hasattr(losses, "unscale_loss_for_distribution"):  # Keras 3
-        _replace(losses, "unscale_loss_for_distribution", _unchanged)
+        _replace(losses, "unscale_loss_for_distribution", lambda loss: loss * _divisor() if _divisor() > 1 else loss)
         _replace(losses, "reduce_values", _divide_sums_by_share(losses.reduce_values))
     else:
         # The original refuses means in the steps of a task.
@@ -79,9 +151,9 @@ def replica_mean(loss: tf.Tensor) -> tf.Tensor:
 
     Undoes Keras's division by the number of replicas if `use_keras_means` is in effect.
     """
-    if _keras_losses().scale_loss_for_distribution is _unchanged:
+    if _keras_losses().scale_loss_for_distribution is _divide_if_asked:
         return loss
-    return loss * tf.cast(tf.distribute.get_strategy().num_replicas_in_sync, loss.dtype)
+    return loss * tf.cast(_num_replicas(), loss.dtype)
 
 
 @tf.autograph.experimental.do_not_convert  # contains no user code
@@ -141,8 +213,8 @@ def _divide_sums_by_share(reduce_values: Any) -> Any:
 def _divide_by_share(loss: tf.Tensor) -> tf.Tensor:
     share = getattr(_replica, "share", None)
     if share is None:
-        share = 1.0 / tf.distribute.get_strategy().num_replicas_in_sync
-    return loss / tf.cast(share, loss.dtype)
+        share = 1.0 / _num_replicas()
+    return loss / tf.cast(share * _divisor(), loss.dtype)
 
 
 def _get_reduction(loss: Any) -> str:
@@ -150,5 +222,13 @@ def _get_reduction(loss: Any) -> str:
     return reductions.SUM_OVER_BATCH_SIZE if loss.reduction == reductions.AUTO else loss.reduction
 
 
-def _unchanged(loss: tf.Tensor) -> tf.Tensor:
-    return loss
+def _divide_if_asked(loss: tf.Tensor) -> tf.Tensor:
+    return loss / _divisor() if _divisor() > 1 else loss
+
+
+def _divisor() -> int:
+    return getattr(_replica, "divisor", 1)
+
+
+def _num_replicas() -> int:
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)

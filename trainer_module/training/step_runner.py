@@ -5,8 +5,9 @@ Here, the loop over steps is part of the graph, and metrics are read only when n
 `coordinator_steps` does the same for parameter servers, and `mesh_steps` for DTensor.
 """
 
+import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
 from tfx_distribute.trainer_module.training import keras_models, noise, normalisation, optimizers, step_timing
 from tfx_distribute.trainer_module.training.keras_metrics import as_floats
+from tfx_distribute.trainer_module.training.learning_rate import WarmUp
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.training.step_timing import CallTime
 
@@ -43,8 +45,7 @@ class StepRunner:
       strategy: The strategy.
       input_pipeline: The datasets.
       options: The options of the training.
-      before_step: A function to call before each training step, once for all replicas,
-        in the graph.
+      warm_up: The warm-up of the learning rate, if any.
 
     Raises:
       ConfigurationError: The model has no trainable variables, or its own train_step
@@ -57,13 +58,15 @@ class StepRunner:
         strategy: tf.distribute.Strategy,
         input_pipeline: InputPipeline,
         options: TrainingOptions,
-        before_step: Callable[[], None] | None = None,
+        warm_up: WarmUp | None = None,
     ):
         self._model_adapter = model_adapter
         self._strategy = strategy
-        self._before_step = before_step
+        self._warm_up = warm_up
+        self._warming_up = warm_up.in_effect if warm_up else contextlib.nullcontext
         self._batches_per_step, self._seed = options.gradient_accumulation_steps, options.seed
-        model_adapter.prepare(input_pipeline.zeros())
+        with self._warming_up():  # it may trace a step of the user's own
+            model_adapter.prepare(input_pipeline.zeros())
         self._variables = model_adapter.model.trainable_variables
         if not self._variables:
             setting = "freeze" if options.freeze else "module"
@@ -134,7 +137,8 @@ class StepRunner:
           call.
         """
         sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
-        loss, times = self._train_function(self._training, tf.constant(num_steps), sample)
+        with self._warming_up():
+            loss, times = self._train_function(self._training, tf.constant(num_steps), sample)
         train_counter = getattr(self._model_adapter.model, "_train_counter", None)
         if train_counter is not None:  # Keras 2: its TensorBoard callback reads the step from here
             train_counter.assign_add(num_steps)
@@ -231,8 +235,8 @@ class StepRunner:
         begin = tf.timestamp()
         losses, seconds = self._zero_losses(), tf.zeros([2], tf.float64)
         for step in tf.range(num_steps):
-            if self._before_step is not None:
-                self._before_step()
+            if self._warm_up is not None:
+                self._warm_up.before_step()
             batch, waited = self._next(iterator, losses, step, sample)
             if self._batches_per_step == 1:
                 losses, summed = self._strategy.run(self._whole_step, args=batch)

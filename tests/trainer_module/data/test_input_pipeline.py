@@ -1,6 +1,7 @@
 import collections
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -263,28 +264,22 @@ def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache):
         read = list(fed.train(reader(index, readers)).take((max(first_steps) + steps) * fed.batches))
         batches, shares = trained(read), [float(share) for _, share in read]
         for first_step in first_steps:
-            rest = list(fed.train(reader(index, readers), first_step).take(steps * fed.batches))
+            # A tensor, as where workers of parameter servers share one function.
+            begin = tf.constant(first_step, tf.int64)
+            rest = list(fed.train(reader(index, readers), begin).take(steps * fed.batches))
             expected = slice(first_step * fed.batches, (first_step + steps) * fed.batches)
             assert trained(rest) == batches[expected]
             assert [float(share) for _, share in rest] == shares[expected]
 
 
-def test_workers_of_parameter_servers_go_round_by_themselves(numbers):
-    """Their number is a tensor, since all of them run the same function."""
-    data = numbers(50, shards=4)
-    fed = data_lib.InputPipeline(
-        data,
-        Features(data),
-        TrainingOptions(4, epochs=1),
-        InputOptions(),
-        make_plan(TrainingOptions(4, epochs=1), 50, 1),
-        readers=1,
-        batches=0,
-    )
-    for index in range(2):
-        dataset = fed.train(reader(tf.constant(index, tf.int64), 2))
-        own = list(range(index, 50, 2))
-        assert sorted(number for batch in trained(dataset.take(-(-len(own) // 4))) for number in batch) == own
+def test_reading_begins_at_the_shard_of_the_first_step(numbers):
+    data = numbers(48, shards=6)
+    fed = feed(data, TrainingOptions(4, epochs=1), cycle_length=1, cache="none")
+    batches = trained(fed.train(reader(0, 1)).take(18))
+    for file in data.train.files[:4]:
+        Path(file).unlink()
+    rest = fed.train(reader(0, 1), tf.constant(9, tf.int64)).take(3)
+    assert trained(rest) == batches[9:12]
 
 
 def test_each_example_counts_the_same_whatever_batch_it_is_in(numbers):

@@ -68,10 +68,3 @@ def test_evaluator_names_the_record_too(cluster, digits, shards):
     distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
     with pytest.raises(TrainingError, match=rf"examples: {path}, record 349 at byte \d+: it does not match its checksum"):
         cluster.train(distribution, TrainingOptions(32, epochs=2), data=replace(digits, eval=shards))
-
-
-def test_fewer_examples_than_workers(cluster, digits, shards):
-    distribution = Distribution("parameter_server", num_workers=3, accelerator_type="cpu")
-    few = replace(shards, files=shards.files[:1], num_examples=2)
-    with pytest.raises(TrainingError, match="num_workers: 3 workers read, but the train split has 2 examples; write"):
-        cluster.train(distribution, TrainingOptions(1, train_steps=4), data=replace(digits, train=few))

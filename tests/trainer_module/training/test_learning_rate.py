@@ -7,7 +7,7 @@ from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.strategy_table import learning_rate_factor
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
-from tfx_distribute.trainer_module.training import learning_rate
+from tfx_distribute.trainer_module.training import learning_rate, optimizers
 from tfx_distribute.trainer_module.training.epoch_runner import StepCounter
 from tfx_distribute.trainer_module.training.model_adapters import factory
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
@@ -24,20 +24,42 @@ def test_scaled_without_a_warmup():
     assert float(model.optimizer.learning_rate) == 2.0
 
 
+class OwnStep(tf.keras.Model):
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(data[0], training=True))
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_weights), self.trainable_weights, strict=True))
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("model_class", [tf.keras.Model, OwnStep])
 @pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, tf.keras.mixed_precision.LossScaleOptimizer])
-def test_warmup_rises_evenly_and_then_leaves_the_rate_alone(wrap):
-    model = model_with(wrap(tf.keras.optimizers.SGD(0.01)))
-    before_step = learning_rate.scale([model.optimizer], 2.0, 4)
-    step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), before_step)
-    step_runner.open(0)
-    rates = []
-    for _ in range(5):
-        step_runner.train(1)
-        rates.append(float(model.optimizer.learning_rate))
-    assert rates == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02])
-    model.optimizer.learning_rate = 0.001  # as a callback would
-    step_runner.train(3)
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
+def test_a_warmup_is_a_factor_on_the_rate_that_callbacks_set(wrap, model_class):
+    """The bias shows the rate of each step: its gradient is 1."""
+    inputs = tf.keras.Input((1,))
+    model = model_class(inputs, tf.keras.layers.Dense(1)(inputs))
+    model.compile(wrap(tf.keras.optimizers.SGD(0.01)), lambda truth, prediction: prediction)
+    if model_class is OwnStep:
+        model.optimizer = optimizers.unwrap(model.optimizer)
+    warm_up = learning_rate.scale([model.optimizer], 2.0, 4)
+    runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), warm_up)
+    runner.open(0)
+
+    def rate_of_step() -> float:
+        before = model.get_weights()[1][0]
+        runner.train(1)
+        return before - model.get_weights()[1][0]
+
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.02)
+    assert learning_rate.read(model.optimizer, 4) == pytest.approx(0.005)
+    assert rate_of_step() == pytest.approx(0.005, rel=1e-4)
+    model.optimizer.learning_rate = 0.1  # as a callback would
+    assert rate_of_step() == pytest.approx(0.05, rel=1e-4)
+    assert rate_of_step() == pytest.approx(0.075, rel=1e-4)
+    tf.keras.backend.set_value(model.optimizer.learning_rate, float(model.optimizer.learning_rate) / 2)
+    assert rate_of_step() == pytest.approx(0.05, rel=1e-4)
+    assert rate_of_step() == pytest.approx(0.05, rel=1e-4)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.05)
 
 
 def test_schedule_is_not_scaled():

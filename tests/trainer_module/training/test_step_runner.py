@@ -150,11 +150,13 @@ def test_steps_that_an_optimizer_accumulates_draw_different_noise():
 
 def test_a_warmup_counts_the_steps_that_an_optimizer_accumulates():
     model = model_with(Accumulates(0.4))
-    before_step = learning_rate.scale([model.optimizer], 1.0, 4)
-    step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), before_step)
+    warm_up = learning_rate.scale([model.optimizer], 1.0, 4)
+    step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), warm_up)
     step_runner.open(0)
     step_runner.train(2)
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.2)
+    assert learning_rate.read(model.optimizer, 4) == pytest.approx(0.3)
+    with warm_up.in_effect():
+        assert float(model.optimizer.learning_rate) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}])

@@ -1,5 +1,6 @@
 """Trains under every strategy, on real clusters of processes on loopback."""
 
+import re
 import shutil
 import tempfile
 from dataclasses import replace
@@ -136,6 +137,46 @@ def test_weights_are_equal_on_every_replica(cluster, strategy):
     assert set(Path(tempfile.gettempdir()).glob("tfx-distribute-*")) == temporary
 
 
+AVERAGING = """
+import tensorflow as tf
+
+class Averages(tf.keras.layers.Layer):
+    def __init__(self, name, **options):
+        super().__init__(name=name)
+        self.options = options
+
+    def build(self, shape):
+        self.average = self.add_weight(name="average", shape=(), initializer="zeros", trainable=False, **self.options)
+
+    def call(self, inputs, training=None):
+        if training:
+            self.average.assign(0.9 * self.average + 0.1 * tf.reduce_mean(inputs))
+        return inputs
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    hidden = Averages("astray")(tf.keras.layers.Dropout(0.1)(pixels))
+    mean = "mean" if context.hparams["keras"] == 3 else tf.VariableAggregation.MEAN
+    hidden = tf.keras.layers.BatchNormalization()(Averages("together", aggregation=mean)(hidden))
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(hidden))
+    model.compile(tf.keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy")
+    return model
+"""
+
+
+@pytest.mark.parametrize(("strategy", "keras_version"), [("multi_worker_mirrored", 2), ("mirrored", 3)])
+def test_a_variable_that_replicas_set_differently_is_named(cluster, request, strategy, keras_version):
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    (cluster.folder / "averaging.py").write_text(AVERAGING)
+    module = UserModule("averaging.build_model", (str(cluster.folder),))
+    options = TrainingOptions(SHAPES[strategy][1], epochs=2, keras_version=keras_version)
+    cluster.train(SHAPES[strategy][0], options, module=module, hparams={"keras": keras_version})
+    (message,) = cluster.messages()
+    assert re.match(r"module: the steps set (astray/)?average differently on each replica, and only the first", message)
+    assert ("aggregation='mean'" in message) == (keras_version == 3)
+
+
 STATEFUL = """
 import tensorflow as tf
 
@@ -166,6 +207,49 @@ def test_layers_that_keep_a_state(cluster, request, strategy, keras_version):
         module=UserModule("stateful.build_model", (str(cluster.folder),)),
     )
     assert result.metrics["val_accuracy"] > 0.9
+
+
+CHECKSUMS = """
+import tensorflow as tf
+
+class Checksum(tf.keras.metrics.Sum):
+    def __init__(self, power):
+        super().__init__(name=f"power_{power}", dtype=tf.float64)
+        self.power = power
+
+    def update_state(self, truth, prediction, sample_weight=None):
+        super().update_state(tf.cast(prediction, tf.float64) ** self.power)
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    places = tf.constant([[float(1 + place % 13)] for place in range(64)])
+    untrained = tf.keras.layers.Dense(1, kernel_initializer=lambda shape, dtype=None: places)
+    model = tf.keras.Model({"pixels": pixels}, untrained(pixels))
+    model.compile(tf.keras.optimizers.SGD(0.0), "mse", metrics=[Checksum(power) for power in range(3)])
+    return model
+
+def callbacks(context):
+    return [tf.keras.callbacks.CSVLogger(f"{context.model_run_dir}/epochs.csv")]
+"""
+
+
+def test_an_epoch_of_parameter_servers_sees_each_example_once(cluster):
+    """Also if a call ends in another epoch's middle, at any number of workers."""
+    (cluster.folder / "checksums.py").write_text(CHECKSUMS)
+    module = UserModule("checksums.build_model", (str(cluster.folder),))
+
+    def epochs(distribution):
+        cluster.train(distribution, TrainingOptions(150, epochs=3), module=module, data=replace(cluster.job.data, eval=None))
+        rows = (Path(cluster.job.outputs.model_run_dir) / "epochs.csv").read_text().splitlines()
+        names, *values = (row.split(",") for row in rows)
+        columns = [index for index, name in enumerate(names) if name.startswith("power")]
+        return [[float(row[index]) for index in columns] for row in values]
+
+    alone = epochs(Distribution("one_device", accelerator_type="cpu"))
+    assert [epoch[0] for epoch in alone] == [1400.0] * 3
+    of_servers = epochs(Distribution("parameter_server", num_workers=3, accelerator_type="cpu"))
+    for epoch in of_servers:
+        assert epoch == pytest.approx(alone[0], rel=1e-6)
 
 
 def test_four_workers_on_a_machine_of_any_size(cluster):

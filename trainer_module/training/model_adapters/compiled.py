@@ -32,6 +32,7 @@ class CompiledModel(ModelAdapter):
         # Keras's own steps read the model's inputs; the user's may read any feature.
         self._reads_all = overrides_train or overrides_test
         self._overrides_loss = model_class.compute_loss is not keras_model.compute_loss
+        self._divides_loss = False
         self._has_label = True
         # Names of the values that the user's steps log, by whether it is an evaluation.
         self._logged: dict[bool, list[str]] = {False: [], True: []}
@@ -54,6 +55,10 @@ class CompiledModel(ModelAdapter):
         self._build(batch)
         if self.applies_gradients:
             self._trace(self.train_step, batch)
+        elif self._overrides_loss and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            with normalisation.noticing_division() as askers:
+                self._trace_step(self.train_step, batch)
+            self._divides_loss = bool(askers)
         if self._uses_test_step:
             self._trace(self.eval_step, batch)
         logged = {*self._logged[False], *self._logged[True]}
@@ -143,6 +148,10 @@ class CompiledModel(ModelAdapter):
         self._logged[evaluated] = list(logs)
         self._find_results(logs, evaluated)
         values = {name: tf.reduce_mean(tf.cast(value, tf.float32)) for name, value in logs.items()}
+        if not keras_models.is_keras_3() and self.model.distribute_reduction_method == "sum":
+            # Of the replicas' values, the sum. Keras 3 ignores this attribute.
+            replicas = float(tf.distribute.get_strategy().num_replicas_in_sync)
+            values = {name: value * replicas for name, value in values.items()}
         for name in values.keys() & self._means.keys():
             self._means[name].update_state(values[name], sample_weight=batches.size(*batch))
         return values.get("loss", tf.constant(0.0))
@@ -225,7 +234,9 @@ class CompiledModel(ModelAdapter):
         return metrics[0] if metrics else None
 
     def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor | None:
-        loss = self.model.compute_loss(x, y, prediction, sample_weight)
+        loss = normalisation.replica_loss(
+            lambda: self.model.compute_loss(x, y, prediction, sample_weight), self._divides_loss
+        )
         if loss is not None and (self._overrides_loss or y is None):
             self._means["loss"].update_state(normalisation.replica_mean(loss), sample_weight=batches.size(x, y))
         return loss

@@ -51,7 +51,9 @@ class CompiledKeras3Model(CompiledModel):
 
     @override
     def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor:
-        loss = self.model._compute_loss(x, y, prediction, sample_weight, training=training)
+        loss = normalisation.replica_loss(
+            lambda: self.model._compute_loss(x, y, prediction, sample_weight, training=training), self._divides_loss
+        )
         # Keras 2 updates the metric called "loss", weighted by the number of examples,
         # in `compute_loss`.
         mean, size = normalisation.replica_mean(loss), batches.size(x, y)

@@ -38,6 +38,7 @@ class Module:
       train: Name of the function that trains: `build_model` or `run_fn`.
       data: Files and folders of the pipeline's data and results; not part of the
         module, even if they are next to it.
+      names: Names that the file defines or imports at its top level.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Module:
     folder: Path | None
     train: str
     data: tuple[Path, ...] = ()
+    names: frozenset[str] = frozenset()
 
     def function_path(self, name: str) -> str:
         """Returns the dotted path of a function in the module."""
@@ -113,7 +115,7 @@ def find(spec: PipelineSpec) -> Module:
         search_lib.trial_options(spec.tune.search, parameters.training_options, spec.trainer.hparams)
     if spec.transform and not {spec.transform.preprocessing_fn, "*"} & names.all:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
-    return Module(name, file, folder, train, _list_data_paths(spec))
+    return Module(name, file, folder, train, _list_data_paths(spec), names.all)
 
 
 def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:

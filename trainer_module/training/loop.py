@@ -84,6 +84,7 @@ def train(
         reporter.enter("build_model")
         model_adapter = model_builder.build(job, context)
         reporter.enter("preparing to train")
+        model_adapter.check_labels(features, data.label_ranges)
         input_pipeline = _make_input_pipeline(job, data, features, plan, model_adapter)
         user_callbacks = callbacks_lib.load(job.module, context, strategy)
     callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers

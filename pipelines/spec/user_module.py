@@ -6,6 +6,7 @@ Does not run the module.
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
-from tfx_distribute.trainer_module.user_code import fingerprint, function_settings
+from tfx_distribute.trainer_module.user_code import fingerprint, function_settings, module_copy
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
 MAX_BYTES = 16 * files.MIB
@@ -159,7 +160,8 @@ def _read_names(file: Path, siblings: bool) -> module_lib.TopLevelNames:
 def importable(module: Module) -> Iterator[None]:
     """Makes the module importable within the block, as it is now on disk.
 
-    Processes that start within the block can import it, too.
+    Processes that start within the block can import it, too. All of them get what is
+    there now: edits in the meantime are for the next run.
     """
     if module.folder is None:
         yield
@@ -170,7 +172,8 @@ def importable(module: Module) -> Iterator[None]:
     pythonpath_before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, pythonpath_before)))
     try:
-        yield
+        with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as copy, module_copy.used(module.folder, Path(copy)):
+            yield
     finally:
         sys.path.remove(folder)
         if pythonpath_before is None:

@@ -124,6 +124,7 @@ def train(
         best_model = _make_best_model(job, plan, model_adapter, input_pipeline, is_chief)
         reporter.enter("reading the base model")
         base_model = warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, strategy)
+        callbacks_lib.check_monitors(user_callbacks, job.distribution.num_evaluators, input_pipeline.has_evaluation)
         callbacks_lib.check_same_everywhere(user_callbacks, step_runner.agree)
         model_adapter.model.stop_training = False
         reporter.enter("on_train_begin")

@@ -1,10 +1,10 @@
 """Provides TFX components for distributed training.
 
-`Trainer`, `Evaluator` and `Pusher` replace the components of the same names in
-`tfx.components`. `Sharder` writes transformed examples as balanced shards, instead of
-`tfx.components.Transform(materialize=True)`. `Tuner` searches for hyperparameters, as
-`Search` and `ValueRange` describe. `CsvExampleGen`, `ImportExampleGen` and
-`ParquetExampleGen` read data files.
+`Trainer`, `Evaluator`, `Pusher` and `StatisticsGen` replace the components of the same
+names in `tfx.components`. `Sharder` writes transformed examples as balanced shards,
+instead of `tfx.components.Transform(materialize=True)`. `Tuner` searches for
+hyperparameters, as `Search` and `ValueRange` describe. `CsvExampleGen`,
+`ImportExampleGen` and `ParquetExampleGen` read data files.
 
 ```python
 from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tfx_distribute.components.example_gen.component import ParquetExampleGen as ParquetExampleGen
     from tfx_distribute.components.pusher.component import Pusher as Pusher
     from tfx_distribute.components.sharder.component import Sharder as Sharder
+    from tfx_distribute.components.statistics_gen import StatisticsGen as StatisticsGen
     from tfx_distribute.components.trainer.component import Trainer as Trainer
     from tfx_distribute.components.tuner.component import Tuner as Tuner
     from tfx_distribute.components.tuner.search import Search as Search
@@ -37,6 +38,7 @@ __all__ = [
     "Pusher",
     "Search",
     "Sharder",
+    "StatisticsGen",
     "Trainer",
     "Tuner",
     "ValueRange",
@@ -50,6 +52,7 @@ __getattr__, __dir__ = lazy_names.export(
         ".example_gen.component": ("CsvExampleGen", "ImportExampleGen", "ParquetExampleGen"),
         ".pusher.component": ("Pusher",),
         ".sharder.component": ("Sharder",),
+        ".statistics_gen": ("StatisticsGen",),
         ".trainer.component": ("Trainer",),
         ".tuner.component": ("Tuner",),
         ".tuner.search": ("Search",),

@@ -4,6 +4,7 @@ import os
 import sys
 
 from tfx_distribute.trainer_module import garbage_collection
+from tfx_distribute.trainer_module.user_code import module_copy
 
 
 def run() -> None:
@@ -11,6 +12,7 @@ def run() -> None:
 
     Its settings are environment variables, which Beam's worker reads.
     """
+    module_copy.use()
     with garbage_collection.paused():
         import tensorflow  # noqa: F401 (TFX's components need it)
         from apache_beam.runners.worker import sdk_worker_main

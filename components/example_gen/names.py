@@ -1,4 +1,4 @@
-"""Recognizes data files by their names, like Hadoop and Spark."""
+"""Names data files, tables and splits."""
 
 from collections.abc import Iterable
 
@@ -13,6 +13,11 @@ _TABLE_LOGS = {
     ".hoodie": "a Hudi table",
     "_spark_metadata": "the output of a Spark streaming query",
 }
+
+
+def describe_empty_split(name: str) -> str:
+    """Returns the error message about a split without examples."""
+    return f"examples: the split {name!r} is empty; give it a larger share of the data (equal examples are all in one split)"
 
 
 def is_data_file(name: str) -> bool:

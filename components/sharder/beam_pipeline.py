@@ -11,7 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -25,10 +25,11 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
 
-from tfx_distribute.components.sharder import sorted_runs
+from tfx_distribute.components.example_gen.names import describe_empty_split
+from tfx_distribute.components.sharder import feature_values, sorted_runs
 from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.trainer_module.data import read_errors, record_stream, tfrecords
-from tfx_distribute.trainer_module.data.shard_manifest import ShardEntry, SplitEntry
+from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 from tfx_distribute.trainer_module.job import shard_plan
 
@@ -288,8 +289,10 @@ class _Sort(beam.DoFn):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[sorted_runs.Run]:
         positions = _positions(batch)
-        buffer = self._buffers.setdefault(sorted_runs.split_number(positions), _Buffer([], [], 0))
-        examples = self._encoder.encode(_without_positions(batch))
+        buffer = self._buffers.setdefault(sorted_runs.split_number(positions), _Buffer([], [], [], 0))
+        content = _without_positions(batch)
+        examples = self._encoder.encode(content)
+        buffer.summaries.append(feature_values.summarize(content))
         buffer.keys.append(sorted_runs.draw_keys(positions, self._options.seed))
         buffer.examples += examples
         buffer.num_bytes += sum(map(len, examples)) + OVERHEAD_BYTES * len(examples)
@@ -303,7 +306,8 @@ class _Sort(beam.DoFn):
     def _write_runs(self) -> Iterator[sorted_runs.Run]:
         for split, buffer in self._buffers.items():
             path = os.path.join(self._options.work_dir, f"run-{uuid.uuid4().hex}")
-            yield sorted_runs.write(path, split, np.concatenate(buffer.keys), buffer.examples)
+            run = sorted_runs.write(path, split, np.concatenate(buffer.keys), buffer.examples)
+            yield replace(run, features=feature_values.merge(buffer.summaries))
         self._buffers = {}
 
 
@@ -313,6 +317,7 @@ class _Buffer:
 
     keys: list[sorted_runs.Keys]
     examples: list[bytes]
+    summaries: list[feature_values.Summary]
     num_bytes: int
 
 
@@ -362,10 +367,7 @@ def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards:
       ConfigurationError: The split is empty, or has fewer examples than `num_shards`.
     """
     if not num_examples:
-        raise ConfigurationError(
-            f"examples: the split {name!r} is empty; give it a larger share of the data (equal examples "
-            "are all in one split)"
-        )
+        raise ConfigurationError(describe_empty_split(name))
     if num_shards > num_examples:
         raise ConfigurationError(
             f"num_shards: {num_shards} shards are asked for, but the split {name!r} has {num_examples} examples; write at "
@@ -402,8 +404,12 @@ def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_
                 writer.write(example)
     entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, tfrecords.checksum(partial))
     tf.io.gfile.rename(partial, path, overwrite=True)
+    document = {"entry": asdict(entry), "of": shard.num_shards, "reason": shard.reason}
+    if shard.number == 0:
+        features = feature_values.merge(run.features for run in split_runs)
+        document["features"] = {name: asdict(values) for name, values in features.items()}
     with tf.io.gfile.GFile(_entry_path(options, shard.split, shard.number), "w") as stream:
-        stream.write(json.dumps({"entry": asdict(entry), "of": shard.num_shards, "reason": shard.reason}))
+        stream.write(json.dumps(document))
 
 
 def _entry_path(options: ShardingOptions, split: int, number: int) -> str:
@@ -427,5 +433,6 @@ def collect(options: ShardingOptions) -> dict[str, SplitEntry]:
             with tf.io.gfile.GFile(_entry_path(options, split, len(documents))) as stream:
                 documents.append(json.loads(stream.read()))
         shards = tuple(ShardEntry(**document["entry"]) for document in documents)
-        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), documents[0]["reason"], shards)
+        features = {feature: FeatureValues(**values) for feature, values in documents[0]["features"].items()}
+        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), documents[0]["reason"], shards, features)
     return splits

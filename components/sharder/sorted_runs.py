@@ -7,13 +7,15 @@ with the same first bits; in a run, the examples of a bucket are contiguous. Eac
 reads its part of every run.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+
+from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues
 
 BUCKET_BITS = 12
 BUCKETS = 1 << BUCKET_BITS
@@ -82,6 +84,7 @@ class Run:
       counts: Number of examples in each bucket. Shape [BUCKETS].
       ends: Offset in the file at which each bucket ends, in bytes. Shape [BUCKETS].
       num_bytes: Size of the examples, without keys and sizes.
+      features: Name of a numeric feature -> its values in the examples.
     """
 
     path: str
@@ -89,6 +92,7 @@ class Run:
     counts: npt.NDArray[np.uint32]
     ends: npt.NDArray[np.uint64]
     num_bytes: int
+    features: Mapping[str, FeatureValues] = field(default_factory=dict)
 
 
 def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:

@@ -104,6 +104,32 @@ class Splits:
             sharded=len(parts) == 1 and parts[0].sharded,
         )
 
+    def read_range(self, names: list[str], argument: str, feature: str) -> tuple[float, float] | None:
+        """Returns the smallest and the largest value of a label or weight.
+
+        Args:
+          names: Names of the splits that are read.
+          argument: The Trainer's argument that names the feature, for messages.
+          feature: The feature.
+
+        Returns:
+          None if no Sharder has written the examples, or the feature has no numbers.
+
+        Raises:
+          DataError: A value is NaN or infinite.
+        """
+        entries = [(name, manifest.splits[name]) for manifest in self._manifests if manifest for name in names]
+        values = [(name, entry.features[feature]) for name, entry in entries if feature in entry.features]
+        bad = {name: each.num_not_finite for name, each in values if each.num_not_finite}
+        if bad:
+            places = ", ".join(f"{count} in the split {name!r}" for name, count in bad.items())
+            raise DataError(
+                f"{argument}: {sum(bad.values())} examples have a {feature!r} that is NaN or infinite ({places}); write a "
+                "number for it in preprocessing_fn, or leave these examples out of the data"
+            )
+        limits = [limit for _, each in values for limit in (each.minimum, each.maximum) if limit is not None]
+        return (min(limits), max(limits)) if limits else None
+
     def _read_sharded(self, uri: str, manifest: shard_manifest.Manifest, name: str) -> Split:
         shards = manifest.splits[name].shards
         files, num_examples, is_damaged = [], 0, False

@@ -326,7 +326,8 @@ def _make_training_data(
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
     schema = _only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY))
     splits.check_schema(transform_graph, schema)
-    train = splits.read(list(train_args.splits) or ["train"], "train_args")
+    train_splits = list(train_args.splits) or ["train"]
+    train = splits.read(train_splits, "train_args")
     if not train.num_examples:
         raise ConfigurationError("examples: the train split has no examples")
     # Splits named in eval_args must exist. If none is named, and there is no split
@@ -338,14 +339,20 @@ def _make_training_data(
             "num_evaluators: the examples have no split 'eval' to evaluate on; they have "
             f"{', '.join(sorted(splits.names))}; write num_evaluators=0, or name a split in eval_args"
         )
+    held_out = splits.read(eval_splits, "eval_args") if has_eval else None
+    names = train_splits + eval_splits * has_eval
+    ranges = {feature: splits.read_range(names, "label", feature) for feature in labels.names_in(label)}
+    for feature in labels.names_in(example_weight):
+        splits.read_range(names, "example_weight", feature)
     return TrainingData(
         train=train,
-        eval=splits.read(eval_splits, "eval_args") if has_eval else None,
+        eval=held_out,
         label=label,
         example_weight=example_weight,
         transform_graph=transform_graph,
         schema=schema,
         num_corrupt_records=splits.corrupt_records,
+        label_ranges={feature: limits for feature, limits in ranges.items() if limits},
     )
 
 

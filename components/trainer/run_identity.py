@@ -62,6 +62,7 @@ def fingerprint_inputs(
     order = {"shuffle_buffer_size": job.input_options.shuffle_buffer_size, "cycle_length": job.input_options.cycle_length}
     checksums = _read_checksums(examples)
     data_document = asdict(data)
+    del data_document["label_ranges"]  # follow from the examples
     for copy, original in (addresses or {}).items():  # a retry has its copies elsewhere
         text = json.dumps(data_document).replace(json.dumps(f"{copy}/")[1:-1], json.dumps(f"{original}/")[1:-1])
         data_document = json.loads(text)

@@ -18,7 +18,6 @@ from tfx.components.example_gen.custom_executors import avro_executor, parquet_e
 from tfx.components.example_validator.component import ExampleValidator
 from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
-from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import importer, resolver
@@ -27,7 +26,7 @@ from tfx.orchestration import data_types, metadata, pipeline
 from tfx.proto import example_gen_pb2, pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer, Tuner
+from tfx_distribute.components import Evaluator, Pusher, Sharder, StatisticsGen, Trainer, Tuner
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_gen import driver as example_gen_driver

@@ -2,15 +2,17 @@
 
 import gzip
 import itertools
+import math
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from tfx_distribute.components.example_gen import csv_rows
 from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
+from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import MIB, FileError, read_text
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
@@ -20,11 +22,18 @@ CHECKED_ROWS = 100_000  # in all CSV files together: a fraction of a second; Exa
 _GLOB_CHARACTERS = "*?[\\"
 MAX_SCHEMA_BYTES = 16 * MIB
 MAX_RECORD_BYTES = 2 << 30  # protobuf's limit; text that is read as a length far exceeds it
+_NUMBERS_NEEDED = (
+    "without a transform, it has to be a finite number in each row; change the data, or write a transform, whose "
+    "preprocessing_fn makes numbers (tft.compute_and_apply_vocabulary does of text)"
+)
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def check_data(spec: PipelineSpec) -> None:
     """Checks that local data files are readable, have rows, and have the same columns.
+
+    Without a transform, the columns of labels and weights are checked too: they have to
+    hold finite numbers.
 
     Raises:
       ConfigurationError: A file fails a check, or lacks a column that is needed.
@@ -34,16 +43,19 @@ def check_data(spec: PipelineSpec) -> None:
     if source == "example_gen" or "://" in path:
         return
     files = list_data_files(source, path)
+    keys = ("label", "example_weight") if spec.transform is None else ()
+    targets = {name: f"trainer.{key}" for key in keys for name in names_in(getattr(spec.trainer, key))}
+    module = user_module.find(spec)
+    takes_text = module.train == "run_fn" or "decode_features" in module.names
     try:
-        columns = _read_columns(source, files)
+        columns = _read_columns(source, files, {} if takes_text else targets)
     except (DataError, OSError) as error:
         raise ConfigurationError(f"data.{source}: {error}") from error
     if columns is None:
         return
-    for key in ("label", "example_weight"):
-        for name in names_in(getattr(spec.trainer, key)):
-            if spec.transform is None and name not in columns:
-                raise ConfigurationError(f"trainer.{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
+    for name, key in targets.items():
+        if name not in columns:
+            raise ConfigurationError(f"{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
     missing = [feature for feature in schema if feature not in columns]
     if missing:
         raise ConfigurationError(
@@ -64,17 +76,30 @@ def check_base_model(spec: PipelineSpec) -> None:
         raise ConfigurationError(f"trainer.base_model: {path} does not exist; write the path of a model, or latest_blessed")
 
 
-def _read_columns(source: str, files: list[Path]) -> list[str] | None:
-    """Returns the columns that all files share; None if only a run can tell."""
+def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str]) -> list[str] | None:
+    """Returns the columns that all files share; None if only a run can tell.
+
+    Args:
+      source: Key of the source in the pipeline file.
+      files: Its files.
+      numbers: Name of a column that has to hold numbers -> the key that says so.
+
+    Raises:
+      DataError: A file cannot be read, or such a column holds something else.
+    """
     paths = [str(file) for file in files]
     if source == "csv":
         columns = csv_rows.common_columns(paths, _open)
-        _check_rows(paths)
+        _check_rows(paths, numbers)
         return columns
     if source == "parquet":
-        from tfx_distribute.components.example_gen import parquet_files  # loads pyarrow
+        from tfx_distribute.components.example_gen import parquet_columns, parquet_files  # loads pyarrow
 
-        return list(parquet_files.inspect(paths, _open)[0])
+        described = parquet_files.inspect(paths, _open)[0]
+        for name, key in numbers.items():
+            if described.get(name) == parquet_columns.BYTES:
+                raise DataError(f"{files[0]}: column {name!r}, the {key}, is text; {_NUMBERS_NEEDED}")
+        return list(described)
     for file in files:
         if _is_gzipped(file):
             _check_gzipped(file)
@@ -83,15 +108,31 @@ def _read_columns(source: str, files: list[Path]) -> list[str] | None:
     return None
 
 
-def _check_rows(files: list[str]) -> None:
+def _check_rows(files: list[str], numbers: Mapping[str, str]) -> None:
     remaining = CHECKED_ROWS
     for file in files:
+        checked = 0
         with _open(file) as stream:
-            _, rows = csv_rows.read(stream, file)
-            checked = sum(1 for _ in itertools.islice(rows, max(remaining, 1)))
+            columns, rows = csv_rows.read(stream, file)
+            positions = {columns.index(name): key for name, key in numbers.items() if name in columns}
+            for line, cells in itertools.islice(rows, max(remaining, 1)):
+                checked += 1
+                for position, key in positions.items():
+                    if not _is_finite_number(cells[position]):
+                        value = repr(cells[position]) if cells[position] else "missing"
+                        raise DataError(
+                            f"{file}, line {line}: column {columns[position]!r}, the {key}, is {value}; {_NUMBERS_NEEDED}"
+                        )
         if not checked:
             raise DataError(f"{file} has a header but no rows")
         remaining -= checked
+
+
+def _is_finite_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
 
 
 def _open(file: str) -> IO[bytes]:

@@ -6,6 +6,7 @@ Does not run the module.
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
-from tfx_distribute.trainer_module.user_code import fingerprint, function_settings
+from tfx_distribute.trainer_module.user_code import fingerprint, function_settings, module_copy
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
 MAX_BYTES = 16 * files.MIB
@@ -38,6 +39,7 @@ class Module:
       train: Name of the function that trains: `build_model` or `run_fn`.
       data: Files and folders of the pipeline's data and results; not part of the
         module, even if they are next to it.
+      names: Names that the file defines or imports at its top level.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Module:
     folder: Path | None
     train: str
     data: tuple[Path, ...] = ()
+    names: frozenset[str] = frozenset()
 
     def function_path(self, name: str) -> str:
         """Returns the dotted path of a function in the module."""
@@ -113,7 +116,7 @@ def find(spec: PipelineSpec) -> Module:
         search_lib.trial_options(spec.tune.search, parameters.training_options, spec.trainer.hparams)
     if spec.transform and not {spec.transform.preprocessing_fn, "*"} & names.all:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
-    return Module(name, file, folder, train, _list_data_paths(spec))
+    return Module(name, file, folder, train, _list_data_paths(spec), names.all)
 
 
 def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
@@ -157,7 +160,8 @@ def _read_names(file: Path, siblings: bool) -> module_lib.TopLevelNames:
 def importable(module: Module) -> Iterator[None]:
     """Makes the module importable within the block, as it is now on disk.
 
-    Processes that start within the block can import it, too.
+    Processes that start within the block can import it, too. All of them get what is
+    there now: edits in the meantime are for the next run.
     """
     if module.folder is None:
         yield
@@ -168,7 +172,8 @@ def importable(module: Module) -> Iterator[None]:
     pythonpath_before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, pythonpath_before)))
     try:
-        yield
+        with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as copy, module_copy.used(module.folder, Path(copy)):
+            yield
     finally:
         sys.path.remove(folder)
         if pythonpath_before is None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -32,6 +32,21 @@ class ShardEntry:
 
 
 @dataclass(frozen=True)
+class FeatureValues:
+    """The values of a numeric feature in the examples of a split.
+
+    Attributes:
+      minimum: The smallest finite value; None if there is none.
+      maximum: The largest finite value; None if there is none.
+      num_not_finite: Number of examples with a value that is NaN or infinite.
+    """
+
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    num_not_finite: int = 0
+
+
+@dataclass(frozen=True)
 class SplitEntry:
     """One split.
 
@@ -39,11 +54,13 @@ class SplitEntry:
       num_examples: Number of examples in all of its shards.
       reason: Why the split has this number of shards.
       shards: Its shards, in order.
+      features: Name of a numeric feature -> its values.
     """
 
     num_examples: int
     reason: str
     shards: tuple[ShardEntry, ...]
+    features: Mapping[str, FeatureValues] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ class TrainingData:
         untransformed examples.
       schema: File with the schema of the examples; required without a transform graph.
       num_corrupt_records: Number of unreadable records that are left out.
+      label_ranges: Name of a label -> its smallest and largest value, if a Sharder has
+        written the examples.
     """
 
     train: Split
@@ -77,6 +79,7 @@ class TrainingData:
     schema: str | None
     example_weight: FeatureNames | None = None
     num_corrupt_records: int = 0
+    label_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

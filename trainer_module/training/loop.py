@@ -86,6 +86,7 @@ def train(
         reporter.enter("build_model")
         model_adapter = model_builder.build(job, context)
         reporter.enter("preparing to train")
+        model_adapter.check_labels(features, data.label_ranges)
         input_pipeline = _make_input_pipeline(job, data, features, plan, model_adapter)
         user_callbacks = callbacks_lib.load(job.module, context, strategy)
     callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
@@ -127,6 +128,7 @@ def train(
         best_model = _make_best_model(job, plan, model_adapter, input_pipeline, is_chief)
         reporter.enter("reading the base model")
         base_model = warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, strategy)
+        callbacks_lib.check_monitors(user_callbacks, job.distribution.num_evaluators, input_pipeline.has_evaluation)
         callbacks_lib.check_same_everywhere(user_callbacks, step_runner.agree)
         model_adapter.model.stop_training = False
         reporter.enter("on_train_begin")

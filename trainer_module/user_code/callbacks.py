@@ -107,6 +107,41 @@ def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agre
             )
 
 
+def check_monitors(callbacks: Sequence[tf.keras.callbacks.Callback], num_evaluators: int, has_evaluation: bool) -> None:
+    """Checks that the training processes have the metrics that callbacks monitor.
+
+    Keras's callbacks would do nothing, and only warn.
+
+    Args:
+      callbacks: The callbacks of this process.
+      num_evaluators: Processes that evaluate while others train.
+      has_evaluation: True if there is a split to evaluate on.
+
+    Raises:
+      ConfigurationError: A callback monitors a metric of an evaluation that is not made
+        here.
+    """
+    if has_evaluation and not num_evaluators:
+        return
+    for callback in callbacks:
+        monitor = getattr(callback, "monitor", None)
+        uses_it = getattr(callback, "save_best_only", True)  # else a ModelCheckpoint does not look at it
+        if uses_it and isinstance(monitor, str) and monitor.startswith("val_"):
+            reason, remedy = (
+                (
+                    f"with num_evaluators: {num_evaluators} another process computes it, while these train on",
+                    f"num_evaluators: 0, or monitor={monitor.removeprefix('val_')!r}; export_best exports the best weights "
+                    "with an evaluator too",
+                )
+                if num_evaluators
+                else ("there is no split 'eval' to compute it on", f"monitor={monitor.removeprefix('val_')!r}")
+            )
+            raise ConfigurationError(
+                f"module: callbacks returned {type(callback).__name__}, which monitors {monitor}, but {reason}; write "
+                f"{remedy}"
+            )
+
+
 def _redirect(callback: tf.keras.callbacks.Callback, folder: str) -> None:
     """Makes a callback of Keras write below a folder."""
     for kind, attribute in _PATH_ATTRIBUTES.items():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.labels import FeatureNames
 from tfx_distribute.trainer_module.job.training_job import UserModule
-from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
+from tfx_distribute.trainer_module.user_code import fingerprint, module_copy, user_exit
 
 if TYPE_CHECKING:
     import tensorflow_transform as tft
@@ -69,6 +69,7 @@ def load(module: UserModule) -> Callable[..., Any]:
     Raises:
       ConfigurationError: The module does not import, or lacks the function.
     """
+    module_copy.use()
     sys.path[:0] = [folder for folder in module.search_path if folder not in sys.path]
     name, _, function = module.function.rpartition(".")
     try:

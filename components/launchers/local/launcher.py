@@ -40,6 +40,7 @@ from tfx_distribute.trainer_module.job.cluster import (
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.lifecycle import saved_step
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, Progress
+from tfx_distribute.trainer_module.user_code import module_copy
 
 # How many heartbeats a process may miss before it is ended, while others give theirs.
 # If all miss them, the machine may have been paused: the launcher waits until
@@ -240,6 +241,8 @@ def _environment(job: TrainingJob, cluster: Cluster, task: ClusterTask) -> dict[
     available = gpus.list_visible() if own_gpus is None else list(own_gpus)
     # Set in any case: this process may have one of another cluster.
     environment = {TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}"}
+    # The fork server may be older than the copy of the module.
+    environment |= module_copy.environment()
     # NCCL would listen on the machine's network, which GPUs of one machine do not need.
     environment["NCCL_SOCKET_IFNAME"] = os.environ.get("NCCL_SOCKET_IFNAME", "lo")
     gpu_tasks = [other for other in cluster.tasks if uses_accelerators(job.distribution, other)]

@@ -25,6 +25,7 @@ from tfx_distribute.components.sharder import beam_pipeline
 from tfx_distribute.components.sharder.executor import Executor
 from tfx_distribute.components.trainer.input_splits import Splits
 from tfx_distribute.trainer_module.data import shard_manifest
+from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues
 from tfx_distribute.trainer_module.data.tfrecords import checksum
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 from tfx_distribute.trainer_module.job.training_job import InputOptions
@@ -227,6 +228,17 @@ def test_statistics_are_those_that_tfdv_makes_of_each_split(shard, transform_gra
         assert expected.datasets[0].num_examples == entry.num_examples
         assert {feature.path.step[0] for feature in expected.datasets[0].features} == {"name", "twice"}
         assert tfdv.load_stats_binary(str(tmp_path / "statistics" / f"Split-{split}" / "FeatureStats.pb")) == expected
+
+
+def test_values_of_numbers_are_in_the_manifest(shard, transform_graph, monkeypatch):
+    """Of all runs together; text has none."""
+    monkeypatch.setattr(beam_pipeline, "RUN_BYTES", 3000)
+    monkeypatch.setattr(beam_pipeline, "BATCH_EXAMPLES", 10)
+    made = shard(train=50, held_out=8, num_shards=2, graph=transform_graph)
+    assert {name: dict(split.features) for name, split in made.manifest.splits.items()} == {
+        "train": {"twice": FeatureValues(0, 98)},
+        "eval": {"twice": FeatureValues(0, 14)},
+    }
 
 
 def test_number_of_shards_is_chosen(shard):

@@ -13,12 +13,13 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx_distribute.components import schemas
 from tfx_distribute.components.trainer.input_splits import Splits
 from tfx_distribute.trainer_module.data import shard_manifest
-from tfx_distribute.trainer_module.data.shard_manifest import Manifest, ShardEntry, SplitEntry
+from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, Manifest, ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.data.tfrecords import checksum
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 from tfx_distribute.trainer_module.job.training_job import InputOptions
 
 SCHEMA = 'feature { name: "x" type: INT }'
+FEATURES = {"x": FeatureValues(-1, 9), "bad": FeatureValues(0.0, 1.0, 6)}
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def examples(tmp_path):
         entries.append(ShardEntry(name, 10, path.stat().st_size, checksum(str(path))))
     fingerprint = schemas.fingerprint(schemas.load_schema(None, str(tmp_path / "schema.pbtxt")))
     shard_manifest.write(
-        Manifest("none", 0, fingerprint, {"train": SplitEntry(30, "asked for", tuple(entries))}), str(folder)
+        Manifest("none", 0, fingerprint, {"train": SplitEntry(30, "asked for", tuple(entries), FEATURES)}), str(folder)
     )
     artifact = standard_artifacts.Examples()
     artifact.uri = str(folder)
@@ -175,3 +176,11 @@ def test_split_is_read_from_the_artifacts_that_have_it(examples, tmp_path):
     train, held_out = splits.read(["train"], "train_args"), splits.read(["eval"], "eval_args")
     assert (train.num_examples, len(train.files), train.sharded) == (31, 4, False)
     assert (held_out.num_examples, held_out.sharded) == (1, False)
+
+
+def test_labels_and_weights_are_finite(examples, tmp_path):
+    splits = Splits([examples], InputOptions(), str(tmp_path / "work"))
+    assert splits.read_range(["train"], "label", "x") == (-1, 9)
+    assert splits.read_range(["train"], "label", "text") is None
+    with pytest.raises(DataError, match="^example_weight: 6 examples have a 'bad' that is NaN or infinite .6 in the split"):
+        splits.read_range(["train"], "example_weight", "bad")

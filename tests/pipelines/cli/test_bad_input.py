@@ -449,12 +449,21 @@ def test_transform_that_exits_has_failed(project, command, call):
 
 @pytest.mark.e2e
 def test_model_that_is_not_a_number_is_never_pushed(project, command):
-    """The first model has no baseline to be compared with, and no bound to meet."""
-    evaluate = "evaluate: {metrics: {MeanSquaredError: {change: {absolute: 0.1, higher_is_better: false}}}}\npush: {}\n"
-    (project / "pipeline.yaml").write_text(PIPELINE + evaluate)
+    """Nothing evaluates it."""
+    (project / "pipeline.yaml").write_text(PIPELINE + "push: {}\n")
     broken = 'Dense(1, "linear", False, tf.keras.initializers.Constant(float("nan")))'
     (project / "model.py").write_text(MODEL.replace("Dense(1)", broken))
     bad = command("run", project / "pipeline.yaml")
-    assert bad.code == 3, bad.output
-    assert re.search(r"^MeanSquaredError +nan  change \+0.1  not met: the value is not finite$", bad.output, re.MULTILINE)
+    assert bad.code == 1, bad.output
+    assert "the loss is nan at the end of the training, so the model is of no use, and is not passed on; " in bad.output
     assert not (project / "runs" / "mine" / "serving").exists()
+
+
+@pytest.mark.e2e
+def test_an_empty_split_is_named_before_anything_is_computed_of_it(project, command):
+    """Equal rows are all in one split."""
+    (project / "data" / "a.csv").write_text("x,y\n" + "1,2\n" * 60)
+    run = command("run", project / "pipeline.yaml")
+    assert run.code == 1
+    assert "✗ StatisticsGen" in run.output
+    assert re.search(r"^examples: the split '(train|eval)' is empty; give it a larger share", run.output, re.MULTILINE)

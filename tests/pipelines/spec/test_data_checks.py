@@ -140,6 +140,22 @@ def test_parquet_columns_are_compared_with_the_trainer(project):
     assert "has no column 'y'; it has x" in output
 
 
+@pytest.mark.parametrize(("cell", "value"), [("cat", "'cat'"), ("", "missing"), ("nan", "'nan'"), ("-inf", "'-inf'")])
+def test_labels_are_numbers_without_a_transform(project, cell, value):
+    (project / "data" / "a").write_text(f"x,y\n1,2\n3,{cell}\n")
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert f"data/a, line 3: column 'y', the trainer.label, is {value}; without a transform" in output
+    (project / "model.py").write_text("def build_model(context): ...\ndef decode_features(features): ...\n")
+    assert validate(project)[0] == 0, "which may make numbers"
+
+
+def test_a_label_in_parquet_is_no_text_without_a_transform(project):
+    write_pipeline(project, "parquet")
+    parquet.write_table(pa.table({"x": [1], "y": ["cat"]}), project / "data" / "a")
+    assert "data/a: column 'y', the trainer.label, is text; without a transform" in validate(project)[1]
+
+
 @pytest.mark.parametrize("text", ["this is text, not records", "short"])
 def test_text_is_not_taken_for_records(project, text):
     write_pipeline(project, "tfrecord")

@@ -1,7 +1,7 @@
 """The common interface of everything that can be trained."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -59,6 +59,17 @@ class ModelAdapter:
             does not say which ones its steps read.
         """
         return set(features.inputs())
+
+    def check_labels(self, features: Features, ranges: Mapping[str, tuple[float, float]]) -> None:
+        """Checks that the losses can learn from the labels.
+
+        Args:
+          features: All features.
+          ranges: Name of a label -> its smallest and largest value, where known.
+
+        Raises:
+          ConfigurationError: They cannot.
+        """
 
     def prepare(self, batch: Any) -> None:
         """Creates the variables that Keras would create in the first step.

@@ -1,6 +1,6 @@
 """Adapts a compiled Keras 2 model, with its losses and metrics or steps of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training import keras_metrics, keras_models, metric_results, normalisation
+from tfx_distribute.trainer_module.training import keras_metrics, keras_models, label_checks, metric_results, normalisation
 from tfx_distribute.trainer_module.training.model_adapters import batches, own_parts
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
@@ -45,6 +45,14 @@ class CompiledModel(ModelAdapter):
             normalisation.use_keras_means()
         else:
             normalisation.use_replica_means()
+
+    @override
+    def check_labels(self, features: Features, ranges: Mapping[str, tuple[float, float]]) -> None:
+        if self._reads_all or self._overrides_loss:
+            return
+        label_checks.check_types(self.model, features)
+        if not features.functions:  # which may change the label
+            label_checks.check_ranges(self.model, features, ranges)
 
     @override
     def prepare(self, batch: Any) -> None:

@@ -118,7 +118,7 @@ def _count_present(common: Any) -> tuple[float, float | None]:
     TFDV counts an empty list as not missing, and a gap of a CSV file is one.
     """
     present, missing = getattr(common, "num_non_missing", 0), getattr(common, "num_missing", 0)
-    if not present or getattr(common, "min_num_values", 1):
+    if not present or getattr(common, "min_num_values", True):
         return present, missing
     if common.max_num_values <= 1:
         return common.tot_num_values, missing + present - common.tot_num_values

@@ -183,7 +183,7 @@ class RunView:
             if progress.message:
                 self._console.print(Text(f"    {progress.message}"))
         self._show()
-        if task == CHIEF_TASK and progress.phase == "train":
+        if task == CHIEF_TASK and progress.phase in ("train", "run_fn"):
             self._print_if_due()
 
     def beam_progressed(self, done: int, total: int) -> None:

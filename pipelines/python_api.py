@@ -83,7 +83,7 @@ def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":
 
     ```python
     plan = make_plan(spec)
-    print([process.task for process in plan.processes], plan.global_batch_size)
+    print(plan.num_processes, plan.global_batch_size)
     ```
 
     Args:

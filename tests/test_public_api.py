@@ -77,7 +77,7 @@ def test_a_pipeline_can_be_loaded_planned_and_refused_from_python(request):
 
     file = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
     plan = make_plan(load(file, {"strategy": "multi_worker_mirrored", "num_workers": 2, "accelerator_count": 1}))
-    assert [process.task for process in plan.processes] == ["chief", "worker 0"]
+    assert [(role.role, role.num_processes) for role in plan.roles] == [("chief", 1), ("worker", 1)]
     assert plan.global_batch_size == 64
     with pytest.raises(ConfigurationError, match="there is no strategy 'fastest'"):
         load(file, {"strategy": "fastest"})

@@ -38,6 +38,7 @@ from tfx_distribute.trainer_module.lifecycle import (
     outages,
     peer_loss,
     preemption,
+    printed_progress,
     process_log,
     rendezvous,
     watchdog,
@@ -184,7 +185,8 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
             reporter.enter("run_fn", limited=False)  # a run_fn does not report progress
             if is_chief:
                 _forget_result(job)
-            result = run_fn.run(job, job.run_fn, strategy, is_chief)
+            with printed_progress.reporting(reporter) if is_chief else contextlib.nullcontext():
+                result = run_fn.run(job, job.run_fn, strategy, is_chief)
             questions = Questions(job.outputs.serving_model_dir, job.raw_examples)
         else:
             preemption.watch()

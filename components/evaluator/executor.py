@@ -12,7 +12,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
-from tfx_distribute.components.evaluator import baseline, report, thresholds
+from tfx_distribute.components.evaluator import baseline, extractors, report, thresholds
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module.errors import TrainingError
 
@@ -53,7 +53,7 @@ class Executor(executor.Executor):
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
-        super().Do(input_dict, output_dict, _with_total_weights(exec_properties))
+        super().Do(input_dict, output_dict, _with_texts_of_slices(_with_total_weights(exec_properties)))
         blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties, problem)
         if exec_properties.get(REPORT):
             try:
@@ -132,19 +132,29 @@ def _with_total_weights(exec_properties: dict[str, Any]) -> dict[str, Any]:
     return {**exec_properties, standard_component_specs.EVAL_CONFIG_KEY: text}
 
 
+def _with_texts_of_slices(exec_properties: dict[str, Any]) -> dict[str, Any]:
+    if _has_own_code(exec_properties) or not exec_properties.get(standard_component_specs.EVAL_CONFIG_KEY):
+        return exec_properties
+    return {**exec_properties, standard_component_specs.MODULE_PATH_KEY: extractors.__name__}
+
+
+def _has_own_code(exec_properties: dict[str, Any]) -> bool:
+    keys = (standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY)
+    return any(exec_properties.get(key) for key in keys)
+
+
 def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]) -> str:
     """Returns why the baseline is left out; empty if it is not, or is not there."""
     models = input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)
     new_models = input_dict.get(standard_component_specs.MODEL_KEY)
     config = _read_config(exec_properties)
-    own_code = (standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY)
     if not (models and new_models):
         return ""
     if models[0].uri == new_models[0].uri:
         # An earlier run has blessed it, and may have ended before the push. Compared
         # with itself, it would never be better.
         return "it is the new model itself, which was blessed before"
-    if config is None or any(exec_properties.get(key) for key in own_code):
+    if config is None or _has_own_code(exec_properties):
         return ""  # the module may load models in its own way
     if not fileio.exists(models[0].uri):
         return f"{models[0].uri} is not there any more"

@@ -93,9 +93,10 @@ def read(sources: Sources) -> dict[str, Any]:
     parts.read("anomalies", "Anomalies", sources.anomalies, features.read_anomalies)
     records = parts.read("history", "Training history", sources.model_run, history.read)
     parts.values.pop("history", None)
-    if records:
-        parts.values["curves"] = curves.from_history(records)
-        time_use = history.time_use(records)
+    made = curves.from_history(records or ())
+    if made.metrics or made.throughput:
+        parts.values["curves"] = made
+        time_use = history.time_use(records or ())
         parts.values["time_use"] = time_use if time_use.processes else None
     elif records is not None:
         logs = parts.read("logs", "Training curves", sources.model_run, curves.read_scalars)

@@ -36,7 +36,7 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
     attempts = _number_attempts(records)
     metrics: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     ends = {record.epoch: record.step for record in records if record.phase == "epoch"}
-    with_epochs = {record.task for record in records if record.phase == "epoch"}
+    has_epochs = any(record.task == "chief-0" and record.phase == "epoch" for record in records)
     for record in records:
         attempt = attempts[record.task, record.started]
         name = record.task.replace("-", " ")
@@ -44,11 +44,10 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
             for metric, value in record.metrics.items():
                 series = "validation" if metric.startswith(_VALIDATION) else "train"
                 _append(metrics, (metric.removeprefix(_VALIDATION), series, attempt), record.step, value)
-        elif record.phase == "train":
-            if record.task != "chief-0" or record.task not in with_epochs:
-                for metric, value in record.metrics.items():
-                    if not metric.startswith(_VALIDATION):  # repeats that of the last evaluation
-                        _append(metrics, (metric, name, attempt), record.step, value)
+        elif record.phase == "train" and record.task == "chief-0" and not has_epochs:
+            for metric, value in record.metrics.items():
+                if not metric.startswith(_VALIDATION):  # repeats that of the last evaluation
+                    _append(metrics, (metric, "train", attempt), record.step, value)
         elif record.phase == "evaluate" and record.step in ends:  # of an evaluator, which counts epochs
             for metric, value in record.metrics.items():
                 _append(metrics, (metric.removeprefix(_VALIDATION), name, attempt), ends[record.step], value)

@@ -37,11 +37,19 @@ class Histogram:
       counts: Number of examples in each bucket.
       edges: Bounds of the buckets, one more than `counts`; empty for texts.
       labels: The texts; empty for numbers.
+      total: What shares are of, if `counts` leaves values out; 0 for the sum of counts.
     """
 
     counts: tuple[float, ...]
     edges: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
+    total: float = 0
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Share of each count."""
+        total = self.total or sum(self.counts) or 1.0
+        return tuple(count / total for count in self.counts)
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,8 @@ class Feature:
       name: The feature.
       kind: `int`, `float`, `text`, `bytes` or `struct`.
       present: Examples that have a value.
-      missing: Examples without one.
+      missing: Examples without one; None if some are, and the statistics do not say how
+        many.
       numbers: Name of a statistic -> its value: mean, std, min, median, max, zeros, and
         nan if there are any, for numbers, and the number of unique values for texts.
       histogram: How the values are distributed; None if unknown.
@@ -61,7 +70,7 @@ class Feature:
     name: str
     kind: str
     present: float
-    missing: float = 0
+    missing: float | None = 0
     numbers: Mapping[str, float] = field(default_factory=dict)
     histogram: Histogram | None = None
 

@@ -1,8 +1,9 @@
 """Reads metrics by slice, with thresholds and baseline, from an Evaluator's output."""
 
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -13,6 +14,8 @@ from tfx_distribute.components.evaluator import thresholds as thresholds_lib
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 
 MAX_ROC_POINTS = 100
+EXAMPLE_COUNT = "ExampleCount"  # TFMA's, which adds up weights if examples have any
+SUM_OF_WEIGHTS = " (sum of weights)"
 _HIDDEN = (thresholds_lib.TOTAL_WEIGHT, "baseline_or_any")  # the Evaluator adds it, as pipelines did before
 
 
@@ -49,10 +52,11 @@ def to_slices(
         for failure in on_slice.failures
     }
     has_baseline = any(spec.is_baseline for spec in config.model_specs)
+    weight_sums = _find_weight_sums(config)
     slices = []
     for key, values in thresholds_lib.read_slices(metrics, config, has_baseline).items():
         cells = {
-            _describe(metric): Cell(value, values.baseline.get(metric), (key, metric.name) in failed)
+            _describe(metric, weight_sums): Cell(value, values.baseline.get(metric), (key, metric.name) in failed)
             for metric, value in sorted(values.candidate.items(), key=lambda item: item[0].name)
             if metric.name not in _HIDDEN
         }
@@ -71,11 +75,13 @@ def to_slices(
 def to_thresholds(config: config_pb2.EvalConfig) -> dict[str, str]:
     """Returns the threshold of each metric that has one, such as `>= 0.95`."""
     texts: dict[str, list[str]] = {}
+    weight_sums = _find_weight_sums(config)
     for key, limits in thresholds_lib.read_thresholds(config).items():
         for _, limit in limits:
             text = _describe_limit(limit)
-            if text and key.name not in _HIDDEN and text not in texts.setdefault(_describe(key), []):
-                texts[_describe(key)].append(text)
+            shown = texts.setdefault(_describe(key, weight_sums), [])
+            if text and key.name not in _HIDDEN and text not in shown:
+                shown.append(text)
     return {name: ", ".join(parts) for name, parts in texts.items() if parts}
 
 
@@ -140,11 +146,20 @@ def _ratio(part: float, rest: float) -> float:
     return part / (part + rest) if part + rest else 0.0
 
 
-def _describe(key: Any) -> str:
+def _describe(key: Any, weight_sums: Collection[str]) -> str:
     """Names a metric, with its output, class or top k if it has one."""
-    parts = [key.output_name, key.name] if key.output_name else [key.name]
+    name = f"{key.name}{SUM_OF_WEIGHTS}" if key.name in weight_sums else key.name
+    parts = [key.output_name, name] if key.output_name else [name]
     sub_key = getattr(key, "sub_key", None)
     return ".".join(parts) + (f" ({sub_key})" if sub_key else "")
+
+
+def _find_weight_sums(config: config_pb2.EvalConfig) -> set[str]:
+    """Returns the names of metrics that add up weights instead of counting examples."""
+    if not any(spec.example_weight_key or spec.example_weight_keys for spec in config.model_specs):
+        return set()
+    counts = [metric for spec in config.metrics_specs for metric in spec.metrics if metric.class_name == EXAMPLE_COUNT]
+    return {json.loads(metric.config or "{}").get("name", "example_count") for metric in counts}
 
 
 def _describe_limit(limit: Any) -> str:

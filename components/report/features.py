@@ -49,7 +49,7 @@ def to_split(name: str, statistics: statistics_pb2.DatasetFeatureStatisticsList)
       statistics: The statistics; those of slices are ignored.
     """
     dataset = statistics.datasets[0] if statistics.datasets else statistics_pb2.DatasetFeatureStatistics()
-    features = tuple(_to_feature(feature) for feature in dataset.features)
+    features = tuple(_to_feature(feature, dataset.num_examples) for feature in dataset.features)
     return Split(name, dataset.num_examples, features)
 
 
@@ -74,7 +74,7 @@ def to_anomalies(split: str, anomalies: anomalies_pb2.Anomalies) -> list[Anomaly
     return sorted(found, key=lambda anomaly: (anomaly.severity, anomaly.feature))
 
 
-def _to_feature(feature: statistics_pb2.FeatureNameStatistics) -> Feature:
+def _to_feature(feature: statistics_pb2.FeatureNameStatistics, examples: int) -> Feature:
     kind = statistics_pb2.FeatureNameStatistics.Type.Name(feature.type)
     values: Any = getattr(feature, feature.WhichOneof("stats")) if feature.WhichOneof("stats") else None
     common = getattr(values, "common_stats", values)
@@ -99,15 +99,30 @@ def _to_feature(feature: statistics_pb2.FeatureNameStatistics) -> Feature:
         buckets = feature.string_stats.rank_histogram.buckets[:MAX_TEXTS]
         if buckets:
             counts = tuple(bucket.sample_count for bucket in buckets)
-            histogram = Histogram(counts, labels=tuple(bucket.label for bucket in buckets))
+            total = max(examples, getattr(common, "tot_num_values", 0))
+            histogram = Histogram(counts, labels=tuple(bucket.label for bucket in buckets), total=total)
+    present, missing = _count_present(common)
     return Feature(
         name=feature.name or ".".join(feature.path.step),
         kind=_KINDS.get(kind, kind.lower()),
-        present=getattr(common, "num_non_missing", 0),
-        missing=getattr(common, "num_missing", 0),
-        numbers=numbers,
+        present=present,
+        missing=missing,
+        numbers=numbers if present else {},
         histogram=histogram,
     )
+
+
+def _count_present(common: Any) -> tuple[float, float | None]:
+    """Returns in how many examples a feature has values and in how many it has none.
+
+    TFDV counts an empty list as not missing, and a gap of a CSV file is one.
+    """
+    present, missing = getattr(common, "num_non_missing", 0), getattr(common, "num_missing", 0)
+    if not present or getattr(common, "min_num_values", True):
+        return present, missing
+    if common.max_num_values <= 1:
+        return common.tot_num_values, missing + present - common.tot_num_values
+    return present, None
 
 
 def _number_histogram(histograms: Iterable[statistics_pb2.Histogram]) -> Histogram | None:

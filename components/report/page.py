@@ -74,6 +74,7 @@ def render(report: Report) -> str:
         if report.search
         else [],
         max_slices=MAX_SLICES,
+        num_colors=plots.NUM_COLORS,
         max_rows=MAX_ROWS,
     )
     return text.lstrip()
@@ -117,7 +118,7 @@ def format_time(seconds: float | None) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
 
 
 def _clean(value: Any) -> Any:
@@ -135,7 +136,9 @@ def _list_facts(report: Report) -> list[tuple[str, str, str]]:
     training = report.training
     if "strategy" in training:
         replicas = training.get("num_replicas")
-        facts.append(("strategy", str(training["strategy"]) + (f", {replicas} replicas" if (replicas or 1) > 1 else ""), ""))
+        facts.append(("strategy", str(training["strategy"]), ""))
+        if (replicas or 1) > 1:
+            facts.append(("replicas", format_number(replicas), ""))
     if training.get("train_steps"):
         facts.append(("steps", format_number(training["train_steps"]), ""))
     latest = max((curve.attempt for curve in report.curves.throughput), default=0)

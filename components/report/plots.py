@@ -24,7 +24,7 @@ from tfx_distribute.components.report.data import Curve, Curves, Feature, Node
 from tfx_distribute.components.tuner.trials import SearchResult
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, TimeUse
 
-NUM_COLORS = 7  # --c0 to --c6 in the style sheet
+NUM_COLORS = 8  # --c0 to --c7 in the style sheet
 MAX_HPARAMS = 6  # that trials are plotted over
 # Colours that matplotlib writes, and the ones of the style sheet that replace them.
 _SERIES = tuple(f"#fe0{number:02d}0" for number in range(NUM_COLORS))
@@ -145,8 +145,7 @@ def draw_feature(name: str, features: Sequence[tuple[int, Feature]]) -> Plot | N
     texts = list(dict.fromkeys(label for _, histogram in known for label in histogram.labels))[:5]
     with _figure(3.0, 1.3) as (figure, axes):
         for order, (number, histogram) in enumerate(known):
-            total = sum(histogram.counts) or 1.0
-            shares = [count / total for count in histogram.counts]
+            shares = histogram.shares
             color = _SERIES[number % NUM_COLORS]
             if texts:
                 height = 0.8 / len(known)

@@ -27,6 +27,7 @@ from tfx_distribute.pipelines.cli.progress_line import (
     format_seconds,
     format_training_line,
 )
+from tfx_distribute.pipelines.cli.terminal import SafeConsole
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
@@ -63,7 +64,7 @@ def redirect_output(log: Path, verbose: bool, log_format: str = "text", to_stder
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     display = io.BufferedWriter(_Display(os.dup(original_stderr if to_stderr else original_stdout), "w"))
     stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
-    console = (JsonConsole if log_format == "json" else Console)(file=stream, highlight=False, soft_wrap=True)
+    console = (JsonConsole if log_format == "json" else SafeConsole)(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
     try:
@@ -183,7 +184,7 @@ class RunView:
             if progress.message:
                 self._console.print(Text(f"    {progress.message}"))
         self._show()
-        if task == CHIEF_TASK and progress.phase == "train":
+        if task == CHIEF_TASK and progress.phase in ("train", "run_fn"):
             self._print_if_due()
 
     def beam_progressed(self, done: int, total: int) -> None:
@@ -231,6 +232,14 @@ def format_header(spec: PipelineSpec) -> Text:
     parameters = spec.trainer.parameters
     workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
     return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
+
+
+def print_anomalies(console: Console, paths: "RunPaths") -> None:
+    """Prints a line about the anomalies of a run's data, if there are any."""
+    from tfx_distribute.pipelines.runners.local import report, runs
+
+    if anomalies := report.describe_anomalies(runs.find([paths.root], paths.run_id)):
+        console.print(f"    anomalies  {anomalies}", style="yellow", markup=False)
 
 
 def print_commands(console: Console, paths: "RunPaths") -> None:

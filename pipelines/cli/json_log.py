@@ -77,7 +77,7 @@ class JsonRunView:
     def training_progressed(self, task: ClusterTask, progress: Progress) -> None:
         """Prints a report of a training process, if one is due."""
         left = self._time_left.add(time.monotonic(), progress) if task == CHIEF_TASK else None
-        if not self._is_due(task.file_name) and not progress.message and progress.phase == "train":
+        if not self._is_due(task.file_name) and not progress.message and progress.phase in ("train", "run_fn"):
             return
         message = progress.message or f"{task}: {format_training_line({task: progress}, left)}"
         details = {name: value for name, value in asdict(progress).items() if name != "message"}

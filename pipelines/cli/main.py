@@ -206,6 +206,8 @@ def _run(  # type: ignore[no-untyped-def]
                     view.node_started(event.node)
                 else:
                     view.node_ended(event.node, event.seconds, event.cached)
+                    if event.node == "ExampleValidator":
+                        console_lib.print_anomalies(console, paths)
 
             def on_training(task: "ClusterTask", progress: "Progress") -> None:
                 metrics.add(task, progress)

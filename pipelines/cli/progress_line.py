@@ -25,6 +25,8 @@ def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | No
     chief = tasks.get(CHIEF_TASK) or next(iter(tasks.values()))
     if chief.phase == "start":
         return "starting " + ", ".join(map(str, tasks))
+    if chief.phase == "run_fn":
+        return chief.activity
     if chief.phase in ("export", "done"):
         return "writing the model"
     parts = [f"epoch {chief.epoch}/{chief.epochs}"] if chief.epochs > 1 else []

@@ -116,14 +116,22 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     with _without_logs():
         from tfx_distribute.pipelines.runners.local import commands as commands_lib
         from tfx_distribute.pipelines.runners.local import comparison
+        from tfx_distribute.pipelines.runners.local import report as report_lib
 
         metrics, missing = comparison.read_metrics(found)
+        anomalies = report_lib.describe_anomalies(found)
     commands = commands_lib.list_commands(found)
-    document = {**_local_document(found), "metrics": metrics, "commands": commands, "missing": missing}
+    document = {
+        **_local_document(found),
+        "anomalies": anomalies,
+        "metrics": metrics,
+        "commands": commands,
+        "missing": missing,
+    }
     if output == "json":
         click.echo(tables.to_json(document))
         return
-    click.echo(_format_local(found, metrics, commands))
+    click.echo(_format_local(found, anomalies, metrics, commands))
     for text in missing:
         click.echo(f"missing: {text}", err=True)
 
@@ -203,19 +211,42 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
 
 @runs.command()
 @click.argument("run")
-@click.option(
-    "--target",
-    "target_name",
-    type=click.Choice(list(REMOTE_TARGETS)),
-    required=True,
-    help="Platform that has the run. A run on this machine ends by Ctrl-C.",
-)
-def cancel(run: str, target_name: str, **options: Any) -> None:
-    """Cancels a run on a platform."""
-    platform = _open(target_name, None, options)
+@ROOT
+@TARGET
+def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None:
+    """Cancels a run; one on this machine saves its training before it ends.
+
+    On this machine, it sends SIGTERM to the run's process, which Ctrl-C would end too.
+    """
+    if target_name == "local":
+        _check_local(options)
+        click.echo(_cancel_local(_find(root, run)))
+        return
+    platform = _open(target_name, root, options)
     with _refusing_errors(), quiet():
         platform.cancel(run)
     click.echo(f"{run}: asked to end")
+
+
+def _cancel_local(run: "Run") -> str:
+    """Asks the process of a run on this machine to end, and says so."""
+    import signal
+    import socket
+
+    from tfx_distribute.pipelines.runners.local import runs as runs_lib
+
+    holder = runs_lib.read_holder(run.root) if run.state == "running" else None
+    if run.state != "running":
+        refuse(f"RUN: {run.id} has ended ({run.state}); `tfx-distribute runs list` shows which are running")
+    if holder is None or holder.host != socket.gethostname():
+        refuse(
+            f"RUN: {run.id} is not a run of this machine; on its own ({holder or 'unknown'}), send SIGTERM to its process"
+        )
+    try:
+        os.kill(holder.pid, signal.SIGTERM)
+    except OSError as error:
+        refuse(f"RUN: cannot send SIGTERM to {holder} ({error.strerror}); run `kill {holder.pid}` as its user")
+    return f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training"
 
 
 def _run_options(target_class: "type[target_lib.RemoteTarget[Any]]") -> list[click.Option]:
@@ -301,7 +332,7 @@ def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
     return tables.format_time(run.started), tables.format_seconds(run.seconds)
 
 
-def _format_local(run: "Run", metrics: "Mapping[str, float]", commands: "Mapping[str, str]") -> str:
+def _format_local(run: "Run", anomalies: str, metrics: "Mapping[str, float]", commands: "Mapping[str, str]") -> str:
     from tfx_distribute.pipelines.cli import tables
 
     head = [
@@ -310,6 +341,7 @@ def _format_local(run: "Run", metrics: "Mapping[str, float]", commands: "Mapping
         ("state", run.state),
         ("started", tables.format_time(run.started)),
         ("duration", tables.format_seconds(run.seconds)),
+        *([("anomalies", anomalies)] if anomalies else []),
     ]
     nodes = [
         [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]

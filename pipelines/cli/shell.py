@@ -85,9 +85,12 @@ def open_streams() -> None:
         if getattr(sys, name) is None:
             mode = "w" if descriptor else "r"
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    from tfx_distribute.pipelines.cli.terminal import SafeStream
+
+    for name in ("stdout", "stderr"):
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.flush()
+            setattr(sys, name, SafeStream(stream))
 
 
 def ensure_home() -> None:

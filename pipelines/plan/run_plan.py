@@ -1,19 +1,20 @@
 """Computes what a run would do: its processes, their TF_CONFIG, and the size of a step.
 
-Needs no TensorFlow. `make_plan` is a pure function of the pipeline and its data. Values
-that depend on the machine that will train are None; they are not guessed.
+Needs no TensorFlow. Values that only the machine that will train can tell are None;
+they are not guessed.
 """
 
-import itertools
+import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tfx_distribute.components.tuner.search import Search, trial_options
 from tfx_distribute.components.tuner.value_range import Value
-from tfx_distribute.pipelines.runners.target import Target
+from tfx_distribute.pipelines.runners.target import Target, local_address
 from tfx_distribute.pipelines.spec import data_checks
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
@@ -22,6 +23,7 @@ from tfx_distribute.trainer_module.job import shard_plan as shards_lib
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     EVALUATOR,
+    TF_CONFIG,
     WORKER,
     Cluster,
     ClusterTask,
@@ -32,25 +34,23 @@ from tfx_distribute.trainer_module.job.step_plan import plan_pass
 from tfx_distribute.trainer_module.job.strategy_info import AUTO, StrategyInfo
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
 
-FIRST_PORT = 2222  # a placeholder for the launcher's ports; that of TFJob
-
 
 @dataclass(frozen=True)
-class ProcessPlan:
-    """One training process.
+class RolePlan:
+    """The training processes of one role, which differ only in their index.
 
     Attributes:
-      task: Role and index, such as `chief` or `worker 0`.
-      does: Its part in the training.
-      command: Its command line.
-      tf_config: Its TF_CONFIG; None for a process that trains alone.
-      writes: Its outputs.
+      role: `chief`, `worker`, `ps` or `evaluator`.
+      num_processes: Number of processes of this role.
+      does: The part of each in the training.
+      command: The command line of each.
+      writes: The outputs of each.
     """
 
-    task: str
+    role: str
+    num_processes: int
     does: str
     command: str
-    tf_config: str | None
     writes: str
 
 
@@ -95,7 +95,11 @@ class RunPlan:
       strategy: Name of the strategy.
       chosen_for: Reason for the strategy if the parameter is `auto`; else empty.
       summary: One line about the strategy.
-      processes: The training processes, in the order in which they start.
+      num_processes: Number of training processes.
+      roles: Their roles, in the order in which they start.
+      tf_config: TF_CONFIG of each process, with ROLE and INDEX in place of its own, and
+        "..." in place of most addresses of a long list; None for a process that trains
+        alone.
       devices_per_process: Devices that each process trains on; None if the machine
         decides.
       num_replicas: Replicas that train in step; None if the machine decides.
@@ -120,7 +124,9 @@ class RunPlan:
     strategy: str
     chosen_for: str
     summary: str
-    processes: tuple[ProcessPlan, ...]
+    num_processes: int
+    roles: tuple[RolePlan, ...]
+    tf_config: str | None
     devices_per_process: int | None
     num_replicas: int | None
     per_replica_batch_size: int
@@ -155,6 +161,8 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     distribution = parameters.distribution
     row = distribution.info
     devices = strategy_table.devices_per_process(distribution)
+    if devices is None and target and distribution.strategy != "tpu":
+        devices = target.count_devices()
     replicas = replicas_in_step(distribution, devices)
     replica_batch = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
     batch = replicas and replicas * replica_batch
@@ -168,12 +176,17 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         steps_per_epoch = max(1, plan_pass(parameters.training_options, examples, replicas, bool(row.fixed_batches))[0])
     train_steps = parameters.train_steps or (steps_per_epoch and parameters.epochs * steps_per_epoch)
     steps_per_epoch = parameters.steps_per_epoch or steps_per_epoch
+    roles = replicas_of_roles(distribution)
+    launches = target.launches() if target else None
+    address = target.address_of if target and launches else local_address
     return RunPlan(
         pipeline=spec.name,
         strategy=distribution.strategy,
         chosen_for=strategy_table.choose(distribution)[1] if parameters.strategy == AUTO else "",
         summary=row.summary,
-        processes=_processes(distribution),
+        num_processes=sum(roles.values()),
+        roles=tuple(_plan_role(distribution, role, count) for role, count in roles.items()),
+        tf_config=_tf_config(roles, address) if sum(roles.values()) > 1 else None,
         devices_per_process=devices,
         num_replicas=replicas,
         per_replica_batch_size=parameters.per_replica_batch_size,
@@ -186,7 +199,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
         search=_search(spec.tune.search, parameters.training_options, spec.trainer.hparams) if spec.tune else None,
-        launches=target.launches() if target else None,
+        launches=launches and _shorten_all(launches),
         warnings=(
             *_warnings(spec, distribution, row, data, devices, replicas, batch),
             *(target.find_warnings() if target else ()),
@@ -218,18 +231,13 @@ def _learning_rate_factor(options: TrainingOptions, replicas: int | None) -> flo
     return strategy_table.learning_rate_factor(scaling, (replicas or 1) * options.gradient_accumulation_steps)
 
 
-def _processes(distribution: Distribution) -> tuple[ProcessPlan, ...]:
-    roles = replicas_of_roles(distribution)
-    cluster = Cluster.of(roles, (f"127.0.0.1:{port}" for port in itertools.count(FIRST_PORT)))
-    return tuple(
-        ProcessPlan(
-            task=str(task),
-            does=_part(distribution, task),
-            command="python -m tfx_distribute.trainer_module --job job.json",
-            tf_config=cluster.tf_config(task) if len(cluster.tasks) > 1 else None,
-            writes={CHIEF: "the model, TensorBoard logs", EVALUATOR: "TensorBoard logs"}.get(task.role, "nothing"),
-        )
-        for task in cluster.tasks
+def _plan_role(distribution: Distribution, role: str, num_processes: int) -> RolePlan:
+    return RolePlan(
+        role=role,
+        num_processes=num_processes,
+        does=_part(distribution, ClusterTask(role, 0)),
+        command="python -m tfx_distribute.trainer_module --job job.json",
+        writes={CHIEF: "the model, TensorBoard logs", EVALUATOR: "TensorBoard logs"}.get(role, "nothing"),
     )
 
 
@@ -240,6 +248,29 @@ def _part(distribution: Distribution, task: ClusterTask) -> str:
         asynchronous = distribution.info.parameter_servers
         return "coordinates: gives steps to workers" if asynchronous else "trains"
     return "trains, whenever it is free" if task.role == WORKER else "holds variables"
+
+
+def _tf_config(roles: Mapping[str, int], address_of: Callable[[ClusterTask], str]) -> str:
+    tasks = (ClusterTask(role, index) for role, count in roles.items() for index in range(count))
+    document = json.loads(Cluster.of(roles, map(address_of, tasks)).tf_config(ClusterTask("ROLE", 0)))
+    document["task"]["index"] = "INDEX"
+    return _shorten(json.dumps(document))
+
+
+def _shorten(tf_config: str) -> str:
+    """Leaves the first and the last address of lists of more than three."""
+    return re.sub(r'\[("[^"]*"), (?:"[^"]*", ){2,}("[^"]*")\]', r'[\1, "...", \2]', tf_config)
+
+
+def _shorten_all(document: Any) -> Any:
+    """Shortens each TF_CONFIG within a document, such as those of a JobSet."""
+    if isinstance(document, dict):
+        if document.get("name") == TF_CONFIG:
+            return {**document, "value": _shorten(document["value"])}
+        return {key: _shorten_all(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [_shorten_all(value) for value in document]
+    return document
 
 
 def _data(

@@ -10,7 +10,7 @@ BY_MACHINE = "decided by the machine"
 
 
 def as_text(plan: RunPlan) -> str:
-    """Formats a plan: one step, then each process, warnings, and the job it launches.
+    """Formats a plan: one step, then each role, warnings, and the job it launches.
 
     Args:
       plan: The plan.
@@ -32,11 +32,11 @@ def as_text(plan: RunPlan) -> str:
     if plan.search:
         rows += [("search", _search(plan.search)), ("space", _space(plan.search))]
     lines = [f"{name:<11}{value}" for name, value in rows]
-    for process in plan.processes:
-        lines += ["", f"{process.task} {process.does}", f"  runs       {process.command}"]
-        if process.tf_config:
-            lines.append(f"  TF_CONFIG  {process.tf_config}")
-        lines.append(f"  writes     {process.writes}")
+    for role in plan.roles:
+        count = f" ({role.num_processes} processes)" if role.num_processes > 1 else ""
+        lines += ["", f"{role.role}{count}: {role.does}", f"  runs       {role.command}", f"  writes     {role.writes}"]
+    if plan.tf_config:
+        lines += ["", f"TF_CONFIG  {plan.tf_config}"]
     if plan.warnings:
         lines += ["", *(f"warning: {warning}" for warning in plan.warnings)]
     if plan.launches:
@@ -45,10 +45,10 @@ def as_text(plan: RunPlan) -> str:
 
 
 def _processes(plan: RunPlan) -> str:
-    each = " each" if len(plan.processes) > 1 else ""
+    each = " each" if plan.num_processes > 1 else ""
     if plan.devices_per_process is None:
-        return f"{len(plan.processes)}, devices{each and ' of each'} {BY_MACHINE}"
-    return f"{len(plan.processes)} with {_count(plan.devices_per_process, 'device')}{each}"
+        return f"{plan.num_processes}, devices{each and ' of each'} {BY_MACHINE}"
+    return f"{plan.num_processes} with {_count(plan.devices_per_process, 'device')}{each}"
 
 
 def _batch(plan: RunPlan) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.trainer_module.job.cluster import ClusterTask
     from tfx_distribute.trainer_module.job.training_job import Distribution
 
 # Name -> "module:class". A class is imported when it is asked for.
@@ -35,6 +36,8 @@ TARGETS: dict[str, str] = {
     "kubeflow": "tfx_distribute.pipelines.runners.kubeflow.target:KubeflowTarget",
     "vertex": "tfx_distribute.pipelines.runners.vertex.target:VertexTarget",
 }
+
+PLACEHOLDER_ID = "0123456789"  # stands for the fingerprint of a training
 
 SettingsT = TypeVar("SettingsT", bound="SpecModel")
 RemoteSettingsT = TypeVar("RemoteSettingsT", bound="RemoteSettings")
@@ -139,6 +142,20 @@ class Target(abc.ABC, Generic[SettingsT]):
         """
         return None
 
+    def address_of(self, task: "ClusterTask") -> str:
+        """Returns the address of a process that `launches` starts, as TF_CONFIG has it.
+
+        Names, namespaces and ports stand for those of a run.
+        """
+        return local_address(task)
+
+    @abc.abstractmethod
+    def count_devices(self) -> int:
+        """Returns the number of devices of the machine of each training process.
+
+        A machine without accelerators counts as one device.
+        """
+
     def diagnose(self) -> "Iterator[Finding]":
         """Checks the platform itself for the pipeline, with this person's credentials.
 
@@ -208,6 +225,16 @@ class RemoteTarget(Target[RemoteSettingsT]):
           ConfigurationError: The pipeline cannot run there.
         """
 
+    def count_devices(self) -> int:
+        """Returns the number of accelerators of the Trainer's machine; 1 for none."""
+        from tfx_distribute.pipelines.machines import accelerators
+        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+
+        machine = machine_of(self.spec.resources, TRAINER)
+        if not machine.accelerator:
+            return 1
+        return accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
+
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline. Values of its parameters become their defaults.
 
@@ -267,6 +294,11 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
         raise ConfigurationError(f"--target: runs on {cls.title} cannot be listed; use the platform's own tools")
 
+    @property
+    def job_name(self) -> str:
+        """A name like that of the job which trains; the digits stand for a run's."""
+        return f"{self.spec.name}-{PLACEHOLDER_ID}"
+
     def make_request(
         self,
         launcher: LauncherSettingsT,
@@ -291,8 +323,13 @@ class RemoteTarget(Target[RemoteSettingsT]):
         distribution = parameters.distribution
         if not runs_remotely(launcher, distribution):
             return None
-        name = f"{self.spec.name}-0123456789"
+        name = self.job_name
         return make(name, f"{root}/{name}/job.json", distribution, keras_environment(parameters.keras_version), launcher)
+
+
+def local_address(task: "ClusterTask") -> str:
+    """Returns the address of a process here, where a run takes free ports."""
+    return "127.0.0.1:PORT"
 
 
 def follow(

@@ -240,7 +240,8 @@ class Evaluate(SpecModel):
     `trainer.label`."""
     slices: list[list[str]] = Field(default_factory=list)
     """Features to slice the examples by, such as `[[country], [country, device]]`;
-    metrics are computed for all examples and for each slice."""
+    metrics are computed for all examples and for each slice. A slice has the value
+    after the transform, or the text that the transform has replaced by an id."""
     splits: list[str] = Field(default=["eval"])
     """Splits to evaluate on."""
     preprocessing_functions: list[str] | None = None

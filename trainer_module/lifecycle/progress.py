@@ -34,8 +34,8 @@ class Progress:
     """The progress of a training process.
 
     Attributes:
-      phase: `start`, `train`, `export` or `done`; `serve` for a process that a
-        coordinator uses, `evaluate` for an evaluator.
+      phase: `start`, `train`, `export` or `done`; `run_fn` for what one prints; `serve`
+        for a process that a coordinator uses, `evaluate` for an evaluator.
       step: Training steps done; for an evaluator, the epoch that it evaluated, from 1.
       train_steps: Total number of training steps; 0 if unknown.
       examples_per_second: Recent training speed of this process's replicas.
@@ -43,7 +43,8 @@ class Progress:
       global_batch_size: Examples per training step, over all processes.
       metrics: Running values of the loss and the metrics.
       message: A message for the user, sent once.
-      activity: The work that is stuck, and where; empty while there is progress.
+      activity: The work that is stuck, and where; empty while there is progress. In the
+        phase `run_fn`, the line that it has printed.
       stalled_secs: Seconds for which it has been stuck.
       in_tensorflow: True if it is stuck inside TensorFlow, where it may be waiting for
         another process.
@@ -104,7 +105,8 @@ def describe(progress: Progress) -> str:
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in (progress.metrics or {}).items())
     where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
     stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
-    return "; ".join(filter(None, (progress.phase, where, metrics, stall, progress.message)))
+    printed = progress.activity if progress.phase == "run_fn" and not stall else ""
+    return "; ".join(filter(None, (progress.phase, printed, where, metrics, stall, progress.message)))
 
 
 class Activity:
@@ -160,6 +162,16 @@ class Reporter:
         now = time.monotonic()
         interval = min(max(REPORT_SECONDS, REPORT_SHARE * (now - self._started)), MAX_REPORT_SECONDS)
         return now - self._last_time >= interval
+
+    @property
+    def writes_file(self) -> bool:
+        """True if reports go to a file, False if to standard output."""
+        return self._file is not None
+
+    def show(self, progress: Progress) -> None:
+        """Writes one line, of which listeners hear nothing."""
+        self._last_time = time.monotonic()
+        self._write(progress)
 
     def report(self, progress: Progress) -> None:
         """Writes one line."""

@@ -7,7 +7,7 @@ Here, the loop over steps is part of the graph, and metrics are read only when n
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -239,19 +239,27 @@ class StepRunner:
                 self._warm_up.before_step()
             batch, waited = self._next(iterator, losses, step, sample)
             if self._batches_per_step == 1:
-                losses, summed = self._strategy.run(self._whole_step, args=batch)
+                losses, summed = self._run(self._whole_step, *batch)
             else:
-                losses, gradients = self._strategy.run(self._first_gradients, args=(*batch, tf.constant(0)))
+                losses, gradients = self._run(self._first_gradients, *batch, tf.constant(0))
                 for number in tf.range(1, self._batches_per_step):
                     batch, more = self._next(iterator, losses, step, sample)
                     waited += more
-                    losses, gradients = self._strategy.run(self._add_gradients, args=(*batch, number, gradients))
-                summed = self._strategy.run(self._apply, args=(gradients,))
+                    losses, gradients = self._run(self._add_gradients, *batch, number, gradients)
+                summed = self._run(self._apply, gradients)
             seconds += self._times_of_step(waited, summed)
         if self._behind_host:
             seconds *= step_timing.weight_of_measured(num_steps, sample)
         loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
         return loss, tf.concat([[begin], seconds], 0)
+
+    def _run(self, step: Callable[..., Any], *args: Any) -> Any:
+        """Runs a function on each replica, outside of the name scopes of loops.
+
+        The tags of `tf.summary` begin with the name scope.
+        """
+        with tf.name_scope("/") if tf.inside_function() else contextlib.nullcontext():
+            return self._strategy.run(step, args=args)
 
     @tf.autograph.experimental.do_not_convert
     def _next(self, iterator: Iterator, losses: Any, step: tf.Tensor, sample: tf.Tensor) -> tuple[Any, tf.Tensor]:
@@ -280,7 +288,7 @@ class StepRunner:
 
     def _evaluate(self, iterator: Iterator, num_steps: tf.Tensor) -> None:
         for _ in tf.range(num_steps):
-            self._strategy.run(self._eval_step, args=(next(iterator),))
+            self._run(self._eval_step, next(iterator))
 
     def _zero_losses(self) -> Any:
         return self._strategy.run(lambda: tf.constant(0.0))

@@ -17,6 +17,15 @@ from tfx_distribute.trainer_module.job.training_job import RunFn, TrainingJob, T
 from tfx_distribute.trainer_module.strategies import factory, foreign
 from tfx_distribute.trainer_module.user_code import module_loader
 
+# Keras's `fit` of an empty dataset says "Unexpected result of `train_function` (Empty
+# logs)".
+_NO_EXAMPLES = (
+    "module: fit in {function} got no examples in this process: TensorFlow divides the files of a dataset among the "
+    "processes, and there are fewer files than processes, or too few examples for steps_per_epoch; write "
+    "options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA for the dataset, or "
+    "put a Sharder before the Trainer (docs/migrating.md, Share the data among several workers)"
+)
+
 
 def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is_chief: bool) -> TrainingResult:
     """Calls the module's `run_fn`.
@@ -55,7 +64,12 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     with foreign.refusing_own_strategies(job.module.function) if has_peers else contextlib.nullcontext():
         function = module_loader.load(job.module)
         start = time.monotonic()
-        function(fn_args)
+        try:
+            function(fn_args)
+        except ValueError as error:
+            if has_peers and "Empty logs" in str(error):
+                raise ConfigurationError(_NO_EXAMPLES.format(function=job.module.function)) from error
+            raise
     if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):
         raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")
     if has_peers and not factory.was_asked_for():

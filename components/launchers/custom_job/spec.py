@@ -86,6 +86,17 @@ class CustomJobSettings:
     kind: Literal["custom_job"] = "custom_job"
 
 
+def address_of(task: ClusterTask, job_id: str) -> str:
+    """Returns the address that the service gives a process in TF_CONFIG.
+
+    Args:
+      task: The process.
+      job_id: The part of the address that the service chooses for a job. Source:
+        https://cloud.google.com/vertex-ai/docs/training/distributed-training#cluster-spec-format
+    """
+    return f"cmle-training-workerpool{POOLS.index(task.role)}-{job_id}-{task.index}:2222"
+
+
 def make_spec(
     name: str, job_address: str, distribution: Distribution, environment: Mapping[str, str], settings: CustomJobSettings
 ) -> dict[str, Any]:

@@ -169,6 +169,16 @@ class JobKind(abc.ABC):
         """Makes the spec of a job's manifest; see `make_manifest`."""
 
     @abc.abstractmethod
+    def address_of(self, name: str, task: ClusterTask, namespace: str) -> str:
+        """Returns the address that TF_CONFIG has for a process of a job.
+
+        Args:
+          name: Name of the job.
+          task: The process.
+          namespace: Namespace of the job.
+        """
+
+    @abc.abstractmethod
     def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:
         """Returns the pod templates within a manifest, to read or to change."""
 

@@ -62,7 +62,7 @@ class JobSet(JobKind):
                 "queue of Kueue, which admits all pods or none, or leave gang_scheduling out"
             )
         roles = replicas_of_roles(training.distribution)
-        cluster = _make_cluster(training.name, roles)
+        cluster = self._make_cluster(training.name, roles)
         jobs = [_make_replicated_job(role, count, training, settings, cluster) for role, count in roles.items()]
         return {
             "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
@@ -77,6 +77,25 @@ class JobSet(JobKind):
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "replicatedJobs": jobs,
         }
+
+    def _make_cluster(self, name: str, roles: Mapping[str, int]) -> Cluster:
+        """Returns the addresses of all processes.
+
+        Raises:
+          ConfigurationError: The name is too long for hosts.
+        """
+        tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
+        longest = max((f"{_host(name, task)}{_POD_SUFFIX}" for task in tasks), key=len)
+        if len(longest) > MAX_NAME_LENGTH:
+            raise ConfigurationError(
+                f"name: the pods of training {name} would have names such as {longest} with {len(longest)} characters, and "
+                f"{MAX_NAME_LENGTH} are allowed; write a name that is shorter by {len(longest) - MAX_NAME_LENGTH}"
+            )
+        return Cluster.of(roles, [self.address_of(name, task) for task in tasks])
+
+    def address_of(self, name: str, task: ClusterTask, namespace: str = "") -> str:
+        """Returns the address of a pod, within its own namespace."""
+        return f"{_host(name, task)}.{name}:{PORT}"
 
     def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:
         """Returns the pod templates within a manifest."""
@@ -139,21 +158,8 @@ class JobSet(JobKind):
         )
 
 
-def _make_cluster(name: str, roles: Mapping[str, int]) -> Cluster:
-    """Returns the addresses of all processes.
-
-    Raises:
-      ConfigurationError: The name is too long for hosts.
-    """
-    tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
-    hosts = [f"{name}-{task.file_name}-0" for task in tasks]
-    longest = max((f"{host}{_POD_SUFFIX}" for host in hosts), key=len)
-    if len(longest) > MAX_NAME_LENGTH:
-        raise ConfigurationError(
-            f"name: the pods of training {name} would have names such as {longest} with {len(longest)} characters, and "
-            f"{MAX_NAME_LENGTH} are allowed; write a name that is shorter by {len(longest) - MAX_NAME_LENGTH}"
-        )
-    return Cluster.of(roles, [f"{host}.{name}:{PORT}" for host in hosts])
+def _host(name: str, task: ClusterTask) -> str:
+    return f"{name}-{task.file_name}-0"
 
 
 def _make_replicated_job(

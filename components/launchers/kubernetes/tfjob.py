@@ -76,6 +76,10 @@ class TFJob(JobKind):
         }
         return {"runPolicy": policy, "tfReplicaSpecs": replicas}
 
+    def address_of(self, name: str, task: ClusterTask, namespace: str) -> str:
+        """Returns the address of the Service that the operator makes for a pod."""
+        return f"{name}-{task.file_name}.{namespace}.svc:2222"
+
     def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:
         """Returns the pod templates within a manifest."""
         return [replica["template"] for replica in job["spec"]["tfReplicaSpecs"].values()]

@@ -24,7 +24,7 @@ class ProgressLog:
         if progress.phase == "start" or task not in self._started:
             self._started[task] = now
         is_early = now - self._logged.get(task, 0.0) < log_interval(now - self._started[task])
-        if is_early and progress.phase == "train" and not (progress.message or progress.stalled_secs):
+        if is_early and progress.phase in ("train", "run_fn") and not (progress.message or progress.stalled_secs):
             return
         self._logged[task] = now
         logging.info("%s: %s", task, describe(progress))

@@ -12,6 +12,7 @@ from tfx_distribute.pipelines.runners.local.runs import Run
 FILE = "report.html"
 _LOG_BYTES = 1_000_000  # at the end of a log, where its last error is looked for
 _LINE_LENGTH = 500
+_ANOMALIES_LENGTH = 160
 _ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: .*)?$")
 
 
@@ -112,6 +113,14 @@ def find_sources(run: Run) -> artifacts.Sources:
         unusable_baseline=str(blessing.properties.get("unusable_baseline", "")) if blessing else "",
         objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
     )
+
+
+def describe_anomalies(run: Run) -> str:
+    """Describes in one line what ExampleValidator has found; empty if nothing."""
+    anomalies = artifacts.read(artifacts.Sources(anomalies=_uri(run, "ExampleAnomalies"))).get("anomalies") or ()
+    found = dict.fromkeys(f"{anomaly.feature or 'all features'}: {anomaly.summary}" for anomaly in anomalies)
+    line = " ".join("; ".join(found).split())
+    return line if len(line) <= _ANOMALIES_LENGTH else f"{line[: _ANOMALIES_LENGTH - 3]}..."
 
 
 def _uri(run: Run, type_name: str) -> str:

@@ -19,6 +19,7 @@ from ml_metadata import errors as metadata_errors
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
+from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.locks import LOCK_FILE
 from tfx_distribute.components.report.data import ArtifactInfo, Node
 from tfx_distribute.pipelines.runners.local import stored_artifacts
@@ -70,7 +71,8 @@ class Run:
       root: Folder of all runs of the pipeline.
       state: `complete`, `failed`, `canceled`, `interrupted` or `running`.
       started: Unix time of its start, in seconds.
-      seconds: Duration up to the end of its last node; None while it runs.
+      seconds: Duration up to the end of its last node, or if it was ended, up to the
+        last line in its log; None while it runs.
       nodes: Its nodes, in the order in which they started.
       artifacts: Outputs of the nodes.
       parameters: Name of a pipeline parameter -> its value; empty before the Trainer.
@@ -220,18 +222,19 @@ class _Store:
         state = _find_state([node.state for node in nodes], started, locked_since)
         last = max((execution.last_update_time_since_epoch / 1000 for execution in executions), default=started)
         contexts = self._store.get_contexts_by_execution(executions[0].id) if executions else []
+        logs = _find_logs(self._root, context.name, started)
         run = Run(
             id=context.name,
             pipeline=next((other.name for other in contexts if other.type == "pipeline"), self._root.name),
             root=self._root,
             state=state,
             started=started,
-            seconds=None if state == "running" else last - started,
+            seconds=None if state == "running" else max(last, _end_of_log(logs) if state != "complete" else 0.0) - started,
             nodes=tuple(nodes),
             artifacts=(*self._list_artifacts(names), *self._list_unpublished(executions, names)),
             parameters=_select_parameters(properties),
             hparams=_parse_object(properties.get("hparams")),
-            logs=_find_logs(self._root, context.name, started),
+            logs=logs,
         )
         return dataclasses.replace(run, hparams={**run.hparams, **_read_best(run)})
 
@@ -340,6 +343,21 @@ def _read_lock(root: Path) -> float | None:
             return math.inf
         fcntl.flock(file, fcntl.LOCK_UN)
     return None
+
+
+def read_holder(root: Path) -> locks.Holder | None:
+    """Returns the process that is using a folder of runs; None if none is known."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        if _read_lock(root) is not None:
+            return locks.Holder(**json.loads((root / LOCK_FILE).read_text(encoding="utf-8")))
+    return None
+
+
+def _end_of_log(logs: Path | None) -> float:
+    """Returns when a run last wrote to its log: TFX does not record when it ended."""
+    with contextlib.suppress(OSError):
+        return (logs / "run.log").stat().st_mtime if logs else 0.0
+    return 0.0
 
 
 def _find_logs(root: Path, run: str, started: float) -> Path | None:

@@ -28,6 +28,12 @@ class LocalTarget(Target["LocalSettings"]):
 
         return LocalSettings
 
+    def count_devices(self) -> int:
+        """Returns the number of this machine's GPUs; 1 for none."""
+        from tfx_distribute.components.launchers.local import gpus
+
+        return max(1, len(gpus.list_visible()))
+
     def validate(self) -> "LocalSettings":
         """Checks the data, the strategy, the folders, and that Beam can run here."""
         from tfx_distribute.pipelines.runners.local import paths

@@ -226,9 +226,11 @@ def explaining_errors(where: str) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             yield
-    except (auth_exceptions.DefaultCredentialsError, auth_exceptions.RefreshError) as error:
+    except auth_exceptions.GoogleAuthError as error:
+        # The SDK hides missing credentials behind a missing project.
+        reason = " ".join(str(error.__cause__ or error).split())
         raise ConfigurationError(
-            f"there are no credentials for Google Cloud ({error}); run `gcloud auth application-default login`, or have "
+            f"there are no credentials for Google Cloud ({reason}); run `gcloud auth application-default login`, or have "
             "GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
         ) from error
     except exceptions.Forbidden as error:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follow
+from tfx_distribute.pipelines.runners.target import PLACEHOLDER_ID, Package, RemoteTarget, follow
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
+    from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
 _SCHEDULE = ("start_time", "end_time", "max_run_count", "max_concurrent_run_count")
 
@@ -91,6 +92,12 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         from tfx_distribute.pipelines.runners.vertex import checks
 
         return checks.find_warnings(self.spec, self.settings)
+
+    def address_of(self, task: "ClusterTask") -> str:
+        """Returns the address of a machine of the CustomJob that is shown."""
+        from tfx_distribute.components.launchers.custom_job.spec import address_of
+
+        return address_of(task, PLACEHOLDER_ID)
 
     def launches(self) -> dict[str, Any] | None:
         """Returns the request for a CustomJob, or None if training runs in the step."""

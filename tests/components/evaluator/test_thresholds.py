@@ -18,6 +18,7 @@ from tfx.utils import proto_utils
 
 from tfx_distribute.components import Evaluator
 from tfx_distribute.components.evaluator import executor, thresholds
+from tfx_distribute.components.report import evaluation as report_evaluation
 from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.runners.local import results
 from tfx_distribute.pipelines.spec.pipeline import Change, Metric
@@ -359,6 +360,57 @@ def test_blessed_model_that_was_not_pushed_is_blessed_again(evaluate):
     better = Metric(change=Change(absolute=-0.001, higher_is_better=False))
     reason = "it is the new model itself, which was blessed before"
     assert evaluate(better, [0.6, 0.6], again=True) == ("BLESSED", [], reason)
+
+
+class Companies(Scaled):
+    """Has a transform that replaces the text of a company by its id."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def transform(self, serialized):
+        specs = {"company": tf.io.FixedLenFeature([], tf.string), "hour": tf.io.FixedLenFeature([], tf.int64)}
+        parsed = tf.io.parse_example(serialized, specs)
+        ids = tf.where(parsed["company"] == "Yellow", tf.constant(3, tf.int64), 7)
+        return {"company": ids[:, None], "hour": parsed["hour"][:, None] + 10}
+
+
+@pytest.mark.e2e
+def test_slices_have_texts_in_place_of_ids(tmp_path):
+    (tmp_path / "Split-eval").mkdir()
+    with tf.io.TFRecordWriter(str(tmp_path / "Split-eval" / "examples")) as writer:
+        for number in range(6):
+            features = {
+                "y": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5])),
+                "hour": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
+                "company": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"Yellow" if number < 2 else b"Blue"])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    models = []
+    for name in ("new", "baseline"):
+        module = Companies([0.5, 0.5], "hour")
+        signatures = {"serving_default": module.serve, "transform_features": module.transform}
+        tf.saved_model.save(module, str(tmp_path / name / "Format-Serving"), signatures=signatures)
+        model = standard_artifacts.Model()
+        model.uri, model.id = str(tmp_path / name), 1
+        models.append(model)
+    examples = standard_artifacts.Examples()
+    examples.uri, examples.split_names = str(tmp_path), '["eval"]'
+    for inputs in ({"model": models[:1]}, {"model": models[:1], "baseline_model": models[1:]}):
+        eval_config = config(NO_WORSE)
+        spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["transform_features"])
+        eval_config.model_specs[0].MergeFrom(spec)
+        del eval_config.slicing_specs[:]
+        eval_config.slicing_specs.extend([tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["company", "hour"])])
+        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
+        place = tmp_path / f"{len(inputs)} models"
+        evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
+        context = executor.Executor.Context(
+            beam_pipeline_args=["--runner=DirectRunner", "--sdk_container_image=none"], tmp_dir=str(place), unique_id="1"
+        )
+        properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
+        outputs = {"evaluation": [evaluation], "blessing": [blessing]}
+        executor.Executor(context).Do({"examples": [examples], **inputs}, outputs, properties)
+        names = {slice_.name for slice_ in report_evaluation.read(evaluation.uri).slices}
+        assert names == {"", *(f"company={name}, hour={hour}" for name in ("Yellow", "Blue") for hour in (10, 11))}
 
 
 @pytest.mark.e2e

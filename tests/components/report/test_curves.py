@@ -30,7 +30,6 @@ def test_curves_of_every_process_and_try():
         Curve("loss", "train", ((4, 0.5),), attempt=1),
         Curve("loss", "validation", ((2, 0.75),)),
         Curve("loss", "evaluator 0", ((2, 0.6),)),
-        Curve("loss", "worker 0", ((1, 0.8),)),
     )
     assert made.throughput == (
         Curve("examples per second", "chief 0", ((1, 10.0),)),
@@ -53,7 +52,7 @@ def test_throughput_of_a_short_training():
 
 
 def test_long_curves_keep_their_last_point():
-    records = [record("worker-0", "train", step, metrics={"loss": 1.0 / (step + 1)}) for step in range(5001)]
+    records = [record("chief-0", "train", step, metrics={"loss": 1.0 / (step + 1)}) for step in range(5001)]
     (curve,) = curves.from_history(records).metrics
     assert len(curve.points) <= curves.MAX_POINTS + 1
     assert curve.points[-1] == (5000, 1.0 / 5001)

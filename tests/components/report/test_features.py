@@ -12,7 +12,7 @@ datasets {
   features {
     path { step: "fare" } type: FLOAT
     num_stats {
-      common_stats { num_non_missing: 8 num_missing: 2 }
+      common_stats { num_non_missing: 8 num_missing: 2 min_num_values: 1 max_num_values: 1 tot_num_values: 8 }
       mean: 2 std_dev: 0.5 num_zeros: 1 min: 0 median: 2 max: 4
       histograms { type: QUANTILES num_nan: 3 buckets { low_value: 0 high_value: 4 sample_count: 8 } }
       histograms {
@@ -23,8 +23,8 @@ datasets {
   features {
     path { step: "<b>" } type: STRING
     string_stats {
-      common_stats { num_non_missing: 10 } unique: 2
-      rank_histogram { buckets { label: "a" sample_count: 7 } buckets { label: "b" sample_count: 3 } }
+      common_stats { num_non_missing: 10 max_num_values: 1 tot_num_values: 8 } unique: 20
+      rank_histogram { buckets { label: "a" sample_count: 5 } buckets { label: "b" sample_count: 1 } }
     }
   }
 }
@@ -43,8 +43,9 @@ def test_statistics():
             {"mean": 2, "std": 0.5, "min": 0, "median": 2, "max": 4, "zeros": 1, "nan": 3},
             Histogram((3, 5), (0, 2, 4)),
         ),
-        Feature("<b>", "text", 10, 0, {"unique": 2}, Histogram((7, 3), labels=("a", "b"))),
+        Feature("<b>", "text", 8, 2, {"unique": 20}, Histogram((5, 1), labels=("a", "b"), total=10)),
     )
+    assert split.features[1].histogram.shares == (0.5, 0.1), "of all examples, not only of those with these texts"
     assert features.to_split("eval", statistics_pb2.DatasetFeatureStatisticsList()).features == ()
 
 

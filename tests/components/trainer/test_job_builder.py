@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 from dataclasses import replace
 from math import inf, nan
@@ -380,6 +381,25 @@ def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp
     assert cluster.train().num_replicas == replicas
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
     assert len(list((tmp_path / "model_run").glob("exited-*"))) == replicas, "functions of atexit ran"
+
+
+@pytest.mark.e2e
+def test_what_a_run_fn_prints_is_its_progress(run_fn_job, cluster):
+    cluster.job = run_fn_job((RUN_FN % "get_strategy()").replace("verbose=0", "epochs=2, verbose=2"))
+    cluster.train()
+    printed = [progress.activity for _, progress in cluster.reports if progress.phase == "run_fn"]
+    assert any(re.fullmatch(r"Epoch [12]/2  6/6 - .* loss: .*", line) for line in printed), printed
+    assert {str(task) for task, progress in cluster.reports if progress.phase == "run_fn"} == {"chief"}
+
+
+@pytest.mark.e2e
+def test_run_fn_whose_worker_has_no_examples_is_told_what_to_write(run_fn_job, cluster):
+    cluster.job = run_fn_job((RUN_FN % "get_strategy()").replace("AutoShardPolicy.DATA", "AutoShardPolicy.AUTO"))
+    with pytest.raises(
+        TrainingError, match="fit in own_run_fn.run_fn got no examples in this process.*AutoShardPolicy.DATA"
+    ):
+        cluster.train()
+    assert not any("restart" in message for message in cluster.messages())
 
 
 @pytest.mark.e2e

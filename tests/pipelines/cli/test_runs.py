@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 import threading
 
@@ -63,8 +64,6 @@ def test_one_message_for_what_cannot_be_done(run):
     ):
         done = command(*arguments)
         assert (done.exit_code, done.output) == (2, f"Error: {message}\n")
-    assert command("runs", "cancel", "one").exit_code == 2
-    assert "Missing option '--target'" in command("runs", "cancel", "one").output
 
 
 def test_tensorboard_of_a_run_whose_trainer_failed(run, monkeypatch):
@@ -118,3 +117,21 @@ def test_tensorboard_replaces_the_command(run, monkeypatch):
     assert command("runs", "tensorboard", "--port", "7007").exit_code == 0
     expected = ["-m", "tensorboard.main", "--logdir_spec", "Trainer:/run,Tuner:/trials/logs", "--port=7007"]
     assert started == [(sys.executable, [sys.executable, *expected])]
+
+
+def test_cancel_ends_the_process_of_a_run_here(run, monkeypatch, tmp_path):
+    done = command("runs", "cancel", run.id)
+    assert done.output == f"Error: RUN: {run.id} has ended (failed); `tfx-distribute runs list` shows which are running\n"
+    running = dataclasses.replace(run, state="running", root=tmp_path / "root")
+    monkeypatch.setattr(runs, "_find", lambda root, name: running)
+    holds = (
+        "import sys, time\nfrom tfx_distribute.components.launchers import locks, sigterm\n"
+        f"with sigterm.terminable(), locks.exclusive({str(running.root)!r}, 'it', 'wait'):\n"
+        "    print('holds', flush=True)\n    time.sleep(120)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", holds], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout.readline() == b"holds\n"
+        done = command("runs", "cancel", run.id)
+        assert done.output == f"{run.id}: sent SIGTERM to process {process.pid}; it ends when it has saved its training\n"
+        assert process.wait(60) != 0
+    assert command("runs", "cancel", run.id).exit_code == 2, "its process has gone"

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.plan import run_plan as plan_lib
 from tfx_distribute.pipelines.plan.text import as_text
@@ -53,29 +54,19 @@ def test_the_whole_plan_of_two_workers(make):
         warmup_steps=5,
     )
     assert "learn rate build_model's times 2, reached in 5 steps" in as_text(plan)
-    cluster = {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2223"]}
+    cluster = {"chief": ["127.0.0.1:PORT"], "worker": ["127.0.0.1:PORT"]}
     command = "python -m tfx_distribute.trainer_module --job job.json"
     assert plan == plan_lib.RunPlan(
         pipeline="mine",
         strategy="multi_worker_mirrored",
         chosen_for="",
         summary=plan.summary,
-        processes=(
-            plan_lib.ProcessPlan(
-                "chief",
-                "trains",
-                command,
-                json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}),
-                "the model, TensorBoard logs",
-            ),
-            plan_lib.ProcessPlan(
-                "worker 0",
-                "trains",
-                command,
-                json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
-                "nothing",
-            ),
+        num_processes=2,
+        roles=(
+            plan_lib.RolePlan("chief", 1, "trains", command, "the model, TensorBoard logs"),
+            plan_lib.RolePlan("worker", 1, "trains", command, "nothing"),
         ),
+        tf_config=json.dumps({"cluster": cluster, "task": {"type": "ROLE", "index": "INDEX"}}),
         devices_per_process=1,
         num_replicas=2,
         per_replica_batch_size=30,
@@ -135,21 +126,20 @@ def test_warnings(make, arguments, warning):
 
 def test_strategy_that_is_left_open_is_told_with_its_reason(make):
     plan = make(strategy="auto", num_workers=2)
-    assert (plan.strategy, plan.chosen_for, len(plan.processes)) == ("multi_worker_mirrored", "2 workers", 2)
+    assert (plan.strategy, plan.chosen_for, plan.num_processes) == ("multi_worker_mirrored", "2 workers", 2)
     assert "strategy   multi_worker_mirrored, chosen for 2 workers (tf.distribute." in as_text(plan)
 
 
 def test_roles_of_parameter_servers(make):
     plan = make(strategy="parameter_server", num_workers=2, num_evaluators=1)
-    assert [(process.task, process.does) for process in plan.processes] == [
-        ("chief", "coordinates: gives steps to workers"),
-        ("worker 0", "trains, whenever it is free"),
-        ("worker 1", "trains, whenever it is free"),
-        ("ps 0", "holds variables"),
-        ("evaluator", "evaluates after each epoch, while the others train"),
+    assert [(role.role, role.num_processes, role.does) for role in plan.roles] == [
+        ("chief", 1, "coordinates: gives steps to workers"),
+        ("worker", 2, "trains, whenever it is free"),
+        ("ps", 1, "holds variables"),
+        ("evaluator", 1, "evaluates after each epoch, while the others train"),
     ]
     assert (plan.num_replicas, plan.global_batch_size) == (1, 32), "a step is one worker's"
-    assert "evaluator" not in json.loads(plan.processes[0].tf_config)["cluster"]
+    assert "evaluator" not in json.loads(plan.tf_config)["cluster"]
 
 
 def test_mesh_and_accumulation(make):
@@ -213,7 +203,7 @@ def test_for_people_and_for_programs(request):
     program = CliRunner().invoke(main, [*arguments, "--output", "json"])
     document = json.loads(program.output)
     assert (document["num_replicas"], document["global_batch_size"], document["data"]["num_examples"]) == (2, 128, 10001)
-    assert [process["task"] for process in document["processes"]] == ["chief", "worker 0"]
+    assert [(role["role"], role["num_processes"]) for role in document["roles"]] == [("chief", 1), ("worker", 1)]
 
 
 def test_what_the_machine_decides(make):
@@ -251,6 +241,57 @@ def test_what_the_trainer_would_create(target, request):
     else:
         assert len(one["launches"]["job_spec"]["worker_pool_specs"]) == 1, "a step has no spot machine"
         assert len(two["launches"]["job_spec"]["worker_pool_specs"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "chief", "last_worker"),
+    [
+        ("local", "127.0.0.1:PORT", "127.0.0.1:PORT"),
+        ("tfjob", "digits-0123456789-chief-0.team.svc:2222", "digits-0123456789-worker-998.team.svc:2222"),
+        (
+            "jobset",
+            "digits-0123456789-chief-0-0.digits-0123456789:2222",
+            "digits-0123456789-worker-998-0.digits-0123456789:2222",
+        ),
+        (
+            "vertex",
+            "cmle-training-workerpool0-0123456789-0:2222",
+            "cmle-training-workerpool1-0123456789-998:2222",
+        ),
+    ],
+)
+def test_a_thousand_workers_are_planned_with_the_addresses_of_their_target(target, chief, last_worker, request, tmp_path):
+    kind = {"tfjob": "kubeflow", "jobset": "kubeflow"}.get(target, target)
+    name = "pipeline" if target == "local" else kind
+    document = yaml.safe_load((request.config.rootpath / "examples" / "digits" / f"{name}.yaml").read_text())
+    document["module"] = str(request.config.rootpath / "examples" / "digits" / "model.py")
+    if kind == "kubeflow":
+        document["targets"]["kubeflow"] |= {"training": target, "namespace": "team"}
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(yaml.safe_dump(document))
+    (tmp_path / "digits_data.py").write_text("DigitsExampleGen = None")
+    words = ["plan", str(file), "--target", kind, "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=1000"]
+    text = CliRunner().invoke(main, words).output
+    assert "\nprocesses  1000 with 1 device each\nreplicas   1000\nbatch      32 per replica, global 32000\n" in text
+    assert "\nworker (999 processes): trains\n" in text
+    json_text = CliRunner().invoke(main, [*words, "--output", "json"]).output
+    plan = json.loads(json_text)
+    addresses = json.loads(plan["tf_config"])["cluster"]
+    assert addresses["chief"] == [chief]
+    assert addresses["worker"][1:] == ["...", last_worker]
+    assert len(text) < 15_000
+    assert len(json_text) < 25_000
+    if target == "jobset":  # whose own TF_CONFIG is in its manifest
+        (container,) = JobSet().pod_templates(plan["launches"])[1]["spec"]["containers"]
+        (tf_config,) = [variable["value"] for variable in container["env"] if variable["name"] == "TF_CONFIG"]
+        assert json.loads(tf_config.replace("$(TFX_DISTRIBUTE_TASK_INDEX)", "0"))["cluster"] == addresses
+
+
+def test_devices_that_a_target_knows_are_planned(request):
+    file = str(request.config.rootpath / "examples" / "digits" / "kubeflow.yaml")
+    words = ["plan", file, "--target", "kubeflow", "--output", "json", "-p", "strategy=mirrored"]
+    plan = json.loads(CliRunner().invoke(main, words).output)
+    assert (plan["devices_per_process"], plan["num_replicas"], plan["global_batch_size"]) == (1, 1, 32)
 
 
 def test_what_the_trainer_would_create_as_text(request):

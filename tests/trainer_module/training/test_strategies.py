@@ -252,6 +252,74 @@ def test_an_epoch_of_parameter_servers_sees_each_example_once(cluster):
         assert epoch == pytest.approx(alone[0], rel=1e-6)
 
 
+SUMMARIES = """
+import os, tensorflow as tf
+
+class Rate(tf.keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        tf.summary.scalar("own_rate", 0.01, step=tf.cast(step, tf.int64))
+        return tf.constant(0.01)
+
+    def get_config(self):
+        return {}
+
+class Logged(tf.keras.layers.Layer):
+    def call(self, values):
+        with tf.name_scope("group"):
+            tf.summary.scalar("own_mean", tf.reduce_mean(values), step=0)
+        return values
+
+class Write(tf.keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.writer = tf.summary.create_file_writer(f"{os.path.dirname(__file__)}/summaries-{os.getpid()}")
+        self.writer.set_as_default()
+
+    def on_train_end(self, logs=None):
+        self.writer.close()
+
+def callbacks(context):
+    return [Write()]
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10)(Logged(name="logged")(pixels)))
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tf.keras.optimizers.SGD(Rate()), loss=loss)
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "keras_version", "accumulated"),
+    [("default", 2, 2), ("default", 3, 1), ("mirrored", 2, 1), ("mirrored", 3, 1), ("multi_worker_mirrored", 2, 1)],
+)
+def test_tags_of_summaries_do_not_depend_on_the_strategy(cluster, request, strategy, keras_version, accumulated):
+    """They are those of `fit`: Keras adds names of models, layers and optimizers."""
+    import tensorflow as tf
+
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    (cluster.folder / "summaries.py").write_text(SUMMARIES)
+    distribution, per_replica = SHAPES[strategy]
+    cluster.train(
+        distribution,
+        TrainingOptions(per_replica, train_steps=4, keras_version=keras_version, gradient_accumulation_steps=accumulated),
+        module=UserModule("summaries.build_model", (str(cluster.folder),)),
+    )
+    tags = {
+        value.tag
+        for file in cluster.folder.glob("summaries-*/*")
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+    }
+    # The rate is also read between steps, to be shown.
+    expected = {
+        2: {"own_rate", "model/logged/group/own_mean"},
+        3: {"own_rate", "SGD/own_rate", "functional_1/logged_1/group/own_mean"},
+    }
+    assert tags == expected[keras_version]
+
+
 def test_four_workers_on_a_machine_of_any_size(cluster):
     distribution = Distribution("multi_worker_mirrored", num_workers=4, accelerator_type="cpu")
     result = cluster.train(distribution, TrainingOptions(per_replica_batch_size=16, train_steps=30))

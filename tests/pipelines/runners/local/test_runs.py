@@ -1,5 +1,6 @@
 """Tests finding runs in an ML Metadata store, and comparing them."""
 
+import os
 import shutil
 import time
 from dataclasses import replace
@@ -168,6 +169,39 @@ def test_states(store):
     assert first.state == "complete"
     store.node(SECOND, "Trainer", State.FAILED)
     assert runs.find([store.root], SECOND).state == "failed"
+
+
+def test_duration_of_a_run_that_was_ended(store):
+    """TFX records nothing after the start of the node that was ended."""
+    store.node(SECOND, "Trainer", State.RUNNING)
+    logs = store.root / "logs" / SECOND
+    logs.mkdir()
+    (logs / "run.log").touch()
+    started = runs.find([store.root], SECOND).started
+    os.utime(logs / "run.log", (started + 90, started + 90))
+    assert runs.find([store.root], SECOND).seconds == pytest.approx(90)
+    os.utime(store.root / "logs" / FIRST, (started + 90, started + 90))
+    assert runs.find([store.root], FIRST).seconds < 60
+
+
+def test_anomalies_of_a_run_in_a_line(store, tmp_path):
+    from tensorflow_metadata.proto.v0 import anomalies_pb2
+
+    from tfx_distribute.pipelines.runners.local import report
+
+    assert report.describe_anomalies(runs.find([store.root], FIRST)) == ""
+    for split, names in (("train", ("tips",)), ("eval", ("tips", *(f"feature_{number}" for number in range(9))))):
+        anomalies = anomalies_pb2.Anomalies()
+        for name in names:
+            anomalies.anomaly_info[name].short_description = "Column dropped"
+        (tmp_path / "anomalies" / f"Split-{split}").mkdir(parents=True)
+        (tmp_path / "anomalies" / f"Split-{split}" / "SchemaDiff.pb").write_bytes(anomalies.SerializeToString())
+    found = store.artifact("ExampleAnomalies", tmp_path / "anomalies")
+    store.node(SECOND, "ExampleValidator", State.COMPLETE, {"anomalies": found})
+    line = report.describe_anomalies(runs.find([store.root], SECOND))
+    assert line.startswith("tips: Column dropped; feature_0: Column dropped; feature_1")
+    assert len(line) == 160
+    assert line.endswith("...")
 
 
 def test_a_run_that_has_ended_while_another_starts(store):

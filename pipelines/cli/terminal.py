@@ -1,0 +1,62 @@
+"""Keeps control characters of foreign texts from the terminal.
+
+Log lines, names in data and messages of services may have escape sequences, which a
+terminal would obey.
+"""
+
+import io
+import re
+from collections.abc import Iterable
+from typing import Any, cast
+
+from rich.console import Console
+from rich.segment import Segment
+
+# All but tabs and line breaks, with those of the second half of Latin-1, and those that
+# change the direction of a text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def escape(text: str) -> str:
+    r"""Returns a text with control characters as escapes.
+
+    Example:
+      >>> escape("\x1b[2J")
+      '\\x1b[2J'
+    """
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+class SafeStream(io.TextIOWrapper):
+    """A stream that prints control characters, and what it cannot encode, as escapes.
+
+    Args:
+      stream: The stream to write to, which stays open.
+    """
+
+    def __init__(self, stream: io.TextIOWrapper):
+        super().__init__(
+            cast(Any, stream.buffer),
+            encoding=stream.encoding,
+            errors="backslashreplace",
+            newline="",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+
+    def write(self, text: str) -> int:
+        """Writes a text."""
+        return super().write(escape(text))
+
+    def close(self) -> None:
+        """Leaves the stream open, as this object does not own it."""
+        self.flush()
+
+
+class SafeConsole(Console):
+    """A console that prints control characters of texts as escapes, but has its own."""
+
+    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+        """Renders like `Console`."""
+        for segment in super().render(*arguments, **options):
+            yield segment if segment.control else segment._replace(text=escape(segment.text))

@@ -4,6 +4,8 @@ Each public function is a `build_model`. The first line of its docstring describ
 model in docs/models.md; its subject is "the model".
 """
 
+import types
+
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import Task
@@ -65,7 +67,7 @@ def embedding_masked(context):
     return _compiled(tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(mean)))
 
 
-class _Rows(tf.keras.layers.Layer):
+class Rows(tf.keras.layers.Layer):
     """Looks up rows of a table, or computes the same with a dense gradient."""
 
     def __init__(self, dense):
@@ -84,7 +86,7 @@ class _Rows(tf.keras.layers.Layer):
 
 def _adam_on_rows(dense):
     ids = tf.keras.Input((3,), name="ids", dtype="int64")
-    rows = tf.keras.layers.Flatten()(_Rows(dense)(ids))
+    rows = tf.keras.layers.Flatten()(Rows(dense)(ids))
     model = tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(rows))
     return _compiled(model, tf.keras.optimizers.Adam(0.01))
 
@@ -216,7 +218,7 @@ def use_ema(context):
     return _compiled(tf.keras.Model(*_network()), _sgd(use_ema=True, ema_momentum=0.8))
 
 
-class _Spike(tf.keras.layers.Layer):
+class Spike(tf.keras.layers.Layer):
     """Adds nothing to its input; if `spike` is set, adds a gradient that overflows.
 
     The gradient overflows once a loss scale multiplies it.
@@ -236,7 +238,7 @@ def loss_scale_overflow(context):
     inputs, output = _network()
     spike = tf.keras.Input((1,), name="spike")
     scaled = tf.keras.mixed_precision.LossScaleOptimizer(_sgd(), initial_scale=2.0**60)
-    return _compiled(tf.keras.Model({**inputs, "spike": spike}, _Spike()([output, spike])), scaled)
+    return _compiled(tf.keras.Model({**inputs, "spike": spike}, Spike()([output, spike])), scaled)
 
 
 def scalar_loss(context):
@@ -361,7 +363,7 @@ def autoencoder(context):
     return _compiled(tf.keras.Model(*_network(head=4)))
 
 
-class _Unused(tf.keras.layers.Layer):
+class Unused(tf.keras.layers.Layer):
     def build(self, shape):
         self.unused = self.add_weight(name="unused", shape=(2,), initializer="ones")
 
@@ -372,7 +374,7 @@ class _Unused(tf.keras.layers.Layer):
 def missing_gradient(context):
     """Has a weight that the loss does not depend on."""
     inputs, output = _network()
-    return _compiled(tf.keras.Model(inputs, _Unused()(output)))
+    return _compiled(tf.keras.Model(inputs, Unused()(output)))
 
 
 class _OwnLoss(tf.keras.Model):
@@ -558,7 +560,7 @@ def shared_layer(context):
     return _compiled(tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(shared(once) + once)))
 
 
-class _TiedRows(tf.keras.layers.Layer):
+class TiedRows(tf.keras.layers.Layer):
     """Looks up rows of a table, and multiplies their mean by the whole table."""
 
     def build(self, shape):
@@ -573,7 +575,7 @@ class _TiedRows(tf.keras.layers.Layer):
 def tied_weights(context):
     """Uses one table to embed ids and to compute the output."""
     ids = tf.keras.Input((3,), name="ids", dtype="int64")
-    return _compiled(tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(_TiedRows()(ids))))
+    return _compiled(tf.keras.Model({"ids": ids}, tf.keras.layers.Dense(1)(TiedRows()(ids))))
 
 
 def nested_model(context):
@@ -685,5 +687,5 @@ FUNCTIONS = {
 KINDS = [
     name
     for name, value in list(globals().items())
-    if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == __name__
+    if isinstance(value, types.FunctionType) and not name.startswith("_") and getattr(value, "__module__", "") == __name__
 ]

@@ -303,6 +303,7 @@ class Cells:
 
         from tfx_distribute.trainer_module.data import example_functions
         from tfx_distribute.trainer_module.data.feature_specs import Features
+        from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.lifecycle.progress import Reporter
         from tfx_distribute.trainer_module.serving import asking
         from tfx_distribute.trainer_module.training import export, loop
@@ -310,7 +311,12 @@ class Cells:
         tf.keras.mixed_precision.set_global_policy("float32")
         job = self.job(kind, BATCH, kind, epochs=0, train_steps=1)
         features = Features(job.data, example_functions.load(job.module))
-        model, _ = loop.train(job, job.data, features, self.strategy, Reporter(os.devnull), self.is_chief)
+        try:
+            model, _ = loop.train(job, job.data, features, self.strategy, Reporter(os.devnull), self.is_chief)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            return Outcome(not_compared=f"training raises {type(error).__name__}")
         export.export(model, features, job.outputs.serving_model_dir)
         questions = export.make_questions(model, features, job.outputs.serving_model_dir, job.data.eval.files)
         return Outcome(error=asking.ask(questions))

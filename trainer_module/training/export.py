@@ -50,7 +50,7 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
 
 
 def check_prediction(model: tf.keras.Model, features: Features, prediction: Any) -> None:
-    """Checks that the signatures can return a model's predictions.
+    """Checks that the model's weights can be exported, and its predictions returned.
 
     Args:
       model: The model.
@@ -60,6 +60,12 @@ def check_prediction(model: tf.keras.Model, features: Features, prediction: Any)
     Raises:
       ConfigurationError: They cannot.
     """
+    hidden = next((weight.path for weight in model.weights if weight.path.startswith("_")), None) if is_keras_3() else None
+    if hidden:
+        raise ConfigurationError(
+            f"module: the weight {hidden} has the name of a layer that begins with _, which TensorFlow cannot export; call "
+            f'super().__init__(name="{hidden.partition("/")[0].strip("_")}") in the layer, or rename its class'
+        )
     if not is_keras_3() and not _has_texts_as_keys(prediction):
         raise ConfigurationError(
             "module: the model returns a dictionary with keys that are not texts, with which Keras 2 cannot save it; write "

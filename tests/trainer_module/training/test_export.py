@@ -245,6 +245,7 @@ OUTPUTS = {
     "ragged": lambda inner, outer: {"rows": tf.RaggedTensor.from_tensor(outer)},
     "nothing": lambda inner, outer: None,
     "of_numbered_layers": lambda inner, outer: outer,
+    "with_a_hidden_name": lambda inner, outer: outer,
 }
 
 class Schedule(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -254,7 +255,7 @@ class Schedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 class Model(tf.keras.Model):
     def __init__(self, outputs):
-        super().__init__()
+        super().__init__(name="_rows" if outputs == "with_a_hidden_name" else None)  # as Keras names a class Rows with _
         self.inner, self.outer = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
         self.outputs_of = OUTPUTS[outputs]
         self.emptied = []
@@ -300,6 +301,7 @@ def test_outputs_in_any_structure_are_served(cluster, request, tmp_path, raw, ou
         ("nothing", 2, "module: the model returns no prediction; return"),
         ("numbered", 2, "module: the model returns a dictionary with keys that are not texts"),
         ("of_numbered_layers", 3, "module: model.numbered has keys that are not texts"),
+        ("with_a_hidden_name", 3, "module: the weight _rows/dense/kernel has the name of a layer that begins with _, which"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_before_training(

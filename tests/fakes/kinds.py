@@ -218,7 +218,7 @@ def use_ema(context):
     return _compiled(tf.keras.Model(*_network()), _sgd(use_ema=True, ema_momentum=0.8))
 
 
-class Spike(tf.keras.layers.Layer):
+class Overflow(tf.keras.layers.Layer):
     """Adds nothing to its input; if `spike` is set, adds a gradient that overflows.
 
     The gradient overflows once a loss scale multiplies it.
@@ -238,7 +238,7 @@ def loss_scale_overflow(context):
     inputs, output = _network()
     spike = tf.keras.Input((1,), name="spike")
     scaled = tf.keras.mixed_precision.LossScaleOptimizer(_sgd(), initial_scale=2.0**60)
-    return _compiled(tf.keras.Model({**inputs, "spike": spike}, Spike()([output, spike])), scaled)
+    return _compiled(tf.keras.Model({**inputs, "spike": spike}, Overflow()([output, spike])), scaled)
 
 
 def scalar_loss(context):

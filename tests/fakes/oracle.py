@@ -316,6 +316,7 @@ class Cells:
         except ConfigurationError:
             raise
         except Exception as error:
+            traceback.print_exc()
             return Outcome(not_compared=f"training raises {type(error).__name__}")
         export.export(model, features, job.outputs.serving_model_dir)
         questions = export.make_questions(model, features, job.outputs.serving_model_dir, job.data.eval.files)

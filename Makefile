@@ -6,9 +6,10 @@ IMAGE = registry.example.com/team/digits:1
 env:
 	@./bootstrap.sh
 
-# Runs the digits example on two workers, up to a pushed model.
+# Runs the digits example on two workers, up to a pushed model, and asks the model.
 demo: env
 	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2
+	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python examples/digits/ask.py
 
 # Many unit tests wait, which leaves time to check the code beside them.
 test: env

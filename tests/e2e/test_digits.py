@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,9 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     pushed = Path(re.search(r"^model +(/.*)$", first.output, re.M).group(1))
     assert pushed.parent == tmp_path / "runs" / "digits" / "serving"
     assert_serves(pushed)
+    ask = request.config.rootpath / "examples" / "digits" / "ask.py"
+    answer = subprocess.run([sys.executable, ask, pushed.parent], capture_output=True, text=True, check=True, timeout=120)
+    assert answer.stdout.rstrip() in (request.config.rootpath / "README.md").read_text().splitlines()
     assert_answers_as_documented(pushed, request.config.rootpath / "docs" / "evaluating-and-pushing.md", tmp_path)
     log = Path(re.search(r"^log +(/.*)$", first.output, re.M).group(1))
     assert "INFO:absl" in log.read_text(), "TFX's noise is in the log"

@@ -71,8 +71,8 @@ class Run:
       root: Folder of all runs of the pipeline.
       state: `complete`, `failed`, `canceled`, `interrupted` or `running`.
       started: Unix time of its start, in seconds.
-      seconds: Duration up to the end of its last node, or if it was ended, up to the
-        last line in its log; None while it runs.
+      seconds: Duration up to the end of its last node, or if it was ended, to the last
+        line in its log; None while it runs.
       nodes: Its nodes, in the order in which they started.
       artifacts: Outputs of the nodes.
       parameters: Name of a pipeline parameter -> its value; empty before the Trainer.

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 from tfx_distribute.trainer_module.training.base_model import checkpoints
-from tfx_distribute.trainer_module.training.keras_models import input_names, is_keras_3
+from tfx_distribute.trainer_module.training.keras_models import fixed_batch_size, input_names, is_keras_3
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)
 
@@ -121,17 +121,19 @@ def _without_own_signature(model: tf.keras.Model) -> Iterator[None]:
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
-    examples = [tf.TensorSpec([None], tf.string, name=_name_argument({*features.raw, *features.examples}))]
+    argument = _name_argument({*features.raw, *features.examples})
+    examples = [tf.TensorSpec([None], tf.string, name=argument)]
+    served = [tf.TensorSpec([fixed_batch_size(model)], tf.string, name=argument)]
     functions = SignatureFunctions(model, features)
     if features.transform is None:
-        signatures = {"serving_default": tf.function(functions.serve_examples, examples)}
+        signatures = {"serving_default": tf.function(functions.serve_examples, served)}
         if features.functions.decode and features.targets():
             signatures["transformed_labels"] = tf.function(functions.transformed_labels, examples)
         return signatures
     # A SavedModel contains only what the saved object refers to.
     model.transform_layer = features.make_transform_layer()
     return {
-        "serving_default": tf.function(functions.serve, examples),
+        "serving_default": tf.function(functions.serve, served),
         "transform_features": tf.function(functions.transform_features, examples),
     }
 

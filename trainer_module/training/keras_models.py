@@ -28,6 +28,21 @@ def input_shapes(model: tf.keras.Model) -> dict[str, tuple[int | None, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in zip(_names_of_inputs(model), _inputs(model), strict=False)}
 
 
+def fixed_batch_size(model: tf.keras.Model) -> int | None:
+    """Returns the number of examples that a model takes, from `Input(batch_size=...)`.
+
+    None if it takes any number. Ask before the model is traced: a `Sequential` without
+    an input keeps the size of the first batch, though only a stateful layer needs it.
+
+    Args:
+      model: A Keras model.
+    """
+    if isinstance(model, tf.keras.Sequential) and not any(getattr(layer, "stateful", False) for layer in model.layers):
+        return None
+    sizes = [shape[0] for shape in input_shapes(model).values() if shape]
+    return next((size for size in sizes if size is not None), None)
+
+
 def named_inputs(model: tf.keras.Model) -> set[str]:
     """Returns the names of a model's inputs; empty if they have none."""
     return set(_names_of_inputs(model))

@@ -97,7 +97,8 @@ class CoordinatorStepRunner(StepRunner):
         # Workers evaluate parts at the same time, so batches have no order, and batch
         # hooks are not called. `fit` does not call them here either.
         del callbacks
-        num_parts = evaluation_calls(self._input_pipeline.eval_steps(num_replicas=1), self._num_workers)
+        num_batches = self._input_pipeline.eval_steps(num_replicas=1)
+        num_parts = min(evaluation_calls(num_batches, self._num_workers), num_batches)
         for attempt in range(MAX_EVALUATIONS):
             if attempt:
                 self._model_adapter.reset_metrics()

@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -254,7 +255,12 @@ def train(
 def _make_input_pipeline(
     job: TrainingJob, data: TrainingData, features: Features, plan: Plan, model_adapter: ModelAdapter
 ) -> InputPipeline:
-    readers = strategy_table.readers(job.distribution)
+    readers, fixed = strategy_table.readers(job.distribution), keras_models.fixed_batch_size(model_adapter.model)
+    if fixed and data.eval and data.eval.num_examples % fixed:
+        warnings.warn(
+            f"module: the model takes batches of {fixed} examples only; evaluations leave out examples that do not fill one",
+            stacklevel=1,
+        )
     return InputPipeline(
         data,
         features.select(model_adapter.required_features(features), keras_models.input_specs(model_adapter.model)),
@@ -263,6 +269,7 @@ def _make_input_pipeline(
         plan,
         readers,
         batches=plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
+        fixed_evaluation=fixed is not None,
     )
 
 
@@ -349,7 +356,9 @@ def _describe_missing_evaluator(reason: str, export_best: str) -> str:
 
 
 def _describe_differing(names: Sequence[str]) -> str:
-    mean = "'mean'" if keras_models.is_keras_3() else "tf.VariableAggregation.MEAN"
+    mean = "tf.VariableAggregation.MEAN"
+    if keras_models.is_keras_3():
+        mean = "'mean' (BatchNormalization: synchronized=True)"
     return (
         f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
         f"aggregation={mean} where the variable is made"

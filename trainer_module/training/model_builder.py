@@ -6,6 +6,7 @@ from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
+from tfx_distribute.trainer_module.training import keras_models
 from tfx_distribute.trainer_module.training.base_model import warm_start
 from tfx_distribute.trainer_module.training.model_adapters import factory
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
@@ -39,7 +40,8 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
     Raises:
       ConfigurationError: The module has no such function, the function returned
         neither a compiled model nor a task, it scales the loss and the strategy
-        cannot, or `freeze` names a layer that the model does not have.
+        cannot, `freeze` names a layer that the model does not have, or the batches have
+        another size than the model takes.
     """
     if job.training_options.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.training_options.precision)
@@ -56,5 +58,23 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
             f"{strategy_info.not_float16}; leave it out there, or use another strategy"
         ) from error
     model_adapter = factory.make(returned, job.module.function)
+    _check_batch_size(model_adapter.model, job)
     warm_start.freeze(model_adapter.model, job.training_options.freeze)
     return model_adapter
+
+
+def _check_batch_size(model: tf.keras.Model, job: TrainingJob) -> None:
+    size, options, info = keras_models.fixed_batch_size(model), job.training_options, job.distribution.info
+    if size is None:
+        return
+    fixed, instead = f"the model takes batches of {size} examples only", "leave batch_size out of tf.keras.Input"
+    if size != options.per_replica_batch_size:
+        raise ConfigurationError(
+            f"per_replica_batch_size: is {options.per_replica_batch_size}, but {fixed}; write {size}, or {instead}"
+        )
+    if info.name == "model_parallel":
+        raise ConfigurationError(f"module: {fixed}, and {info.name} divides a batch over devices; {instead}")
+    if not (options.drop_remainder or info.fixed_batches):
+        raise ConfigurationError(
+            f"drop_remainder: {fixed}, but batches may differ by an example; write drop_remainder=true, or {instead}"
+        )

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
@@ -17,6 +18,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
 from tfx_distribute.trainer_module.training import keras_models, noise, normalisation, optimizers, step_timing
+from tfx_distribute.trainer_module.training.batch_collectives import Calls
 from tfx_distribute.trainer_module.training.keras_metrics import as_floats
 from tfx_distribute.trainer_module.training.learning_rate import WarmUp
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
@@ -94,6 +96,7 @@ class StepRunner:
         eagerly = model_adapter.model.run_eagerly
         self._train_function = self._train if eagerly else tf.function(self._train)
         self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
+        self._train_calls, self._eval_calls = Calls(self._check_accumulation), Calls()
         # Traced twice, since training and evaluation may have different metrics.
         self._metrics_function = tf.function(model_adapter.metrics)
         self._input_pipeline = input_pipeline
@@ -137,12 +140,19 @@ class StepRunner:
           call.
         """
         sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
-        with self._warming_up():
-            loss, times = self._train_function(self._training, tf.constant(num_steps), sample)
+        begin, waits = 0.0, np.zeros(2)
+        steps_left = num_steps
+        while steps_left:
+            count = self._train_calls.next_count(steps_left)
+            with self._warming_up(), self._train_calls.tracing():
+                loss, times = self._train_function(self._training, tf.constant(count), sample)
+            steps_left -= count
+            call_begin, *call_waits = times.numpy()
+            begin, waits = begin or call_begin, waits + call_waits
         train_counter = getattr(self._model_adapter.model, "_train_counter", None)
         if train_counter is not None:  # Keras 2: its TensorBoard callback reads the step from here
             train_counter.assign_add(num_steps)
-        return float(loss), self._call_time(*times.numpy())
+        return float(loss), self._call_time(begin, *waits)
 
     def _call_time(self, begin: float, input_seconds: float, peers: float) -> CallTime:
         return CallTime(float(begin), float(input_seconds), float(peers) if self._measures_peers else None)
@@ -154,13 +164,16 @@ class StepRunner:
           callbacks: Callbacks with hooks for each batch of an evaluation; None
             evaluates all batches in one TensorFlow call.
         """
-        if callbacks is None:
-            self._evaluate_function(self._evaluation, tf.constant(self._eval_steps))
-            return
-        for batch in range(self._eval_steps):
-            callbacks.on_test_batch_begin(batch)
-            self._evaluate_function(self._evaluation, tf.constant(1))
-            callbacks.on_test_batch_end(batch, as_floats(self.metrics(evaluated=True)))
+        done = 0
+        while done < self._eval_steps:
+            count = 1 if callbacks else self._eval_calls.next_count(self._eval_steps - done)
+            if callbacks:
+                callbacks.on_test_batch_begin(done)
+            with self._eval_calls.tracing():
+                self._evaluate_function(self._evaluation, tf.constant(count))
+            if callbacks:
+                callbacks.on_test_batch_end(done, as_floats(self.metrics(evaluated=True)))
+            done += count
 
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
         """Returns the values of the metrics over all replicas, by name.
@@ -355,6 +368,14 @@ class StepRunner:
         if untrained:
             names = ", ".join(map(_name, untrained))
             warnings.warn(f"module: the loss does not depend on {names}, which will not be trained", stacklevel=1)
+
+    def _check_accumulation(self) -> None:
+        if self._batches_per_step > 2:  # the first and the second are different places in the graph
+            raise ConfigurationError(
+                "gradient_accumulation_steps: the steps of the model communicate values of the batch's shape between "
+                "replicas, which several batches in one step cannot; write gradient_accumulation_steps=1 or "
+                "drop_remainder=true"
+            )
 
     def _first_gradients(self, batch: Any, share: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         loss, gradients = self._compute_gradients(batch, share, number)

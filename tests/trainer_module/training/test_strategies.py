@@ -157,7 +157,7 @@ def build_model(context):
     pixels = tf.keras.Input((64,), name="pixels")
     hidden = Averages("astray")(tf.keras.layers.Dropout(0.1)(pixels))
     mean = "mean" if context.hparams["keras"] == 3 else tf.VariableAggregation.MEAN
-    hidden = tf.keras.layers.BatchNormalization()(Averages("together", aggregation=mean)(hidden))
+    hidden = tf.keras.layers.BatchNormalization(name="norm")(Averages("together", aggregation=mean)(hidden))
     model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(hidden))
     model.compile(tf.keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy")
     return model
@@ -173,8 +173,44 @@ def test_a_variable_that_replicas_set_differently_is_named(cluster, request, str
     options = TrainingOptions(SHAPES[strategy][1], epochs=2, keras_version=keras_version)
     cluster.train(SHAPES[strategy][0], options, module=module, hparams={"keras": keras_version})
     (message,) = cluster.messages()
-    assert re.match(r"module: the steps set (astray/)?average differently on each replica, and only the first", message)
+    # The statistics of Keras 3's layer have no aggregation.
+    names = "astray/average, norm/moving_mean, norm/moving_variance" if keras_version == 3 else "(astray/)?average"
+    assert re.match(f"module: the steps set {names} differently on each replica, and only the first", message)
     assert ("aggregation='mean'" in message) == (keras_version == 3)
+
+
+GATHERING = """
+import tensorflow as tf
+
+def distances(truth, prediction):
+    replica = tf.distribute.get_replica_context()  # None where Keras 3 builds the loss
+    of_all = replica.all_gather(prediction, axis=0) if replica else prediction
+    others = tf.reduce_mean(tf.tanh(tf.matmul(prediction, of_all, transpose_b=True)), 1)
+    return tf.reduce_mean(tf.square(prediction), 1) - others
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(4, kernel_initializer="ones")(pixels / 64.0))
+    model.compile(tf.keras.optimizers.SGD(0.1), loss=distances)
+    return model
+"""
+
+
+@pytest.mark.parametrize(("strategy", "keras_version"), [("mirrored", 2), ("mirrored", 3), ("multi_worker_mirrored", 2)])
+def test_a_loss_over_the_gathered_batch(cluster, request, strategy, keras_version):
+    """Steps, and the batches of a step, have different sizes."""
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    (cluster.folder / "gathering.py").write_text(GATHERING)
+    module = UserModule("gathering.build_model", (str(cluster.folder),))
+
+    def loss(distribution, per_replica):
+        options = TrainingOptions(per_replica, epochs=2, keras_version=keras_version, steps_per_execution=10)
+        metrics = cluster.train(distribution, options, module=module).metrics
+        return metrics["loss"], metrics["val_loss"]
+
+    alone = loss(Distribution("one_device", accelerator_type="cpu"), 90)
+    assert loss(SHAPES[strategy][0], 45) == pytest.approx(alone, rel=1e-4)
 
 
 STATEFUL = """

@@ -5,7 +5,9 @@ Kubeflow Pipelines does not support. Its metadata store has what is needed: each
 ModelBlessing, with its pipeline and its model.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from ml_metadata import errors
 from ml_metadata.metadata_store import metadata_store
@@ -23,9 +25,10 @@ TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 100 << 20
 # For a store that starts again. Kubeflow Pipelines does not try a failed step again.
 RETRY_SECONDS = 40.0
+_TLS_FLAG, _CA_FLAG = "--metadata_tls_enabled", "--ca_cert_path"  # of Kubeflow's launcher
 
 
-def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
+def find(address: str, pipeline: str, pipeline_root: str, launcher: Sequence[str] = ()) -> str | None:
     """Returns the address of the latest blessed model of a pipeline.
 
     Args:
@@ -33,6 +36,8 @@ def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
       pipeline: Name of the pipeline.
       pipeline_root: Address that its artifacts are written under. The store identifies
         a pipeline by its name only, and another team may use the same name.
+      launcher: Command line of Kubeflow's launcher, which says if the store is behind
+        TLS; see `launcher_command`.
 
     Returns:
       The address; None if no model was blessed yet.
@@ -43,6 +48,10 @@ def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
     host, _, port = address.rpartition(":")
     config = metadata_store_pb2.MetadataStoreClientConfig(host=host, port=int(port), client_timeout_sec=TIMEOUT_SECONDS)
     config.channel_arguments.max_receive_message_length = MAX_ANSWER_BYTES
+    if _TLS_FLAG in launcher:
+        config.ssl_config.SetInParent()
+        if _CA_FLAG in launcher:
+            config.ssl_config.custom_ca = Path(launcher[launcher.index(_CA_FLAG) + 1]).read_text()
 
     def ask() -> list[metadata_store_pb2.Artifact]:
         store = metadata_store.MetadataStore(config)
@@ -61,9 +70,21 @@ def find(address: str, pipeline: str, pipeline_root: str) -> str | None:
     except (TrainingError, errors.DeadlineExceededError) as error:
         raise ConfigurationError(
             f"targets.kubeflow.metadata_service: the metadata store does not answer at {address} ({error}); write the "
-            "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it"
+            "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it; behind TLS, by a name "
+            "that is in its certificate"
         ) from error
     return select_latest(blessings, pipeline_root)
+
+
+def launcher_command() -> list[str]:
+    """Returns the command line of Kubeflow's launcher, whose child a step is.
+
+    From version 2.15 on it has flags for TLS. Source: `initPodSpecPatch` in
+    https://github.com/kubeflow/pipelines/blob/master/backend/src/v2/driver/driver.go
+    """
+    command = Path(f"/proc/{os.getppid()}/cmdline").read_text(errors="replace")
+    own, _, _ = command.partition("\0--\0")  # then comes that of the step
+    return own.split("\0")
 
 
 def select_latest(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root: str) -> str | None:

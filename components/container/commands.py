@@ -102,7 +102,7 @@ def latest_blessed_model(
       pipeline: Name of the pipeline.
       pipeline_root: Address that its artifacts are written under.
     """
-    uri = blessed_model.find(metadata_service, pipeline, pipeline_root)
+    uri = blessed_model.find(metadata_service, pipeline, pipeline_root, blessed_model.launcher_command())
     logging.info("latest blessed model: %s", uri or "none")
     _write_output(executor_input, {"parameterValues": {"uri": uri or f"{pipeline_root}/{NO_MODEL}"}})
 

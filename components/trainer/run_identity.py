@@ -14,9 +14,9 @@ import tensorflow as tf
 from tfx import types
 
 from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
-from tfx_distribute.trainer_module.errors import ConfigurationError, describe_shortage, first_line
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, describe_shortage, first_line
 from tfx_distribute.trainer_module.job.training_job import Split, TrainingData, TrainingJob
-from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.lifecycle import atomic_files, saved_step
 from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.training.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint
@@ -122,9 +122,14 @@ def ensure_checkpoint_dir(
 def _warn_of_other_states(root: str, identity: Mapping[str, str], state_file: str, noun: str) -> None:
     for name in tf.io.gfile.listdir(root) if tf.io.gfile.exists(root) else ():
         folder = os.path.join(root, name)
-        text = atomic_files.read(os.path.join(folder, IDENTITY_FILE))
+        path = os.path.join(folder, IDENTITY_FILE)
+        text = atomic_files.read(path)
         if text is not None and tf.io.gfile.exists(os.path.join(folder, state_file)):
-            other_identity = json.loads(text)
+            try:
+                other_identity = saved_step.parse(text, path)
+            except TrainingError as error:  # of another run
+                _logger.warning("%s", error)
+                continue
             changed = [part for part in identity if other_identity.get(part) != identity[part]]
             versions = _describe_versions(other_identity.get(VERSIONS, "")) if "environment" in changed else ""
             _logger.warning(

@@ -16,7 +16,7 @@ from tfx_distribute.components.tuner.trial_launcher import Launch, announce
 from tfx_distribute.components.tuner.workers import Workers
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.lifecycle import atomic_files
+from tfx_distribute.trainer_module.lifecycle import atomic_files, saved_step
 
 SEARCH_FILE = "search.json"
 # A trial's machines are released some time after its end. For this long, a trial that a
@@ -55,9 +55,10 @@ class SearchRun:
         epochs = count_epochs(shared_job.training_options)
         self._oracle = oracle_lib.make_oracle(search, space, epochs, oracle_folder)
         self._trials: dict[str, trials.Trial] = {}
-        text = atomic_files.read(os.path.join(folder, SEARCH_FILE))
+        path = os.path.join(folder, SEARCH_FILE)
+        text = atomic_files.read(path)
         if text is not None:
-            document = json.loads(text)
+            document = saved_step.parse(text, path)
             oracle_lib.restore(self._oracle, oracle_folder, document["oracle"])
             self._trials = {trial.trial: trial for trial in trials.from_lines(document["trials"])}
 

@@ -4,6 +4,7 @@ The store is TFX's own; the server has only the methods that our clients call.
 """
 
 from concurrent import futures
+from pathlib import Path
 from types import TracebackType
 
 import grpc
@@ -21,19 +22,26 @@ class MetadataService(service.MetadataStoreServiceServicer):
 
     Args:
       port: Port of the server; 0 for any that is free.
+      certificate: PEM file with its certificate and key, for TLS.
 
     Attributes:
       address: The server's `host:port`.
       store: The store.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, certificate: Path | None = None) -> None:
         config = pb.ConnectionConfig()
         config.fake_database.SetInParent()
         self.store = metadata_store.MetadataStore(config)
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
         service.add_MetadataStoreServiceServicer_to_server(self, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port(f'127.0.0.1:{port}')}"
+        address = f"127.0.0.1:{port}"
+        if certificate:
+            pem = certificate.read_bytes()
+            port = self._server.add_secure_port(address, grpc.ssl_server_credentials([(pem, pem)]))
+        else:
+            port = self._server.add_insecure_port(address)
+        self.address = f"127.0.0.1:{port}"
 
     def __enter__(self) -> "MetadataService":
         self._server.start()

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 
@@ -12,10 +13,18 @@ import tensorflow as tf
 _CANNOT_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
+def partial_name(path: str) -> str:
+    """Returns the temporary name of a document while this process writes it.
+
+    Each process has one of its own, on whichever machine: several may write at once.
+    """
+    return f"{path}.{socket.gethostname()}-{os.getpid()}.partial"
+
+
 def write(path: str, text: str, durable: bool = False) -> None:
     """Writes a document to a temporary name, then renames it.
 
-    No reader ever sees half of it. If the disk is full, nothing stays under the
+    No reader ever sees half of it. If it cannot be written, nothing stays under the
     temporary name.
 
     Args:
@@ -24,17 +33,17 @@ def write(path: str, text: str, durable: bool = False) -> None:
       durable: True to return when it is on disk, so that it is whole even after a loss
         of power.
     """
-    partial = f"{path}.partial"
+    partial = partial_name(path)
     try:
         with tf.io.gfile.GFile(partial, "w") as file:
             file.write(text)
-    except tf.errors.ResourceExhaustedError:
+        if durable:
+            sync(partial)
+        tf.io.gfile.rename(partial, path, overwrite=True)
+    except BaseException:
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.remove(partial)
         raise
-    if durable:
-        sync(partial)
-    tf.io.gfile.rename(partial, path, overwrite=True)
     if durable:
         sync(os.path.dirname(path) or ".")
 

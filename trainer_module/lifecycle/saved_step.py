@@ -1,14 +1,36 @@
 """Reads the training step of a saved state, without the code that restores it."""
 
 import json
+import os
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 STATE_FILE = "state.json"  # the document that makes a saved state the one to resume from
 BEST_FILE = "best.json"  # the document that names the weights of the best evaluation
+
+
+def parse(text: str, path: str) -> dict[str, Any]:
+    """Returns the document of a saved state.
+
+    Args:
+      text: The document as JSON.
+      path: Its file, for the message.
+
+    Raises:
+      TrainingError: It is cut off, for instance because a disk was full.
+    """
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise TrainingError(
+            f"the saved state cannot be read: {path} is cut off or damaged; restore the file from a backup, or remove the "
+            f"folder {os.path.dirname(path)} to start from scratch"
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ class BestModel:
         try:
             tf.io.gfile.makedirs(self._folder)
             own, others = self._read_documents()
-            kept = state_document.all_settings(atomic_files.read(f"{self._folder}/{STATE_FILE}"))
+            path = f"{self._folder}/{STATE_FILE}"
+            kept = state_document.all_settings(atomic_files.read(path), path)
             others = [other for other in others if other["made_with"] in kept]
             names = [_name_of(other) for other in others]
             taken = [*names, _name_of(own)] if own else names
@@ -149,7 +150,8 @@ class BestModel:
 
     def _read_documents(self) -> tuple[state_document.Document | None, list[state_document.Document]]:
         # Like a training state, it fits only a training with the same settings.
-        return state_document.split(atomic_files.read(f"{self._folder}/{BEST_FILE}"), self._made_with)
+        path = f"{self._folder}/{BEST_FILE}"
+        return state_document.split(atomic_files.read(path), path, self._made_with)
 
 
 def _name_of(document: state_document.Document) -> str:

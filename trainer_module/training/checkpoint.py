@@ -134,14 +134,18 @@ class Checkpoints:
         Returns:
           The position of the saved state. It is the start of training if there is no
           state, or none that fits this run; `remark` then says why.
+
+        Raises:
+          TrainingError: The document of the folder is cut off.
         """
         self._saved_at = time.monotonic()
         self._initial_values = {
             key: copy.deepcopy(dict(callback_state.plain_attributes(callback))) for key, callback in self._callbacks.items()
         }
         self._document = {}
-        self._text = atomic_files.read(f"{self._folder}/{STATE_FILE}") if self._folder else None
-        document, self._others = state_document.split(self._text, self._made_with)
+        path = f"{self._folder}/{STATE_FILE}"
+        self._text = atomic_files.read(path) if self._folder else None
+        document, self._others = state_document.split(self._text, path, self._made_with)
         if document is None:
             if self._others:
                 then, now = self._others[0]["made_with"], self._made_with

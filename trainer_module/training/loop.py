@@ -34,6 +34,7 @@ from tfx_distribute.trainer_module.training import (
     learning_rate,
     mesh_errors,
     model_builder,
+    model_calls,
     optimizers,
     replica_values,
     saved_objects,
@@ -131,6 +132,7 @@ def train(
         base_model = warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, strategy)
         callbacks_lib.check_monitors(user_callbacks, job.distribution.num_evaluators, input_pipeline.has_evaluation)
         callbacks_lib.check_same_everywhere(user_callbacks, step_runner.agree)
+        at_end.enter_context(model_calls.checked(model_adapter.model, step_runner))
         model_adapter.model.stop_training = False
         reporter.enter("on_train_begin")
         callbacks.on_train_begin()

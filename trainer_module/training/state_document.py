@@ -12,23 +12,29 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from tfx_distribute.trainer_module.lifecycle import saved_step
+
 Document = dict[str, Any]
 
 
-def split(text: str | None, made_with: Mapping[str, Any]) -> tuple[Document | None, list[Document]]:
+def split(text: str | None, path: str, made_with: Mapping[str, Any]) -> tuple[Document | None, list[Document]]:
     """Returns the document of a training's settings, and those of others.
 
     Args:
-      text: The document of the folder as JSON; None or empty if there is none.
+      text: The document of the folder as JSON; None if there is none.
+      path: Its file, for messages.
       made_with: The settings.
 
     Returns:
       The document, or None if there is none of these settings; and the others, the
       newest first.
+
+    Raises:
+      TrainingError: The document is cut off.
     """
-    if not text:
+    if text is None:
         return None, []
-    newest = json.loads(text)
+    newest = saved_step.parse(text, path)
     documents = [newest, *newest.pop("others", [])]
     own = [document for document in documents if document.get("made_with") == made_with]
     return (own[0] if own else None), [document for document in documents if document not in own]
@@ -39,13 +45,14 @@ def join(own: Document, others: Sequence[Document]) -> str:
     return json.dumps({**own, "others": list(others)}, indent=1)
 
 
-def all_settings(text: str | None) -> list[dict[str, Any]]:
+def all_settings(text: str | None, path: str) -> list[dict[str, Any]]:
     """Returns the settings of all documents in the document of a folder.
 
     Args:
       text: As for `split`.
+      path: As for `split`.
     """
-    own, others = split(text, {})
+    own, others = split(text, path, {})
     return [document["made_with"] for document in (own, *others) if document]
 
 

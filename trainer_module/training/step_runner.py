@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, PeerLostError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
 from tfx_distribute.trainer_module.training import keras_models, noise, normalisation, optimizers, step_timing
@@ -25,6 +25,8 @@ from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelA
 from tfx_distribute.trainer_module.training.step_timing import CallTime
 
 Iterator = Any  # tf.data's or tf.distribute's
+
+_MAX_VALUES = 4  # that processes agree on in one call
 
 # Keeps iterators alive: closing those of several devices takes seconds, and the process
 # ends soon anyway.
@@ -207,11 +209,30 @@ class StepRunner:
             any_stops = step_runner.agree(stops)[0] > 0
 
         Args:
-          values: Numbers or booleans of this process.
+          values: Numbers or booleans of this process, at most `_MAX_VALUES`.
+
+        Raises:
+          PeerLostError: Another process calls `agree_on_call` instead.
         """
-        if not self.has_peers:
-            return list(values)
-        return [float(mean) for mean in self._mean(tf.constant(values, tf.float64))]
+        return self._exchange(values, in_call=False) if self.has_peers else list(values)
+
+    def agree_on_call(self) -> None:
+        """Checks that all processes call this, before one of Keras's own loops.
+
+        Raises:
+          PeerLostError: Another process calls `agree` instead.
+        """
+        self._exchange((), in_call=True)
+
+    def _exchange(self, values: Sequence[float], in_call: bool) -> list[float]:
+        # Of one shape, so that all calls are the same operation, and meet each other.
+        padded = [in_call, *values, *[0.0] * (_MAX_VALUES - len(values))]
+        in_calls, *means = (float(mean) for mean in self._mean(tf.constant(padded, tf.float64)))
+        if 0 < in_calls < 1:
+            raise PeerLostError(
+                "a callback of another process calls the model's predict, evaluate or fit, or no longer does"
+            )
+        return means[: len(values)]
 
     def gather(self, values: Sequence[float]) -> list[list[float]]:
         """Returns the numbers of all processes, a list for each of their replicas.

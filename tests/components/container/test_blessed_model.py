@@ -1,10 +1,15 @@
 """Tests which model is found as the latest blessed one."""
 
+import ipaddress
 import socket
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import certificates
 import pytest
+from cryptography import x509
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
 
@@ -61,6 +66,31 @@ def test_a_store_that_does_not_answer(monkeypatch):
     port = free_port()
     with pytest.raises(ConfigurationError, match=rf"metadata_service: .* at 127.0.0.1:{port}"):
         blessed_model.find(f"127.0.0.1:{port}", "digits", "s3://b")
+
+
+def test_a_store_behind_tls(tmp_path, monkeypatch):
+    """Kubeflow's launcher knows the authority that its certificate is of."""
+    monkeypatch.setattr(blessed_model, "TIMEOUT_SECONDS", 5.0)
+    monkeypatch.setattr(blessed_model, "RETRY_SECONDS", 1.0)
+    authority = certificates.write(tmp_path / "ca.pem", "cluster", x509.BasicConstraints(ca=True, path_length=None))
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = certificates.write(tmp_path / "server.pem", "metadata-grpc-service", names, authority)
+    launcher = ["/kfp-launcher/launch", "--metadata_tls_enabled", "--ca_cert_path", str(authority.file)]
+    with MetadataService(certificate=certificate.file) as service:
+        bless(service, "digits", "s3://b/1", 1.0, 100)
+        assert blessed_model.find(service.address, "digits", "s3://b", launcher) == "s3://b/1"
+        with pytest.raises(ConfigurationError, match=r"behind TLS, by a name that is in its certificate$"):
+            blessed_model.find(service.address, "digits", "s3://b")
+
+
+def test_the_command_of_the_launcher_is_that_of_the_parent():
+    step = f"from {blessed_model.__name__} import launcher_command; print(launcher_command()[2:])"
+    launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {step!r}], check=True)"
+    arguments = ["--metadata_tls_enabled", "--ca_cert_path", "/ca.pem", "--", "python", "--other"]
+    done = subprocess.run(
+        [sys.executable, "-c", launcher, *arguments], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == f"{[launcher, *arguments[:3]]}\n"
 
 
 def test_a_store_that_starts_again(monkeypatch):

@@ -172,7 +172,7 @@ def test_a_volume_that_is_full_at_the_start(trained, tmp_path, monkeypatch, arti
     name = remote_training.job_name("digits", artifacts[1]["model"][0].uri)
     folder = tmp_path / "shared" / name
     folder.mkdir(parents=True)
-    (folder / "followed.json.partial").symlink_to("/dev/full")
+    os.symlink("/dev/full", atomic_files.partial_name(f"{folder}/followed.json"))
     with pytest.raises(TrainingError, match=f"no space is left on the disk: {folder}/followed.json"):
         trained(succeed)
     assert not folder.exists()

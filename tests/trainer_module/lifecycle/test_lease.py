@@ -13,7 +13,7 @@ from running import wait_until
 from single_processes import SingleProcesses
 
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
-from tfx_distribute.trainer_module.lifecycle import exit_codes, lease
+from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, lease
 from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 
 
@@ -61,20 +61,20 @@ def test_a_full_disk_has_room_for_a_renewal(tmp_path):
     held.take()
     before = path.read_text()
     for _ in range(2):
-        (tmp_path / "followed.json.partial").symlink_to("/dev/full")
+        os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
         held.renew()
         assert path.read_text() != before
         assert not held.is_lost()
         assert lease.last_renewal(str(path)) is not None
         assert list(tmp_path.iterdir()) == [path]
     other = lease.Lease(str(path))
-    (tmp_path / "followed.json.partial").symlink_to("/dev/full")
+    os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
     other.take()
     assert (held.is_lost(), other.is_lost()) == (True, False)
 
 
 def test_a_full_disk_without_a_lease(tmp_path):
-    (tmp_path / "followed.json.partial").symlink_to("/dev/full")
+    os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
     with pytest.raises(tf.errors.ResourceExhaustedError):
         lease.Lease(str(tmp_path / "followed.json")).take()
     assert list(tmp_path.iterdir()) == []

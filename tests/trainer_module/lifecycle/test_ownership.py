@@ -1,9 +1,11 @@
 """Tests who may write to a saved state."""
 
+import os
+
 import pytest
 
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.lifecycle import ownership
+from tfx_distribute.trainer_module.lifecycle import atomic_files, ownership
 
 
 def test_whoever_takes_a_state_has_it(tmp_path):
@@ -31,7 +33,7 @@ def test_a_state_goes_back_to_its_owner_before(tmp_path):
 
 def test_a_state_changes_its_owner_on_a_full_disk(tmp_path):
     ownership.take(str(tmp_path), "/runs/a-long-name")
-    (tmp_path / f"{ownership.OWNER_FILE}.partial").symlink_to("/dev/full")
+    os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/{ownership.OWNER_FILE}"))
     ownership.take(str(tmp_path), "/runs/2")
     ownership.check(str(tmp_path), "/runs/2")
 

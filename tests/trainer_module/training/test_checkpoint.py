@@ -483,6 +483,16 @@ def test_damaged_state_is_named(tmp_path):
         restore(make_checkpoints(tmp_path, adapter))
 
 
+@pytest.mark.parametrize("length", [0, 20])
+def test_a_document_that_is_cut_off_is_named(tmp_path, length):
+    adapter = make_adapter()
+    make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
+    document = tmp_path / STATE_FILE
+    document.write_bytes(document.read_bytes()[:length])
+    with pytest.raises(TrainingError, match=rf"{document} is cut off or damaged; .* remove the folder {tmp_path} to start"):
+        restore(make_checkpoints(tmp_path, adapter))
+
+
 def test_state_that_cannot_be_read_now_is_kept(tmp_path, monkeypatch):
     adapter = make_adapter()
     make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))

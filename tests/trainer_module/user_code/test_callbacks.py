@@ -203,3 +203,26 @@ def test_example_of_the_documentation(train, cluster, request):
 def test_callbacks_that_cannot_work_are_refused(train, callback, strategy, message):
     with pytest.raises(TrainingError, match=message):
         train(f"def callbacks(context):\n    return [tf.keras.callbacks.{callback}]\n", strategy)
+
+
+PREDICTS = """
+class Predicts(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print("predicted", len(self.model.predict({"pixels": tf.zeros([40, 64])}, verbose=0)), flush=True)
+
+def callbacks(context):
+    return [Predicts()] if %s else []
+"""
+
+
+@pytest.mark.parametrize("condition", ["context.is_chief", "not context.is_chief"])
+def test_a_prediction_in_some_processes_only_is_final(train, condition):
+    with pytest.raises(TrainingError, match="module: Predicts calls model.predict in some processes only, ") as error:
+        train(PREDICTS % condition, "multi_worker_mirrored")
+    assert "restart" not in str(error.value)
+
+
+def test_all_processes_may_predict(train, cluster):
+    train(PREDICTS % "True", "multi_worker_mirrored")
+    for name in ("chief-0", "worker-0"):
+        assert (cluster.logs / f"{name}.log").read_text().count("predicted 40") == 9, "epochs"

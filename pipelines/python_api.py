@@ -47,8 +47,12 @@ def load(path: str | Path, parameters: Mapping[str, Scalar] | None = None) -> Pi
     return loader.override(loader.load(path), parameters or {})
 
 
-def run(spec: PipelineSpec, root: str | Path | None = None, enable_cache: bool = True) -> "RunResult":
-    """Runs a pipeline on this machine.
+def run(
+    spec: PipelineSpec, root: str | Path | None = None, enable_cache: bool = True, *, quiet: bool = False
+) -> "RunResult":
+    """Runs a pipeline on this machine, and shows what `tfx-distribute run` shows.
+
+    The logs of TFX, Beam and TensorFlow are in the run's log.
 
     ```python
     result = run(load("pipeline.yaml"))
@@ -62,6 +66,7 @@ def run(spec: PipelineSpec, root: str | Path | None = None, enable_cache: bool =
         folder.
       enable_cache: True if components whose inputs have not changed take their outputs
         from an earlier run.
+      quiet: True to show nothing.
 
     Returns:
       How the model was trained, its metrics, and where it was pushed to.
@@ -73,9 +78,18 @@ def run(spec: PipelineSpec, root: str | Path | None = None, enable_cache: bool =
     """
     module = user_module.find(spec)
     target = LocalTarget(spec, {"root": None if root is None else str(root)})
-    from tfx_distribute.pipelines.runners.local import runner
+    from tfx_distribute.pipelines.cli import console as console_lib
+    from tfx_distribute.pipelines.cli import shown_run
 
-    return runner.run(target.spec, module, target.paths, enable_cache=enable_cache)
+    paths = target.paths
+    paths.create()
+    with console_lib.redirect_output(paths.log, quiet=quiet) as console:
+        console.print(console_lib.format_header(target.spec))
+        try:
+            return shown_run.run(target.spec, module, paths, console, enable_cache)
+        finally:
+            console_lib.print_commands(console, paths)
+            console.print(f"log      {paths.log}", markup=False)
 
 
 def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":

@@ -43,10 +43,13 @@ BAR_WIDTH = 20
 
 
 @contextmanager
-def redirect_output(log: Path, verbose: bool, log_format: str = "text", to_stderr: bool = False) -> Iterator[Console]:
+def redirect_output(
+    log: Path, verbose: bool = False, log_format: str = "text", to_stderr: bool = False, quiet: bool = False
+) -> Iterator[Console]:
     """Redirects this process's output to a file, and yields a console for the user.
 
-    Output of C++ code is redirected, too.
+    Output of C++ code is redirected, too, and that of a notebook, whose streams are not
+    the process's own.
 
     Args:
       log: The file.
@@ -54,6 +57,7 @@ def redirect_output(log: Path, verbose: bool, log_format: str = "text", to_stder
       log_format: `json` for a console that prints JSON lines.
       to_stderr: True to show things to the user on standard error, because standard
         output is for a program.
+      quiet: True to show nothing.
 
     Yields:
       A console that writes to the original standard output, or standard error.
@@ -62,8 +66,12 @@ def redirect_output(log: Path, verbose: bool, log_format: str = "text", to_stder
     sys.stderr.flush()
     original_stdout, original_stderr = os.dup(1), os.dup(2)
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    display = io.BufferedWriter(_Display(os.dup(original_stderr if to_stderr else original_stdout), "w"))
-    stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
+    shown_on = sys.stderr if to_stderr else sys.stdout
+    stream: IO[str] = shown_on
+    if quiet or _is_own(shown_on):
+        target = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(original_stderr if to_stderr else original_stdout)
+        display = io.BufferedWriter(_Display(target, "w"))
+        stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
     console = (JsonConsole if log_format == "json" else SafeConsole)(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
@@ -72,7 +80,8 @@ def redirect_output(log: Path, verbose: bool, log_format: str = "text", to_stder
         os.dup2(log_descriptor, 2)
         if verbose:
             follower.start()
-        yield console
+        with _foreign_streams_redirected(log):
+            yield console
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -83,6 +92,44 @@ def redirect_output(log: Path, verbose: bool, log_format: str = "text", to_stder
         stop.set()
         if verbose:
             follower.join()
+
+
+def _is_own(stream: Any) -> bool:
+    """Returns True for a stream of the process itself, not a notebook's or a test's."""
+    try:
+        return stream.fileno() in (1, 2)
+    except (AttributeError, OSError):
+        return False
+
+
+@contextmanager
+def _foreign_streams_redirected(log: Path) -> Iterator[None]:
+    """Redirects streams that are not the process's own, and handlers with them."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if not _is_own(stream)]
+    if not streams:
+        yield
+        return
+    stdout, stderr = sys.stdout, sys.stderr
+    with log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
+        _switch_handlers(streams, file)
+        sys.stdout = sys.stderr = file
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = stdout, stderr
+            _switch_handlers([file], stderr)  # those of modules that were imported here, too
+
+
+def _switch_handlers(streams: list[Any], to: Any) -> None:
+    """Has handlers that log to some streams log to another one."""
+    loggers = [
+        logging.root,
+        *(each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)),
+    ]
+    for handler in (handler for logger in loggers for handler in logger.handlers):
+        handler = getattr(handler, "python_handler", handler)  # absl's
+        if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
+            handler.setStream(to)
 
 
 class _Display(io.FileIO):

@@ -34,9 +34,7 @@ from tfx_distribute.trainer_module.lifecycle import process_log
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
-    from tfx_distribute.trainer_module.job.cluster import ClusterTask
     from tfx_distribute.trainer_module.lifecycle.metrics_server import Metrics
-    from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
 
 @click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -184,59 +182,28 @@ def run(
 def _run(  # type: ignore[no-untyped-def]
     spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool, metrics: "Metrics"
 ) -> int:
-    from tfx_distribute.components.launchers.local.fork_client import ForkServer
-    from tfx_distribute.components.launchers.sigterm import terminable
-    from tfx_distribute.pipelines.cli import console as console_lib
-    from tfx_distribute.pipelines.cli import node_errors
-    from tfx_distribute.trainer_module import garbage_collection
+    from tfx_distribute.pipelines.cli import node_errors, shown_run
 
-    # The fork server imports TensorFlow while this process imports TFX and runs the
-    # components before the Trainer.
-    with terminable(), ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
-        with garbage_collection.paused():
-            from tfx_distribute.pipelines.runners.local import runner as local_runner
-            from tfx_distribute.trainer_module.training import autograph
+    folders = (paths.root, tempfile.gettempdir(), node_errors.SHARED_MEMORY)
+    try:
+        result = shown_run.run(spec, module, paths, console, enable_cache, metrics.add)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        from tfx_distribute.pipelines.runners.local.runner import NodeError
 
-        autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
-
-        with console_lib.make_view(console) as view:
-
-            def on_node(event: local_runner.NodeStarted | local_runner.NodeEnded) -> None:
-                if isinstance(event, local_runner.NodeStarted):
-                    view.node_started(event.node)
-                else:
-                    view.node_ended(event.node, event.seconds, event.cached)
-                    if event.node == "ExampleValidator":
-                        console_lib.print_anomalies(console, paths)
-
-            def on_training(task: "ClusterTask", progress: "Progress") -> None:
-                metrics.add(task, progress)
-                view.training_progressed(task, progress)
-
-            folders = (paths.root, tempfile.gettempdir(), node_errors.SHARED_MEMORY)
-            try:
-                result = local_runner.run(
-                    spec, module, paths, server, enable_cache, on_node, on_training, view.beam_progressed
-                )
-            except local_runner.NodeError as error:
-                view.node_failed(error.node)
-                message = node_errors.explain(error.__cause__ or error, module.file.parent)
-                console.print(message, markup=False, style="red")
-                full_disk = node_errors.find_full_disk(folders)
-                if full_disk and "no space is left" not in message:
-                    console.print(full_disk, markup=False, style="red")
-                return FAILED
-            except Exception:  # of ML Metadata, before the first node
-                full_disk = node_errors.find_full_disk(folders)
-                if not full_disk:
-                    raise
-                logging.exception("the run failed")
-                console.print(full_disk, markup=False, style="red")
-                return FAILED
-        if result.search:
-            console.print(console_lib.format_trials(result.search))
-        console.print(console_lib.format_summary(result))
-        return NOT_BLESSED if result.blessed is False else 0
+        full_disk, message = node_errors.find_full_disk(folders), ""
+        if isinstance(error, NodeError):
+            message = node_errors.explain(error.__cause__ or error, module.file.parent)
+            console.print(message, markup=False, style="red")
+        elif not full_disk:  # an error of ML Metadata, before the first node
+            raise
+        else:
+            logging.exception("the run failed")
+        if full_disk and "no space is left" not in message:
+            console.print(full_disk, markup=False, style="red")
+        return FAILED
+    return NOT_BLESSED if result.blessed is False else 0
 
 
 for remote_target in target_lib.remote_targets().values():

@@ -14,17 +14,17 @@ from rich.segment import Segment
 
 # All but tabs and line breaks, with those of the second half of Latin-1, and those that
 # change the direction of a text.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069])(\\1{3,})?")
 
 
 def escape(text: str) -> str:
-    r"""Returns a text with control characters as escapes.
+    r"""Returns a text with control characters as escapes, many of one as one.
 
     Example:
       >>> escape("\x1b[2J")
       '\\x1b[2J'
     """
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[1].encode("unicode_escape").decode() + ("..." if match[2] else ""), text)
 
 
 class SafeStream(io.TextIOWrapper):

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
 from tfx_distribute.pipelines.runners.local import commands, runs
@@ -192,6 +194,39 @@ def test_noise_goes_to_the_log(tmp_path):
         assert sorted(log.read_text().splitlines()) == ["c++ noise", "python noise"]
         assert seen in done.stdout
         assert ("c++ noise" in done.stdout) == (mode == "verbose")
+
+
+NOTEBOOK = """
+import io, logging, os, sys
+from pathlib import Path
+sys.stdout, sys.stderr = own, errors = io.StringIO(), io.StringIO()  # as a notebook has them
+from absl import logging as absl_logging
+absl_logging.use_absl_handler()
+absl_logging.set_verbosity(absl_logging.INFO)
+from tfx_distribute.pipelines.cli.console import redirect_output
+with redirect_output(Path(sys.argv[1]), quiet=sys.argv[2] == "quiet") as shown:
+    print("python noise")
+    absl_logging.info("absl noise")
+    logging.getLogger("late").addHandler(logging.StreamHandler(sys.stderr))
+    os.write(2, b"c++ noise\\n")
+    shown.print("for people")
+print("afterwards")
+absl_logging.info("absl afterwards")
+logging.getLogger("late").error("late afterwards")
+os.write(1, f"{own.getvalue()}|{errors.getvalue()}".encode())
+"""
+
+
+@pytest.mark.parametrize(("mode", "seen"), [("shown", "for people\nafterwards\n|"), ("quiet", "afterwards\n|")])
+def test_noise_of_a_notebook_goes_to_the_log(tmp_path, mode, seen):
+    log = tmp_path / "run.log"
+    words = [sys.executable, "-c", NOTEBOOK, log, mode]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=True)
+    assert done.stdout.startswith(seen)
+    assert "absl afterwards" in done.stdout
+    assert "late afterwards" in done.stdout
+    assert "noise" not in done.stdout
+    assert {line.rpartition("] ")[2] for line in log.read_text().splitlines()} >= {"c++ noise", "python noise", "absl noise"}
 
 
 def test_a_run_goes_on_when_its_output_cannot_be_written(tmp_path):

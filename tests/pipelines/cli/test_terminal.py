@@ -22,6 +22,8 @@ def test_names_and_logs_are_printed_with_escapes(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "_find", lambda root, name: Run("1", "a", tmp_path, "failed", 0.0, 1.0, (), logs=tmp_path))
     logs = CliRunner().invoke(main, ["runs", "logs", "1", "--process", "chief-0"], color=True)
     assert logs.output == f"loss {SHOWN}\nend\n"
+    (tmp_path / "chief-0.log").write_text("\0" * 5000)
+    assert CliRunner().invoke(main, ["runs", "logs", "1", "--process", "chief-0"]).output == r"\x00..."
     refused = CliRunner().invoke(main, ["validate", f"{tmp_path}/{CLEARS}.yaml"], color=True)
     assert refused.output == f"Error: {tmp_path}/{SHOWN}.yaml: No such file or directory\n"
 

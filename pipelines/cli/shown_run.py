@@ -1,0 +1,79 @@
+"""Runs a pipeline on this machine and shows it, for the command and from Python."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.components.launchers.sigterm import terminable
+from tfx_distribute.pipelines.cli import console as console_lib
+from tfx_distribute.trainer_module import garbage_collection
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.runners.local.paths import RunPaths
+    from tfx_distribute.pipelines.runners.local.results import RunResult
+    from tfx_distribute.pipelines.runners.local.runner import NodeEnded, NodeStarted
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+    from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.trainer_module.job.cluster import ClusterTask
+    from tfx_distribute.trainer_module.lifecycle.progress import Progress
+
+
+def run(
+    spec: "PipelineSpec",
+    module: "Module",
+    paths: "RunPaths",
+    console: Console,
+    enable_cache: bool = True,
+    on_training: "Callable[[ClusterTask, Progress], None]" = lambda task, progress: None,
+) -> "RunResult":
+    """Runs a pipeline and shows its nodes, its training and its results.
+
+    Args:
+      spec: The pipeline, with the values of its parameters.
+      module: The user's module.
+      paths: Where the run keeps its files.
+      console: Console to show it on.
+      enable_cache: True if nodes whose inputs have not changed take their outputs from
+        an earlier run.
+      on_training: Called with each report of each training process.
+
+    Raises:
+      ConfigurationError: As for `runner.run`.
+      NodeError: A node failed; its line has been shown.
+    """
+    # The fork server imports TensorFlow while this process imports TFX and runs the
+    # components before the Trainer.
+    with terminable(), ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
+        with garbage_collection.paused():
+            from tfx_distribute.pipelines.runners.local import runner
+            from tfx_distribute.trainer_module.training import autograph
+
+        autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
+
+        with console_lib.make_view(console) as view:
+
+            def show_node(event: "NodeStarted | NodeEnded") -> None:
+                if isinstance(event, runner.NodeStarted):
+                    view.node_started(event.node)
+                    return
+                view.node_ended(event.node, event.seconds, event.cached)
+                if event.node == "ExampleValidator":
+                    console_lib.print_anomalies(console, paths)
+
+            def show_training(task: "ClusterTask", progress: "Progress") -> None:
+                on_training(task, progress)
+                view.training_progressed(task, progress)
+
+            try:
+                result = runner.run(
+                    spec, module, paths, server, enable_cache, show_node, show_training, view.beam_progressed
+                )
+            except runner.NodeError as error:
+                view.node_failed(error.node)
+                raise
+        if result.search:
+            console.print(console_lib.format_trials(result.search))
+        console.print(console_lib.format_summary(result))
+        return result

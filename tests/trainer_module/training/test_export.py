@@ -245,7 +245,6 @@ OUTPUTS = {
     "ragged": lambda inner, outer: {"rows": tf.RaggedTensor.from_tensor(outer)},
     "nothing": lambda inner, outer: None,
     "of_numbered_layers": lambda inner, outer: outer,
-    "with_a_hidden_name": lambda inner, outer: outer,
 }
 
 class Schedule(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -255,7 +254,7 @@ class Schedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 class Model(tf.keras.Model):
     def __init__(self, outputs):
-        super().__init__(name="_rows" if outputs == "with_a_hidden_name" else None)  # as Keras names a class Rows with _
+        super().__init__()
         self.inner, self.outer = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
         self.outputs_of = OUTPUTS[outputs]
         self.emptied = []
@@ -271,6 +270,12 @@ class Model(tf.keras.Model):
         return tf.add_n([tf.reduce_mean(tf.square(part)) for part in tf.nest.flatten(y_pred) if part is not None])
 
 def build_model(context):
+    if context.hparams["outputs"] == "of_a_hidden_name":
+        inputs = tf.keras.Input((2,), name="angles")
+        hidden = tf.keras.layers.Dense(1, name="_rows")  # as Keras names a layer of a class _Rows
+        model = tf.keras.Model({"angles": inputs}, hidden(inputs))
+        model.compile("sgd", "mse")
+        return model
     model = Model(context.hparams["outputs"])
     model.compile(tf.keras.optimizers.Adam(Schedule()))
     return model
@@ -301,7 +306,7 @@ def test_outputs_in_any_structure_are_served(cluster, request, tmp_path, raw, ou
         ("nothing", 2, "module: the model returns no prediction; return"),
         ("numbered", 2, "module: the model returns a dictionary with keys that are not texts"),
         ("of_numbered_layers", 3, "module: model.numbered has keys that are not texts"),
-        ("with_a_hidden_name", 3, "module: the weight _rows/dense/kernel has the name of a layer that begins with _, which"),
+        ("of_a_hidden_name", 3, "module: the weight _rows/kernel has the name of a layer that begins with _, which"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_before_training(
@@ -371,6 +376,31 @@ def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):
         data=raw,
         hparams={"outputs": outputs},
     )
+
+
+FIXED = """
+import tensorflow as tf
+
+def build_model(context):
+    angles = tf.keras.Input((2,), batch_size=2, name="angles")
+    model = tf.keras.Model({"angles": angles}, tf.keras.layers.Dense(1, kernel_initializer="ones")(angles))
+    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
+    return model
+"""
+
+
+def test_a_model_of_a_fixed_batch_size_answers_any_number_of_requests(cluster, tmp_path, raw):
+    (tmp_path / "fixed.py").write_text(FIXED)
+    cluster.train(
+        Distribution("one_device", devices="CPU:0"),
+        TrainingOptions(2, train_steps=1, drop_remainder=True),
+        module=UserModule("fixed.build_model", (str(tmp_path),)),
+        data=raw,
+    )
+    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
+    for count in (1, 2, 3):
+        served = serve(examples=tf.constant(serialized(angles=ANGLES[:count])))["outputs"]
+        np.testing.assert_allclose(served.numpy().ravel(), ANGLES[:count].sum(1), rtol=1e-6)
 
 
 NAMED_AS_THE_ARGUMENT = """

@@ -23,22 +23,22 @@ from tfx_distribute.trainer_module.training.step_timing import CallTime
 # Each `train` or `evaluate` is split into up to this many calls for each worker, so
 # that a slow worker delays the end by no more than its last call.
 CALLS_PER_WORKER = 4
-# Each call of `evaluate` opens a dataset, which takes as long as many batches.
-MIN_EVAL_BATCHES = 32
+# Each call opens a dataset, which takes as long as many batches.
+MIN_BATCHES = 32
 # An evaluation that loses a worker is repeated, up to this many in total.
 MAX_EVALUATIONS = 3
 
 
-def evaluation_calls(num_batches: int, num_workers: int) -> int:
-    """Returns the number of calls that an evaluation is split into.
+def count_calls(num_batches: int, num_workers: int) -> int:
+    """Returns the number of calls that a `train` or `evaluate` is split into.
 
     Args:
-      num_batches: Batches of the evaluation.
+      num_batches: Batches to train or evaluate on.
       num_workers: Workers that take the calls.
     """
     per_worker = CALLS_PER_WORKER
     # Halves, since a third of most numbers of shards would read every shard.
-    while per_worker > 1 and num_batches < num_workers * per_worker * MIN_EVAL_BATCHES:
+    while per_worker > 1 and num_batches < num_workers * per_worker * MIN_BATCHES:
         per_worker //= 2
     return num_workers * per_worker
 
@@ -61,6 +61,8 @@ class CoordinatorStepRunner(StepRunner):
     All steps of a call to `train` or `evaluate` are done when it returns.
     """
 
+    call_seconds = 5.0  # each call opens datasets, so there should be few
+
     @override
     def open(self, first_step: int) -> None:
         if self._model_adapter.model.run_eagerly:
@@ -78,7 +80,7 @@ class CoordinatorStepRunner(StepRunner):
     @override
     def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
         sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
-        steps_per_call = max(1, num_steps // (CALLS_PER_WORKER * self._num_workers))
+        steps_per_call = max(1, num_steps // count_calls(num_steps, self._num_workers))
         num_full_calls, rest = divmod(num_steps, steps_per_call)
         results = []
         for steps in [steps_per_call] * num_full_calls + [rest] * (rest > 0):
@@ -98,7 +100,7 @@ class CoordinatorStepRunner(StepRunner):
         # hooks are not called. `fit` does not call them here either.
         del callbacks
         num_batches = self._input_pipeline.eval_steps(num_replicas=1)
-        num_parts = min(evaluation_calls(num_batches, self._num_workers), num_batches)
+        num_parts = min(count_calls(num_batches, self._num_workers), num_batches)
         for attempt in range(MAX_EVALUATIONS):
             if attempt:
                 self._model_adapter.reset_metrics()
@@ -117,8 +119,12 @@ class CoordinatorStepRunner(StepRunner):
 
     def _train_part(self, first_step: tf.Tensor, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs steps on the batches that these steps have on a single device."""
-        iterator = iter(self._input_pipeline.train(tf.distribute.InputContext(), first_step))
-        return self._train(iterator, num_steps, sample)
+        dataset = self._input_pipeline.train(tf.distribute.InputContext(), first_step)
+        options = tf.data.Options()
+        # Both take longer than to read a call's examples.
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        return self._train(iter(dataset.with_options(options)), num_steps, sample)
 
     def _evaluate_part(self, part: tf.Tensor, num_parts: int) -> None:
         batch_size = self._input_pipeline.options.per_replica_batch_size

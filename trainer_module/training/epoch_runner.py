@@ -17,10 +17,6 @@ from tfx_distribute.trainer_module.training.profiler import Profiler
 from tfx_distribute.trainer_module.training.step_runner import StepRunner
 from tfx_distribute.trainer_module.training.time_meter import TimeMeter
 
-# Target duration of one TensorFlow call of many steps, so that progress can be
-# shown about as often.
-CALL_SECONDS = 0.5
-
 
 class EpochRunner:
     """Runs training steps, many in each TensorFlow call.
@@ -32,7 +28,7 @@ class EpochRunner:
     Args:
       step_runner: Runs the steps.
       steps_per_execution: Training steps of a call; 0 for as many as take
-        `CALL_SECONDS`.
+        `step_runner.call_seconds`.
       callbacks: The callbacks of all epochs.
       counter: Counts and reports the steps.
       profiler: Profiles a window of steps.
@@ -89,7 +85,7 @@ class EpochRunner:
                 done += self._run_call(done, min(min_steps, until - done) if has_fixed_calls else until - done, calls_hooks)
             elapsed = time.monotonic() - started
             # Grows gradually, because the time of the first call includes tracing.
-            next_stretch = min(10 * count, int(count * CALL_SECONDS / max(elapsed, 1e-9)))
+            next_stretch = min(10 * count, int(count * self._step_runner.call_seconds / max(elapsed, 1e-9)))
             with self._counter.meter.spending(self._agreeing):
                 agreed_stretch, save_due, preempted, stop_training = self._step_runner.agree(
                     next_stretch,

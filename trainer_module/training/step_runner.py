@@ -51,10 +51,16 @@ class StepRunner:
       options: The options of the training.
       warm_up: The warm-up of the learning rate, if any.
 
+    Attributes:
+      call_seconds: Target duration of one call of `train`, so that progress can be
+        shown about as often.
+
     Raises:
       ConfigurationError: The model has no trainable variables, or its own train_step
         does not work with the options.
     """
+
+    call_seconds = 0.5
 
     def __init__(
         self,

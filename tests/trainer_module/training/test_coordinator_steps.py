@@ -23,8 +23,8 @@ from tfx_distribute.trainer_module.training import coordinator_steps
         (10**6, 3, 12),
     ],
 )
-def test_an_evaluation_has_few_calls_if_it_is_short(num_batches, num_workers, calls):
-    assert coordinator_steps.evaluation_calls(num_batches, num_workers) == calls
+def test_short_work_has_few_calls(num_batches, num_workers, calls):
+    assert coordinator_steps.count_calls(num_batches, num_workers) == calls
 
 
 class Model:

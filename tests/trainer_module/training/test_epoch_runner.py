@@ -30,7 +30,7 @@ def runner(monkeypatch):
     monkeypatch.setattr(preemption, "preemption_requested", lambda: False)
     model = tf.keras.Sequential()
     model.stop_training = False
-    steps = Mock(has_peers=False, measures_peers=False)
+    steps = Mock(has_peers=False, measures_peers=False, call_seconds=0.5)
     steps.agree = lambda *values: [float(value) for value in values]
     steps.train.return_value = (0.5, CallTime())
     counter = Mock(step=0)

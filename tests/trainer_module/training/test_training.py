@@ -185,13 +185,13 @@ UNEVEN = """
 import json, os, sys
 sys.path.append(%r)
 from model import build_model as digits_model
-from tfx_distribute.trainer_module.training import epoch_runner
+from tfx_distribute.trainer_module.training.step_runner import StepRunner
 
 def build_model(context):
     # Without agreement, the two processes would divide the same steps into calls of very
     # different length.
-    assert hasattr(epoch_runner, "CALL_SECONDS")
-    epoch_runner.CALL_SECONDS = {"chief": 0.01, "worker": 5.0}[json.loads(os.environ["TF_CONFIG"])["task"]["type"]]
+    assert hasattr(StepRunner, "call_seconds")
+    StepRunner.call_seconds = {"chief": 0.01, "worker": 5.0}[json.loads(os.environ["TF_CONFIG"])["task"]["type"]]
     return digits_model(context)
 """
 

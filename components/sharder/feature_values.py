@@ -27,8 +27,8 @@ def summarize(batch: pa.RecordBatch) -> dict[str, FeatureValues]:
         if not is_finite.all():
             num_not_finite = len(np.unique(pc.list_parent_indices(column).to_numpy()[~is_finite]))
             values = values[is_finite]
-        minimum, maximum = (values.min().item(), values.max().item()) if len(values) else (None, None)
-        summary[name] = FeatureValues(minimum, maximum, num_not_finite)
+        low, high = (values.min().item(), values.max().item()) if len(values) else (None, None)
+        summary[name] = FeatureValues(low, high, num_not_finite)
     return summary
 
 

@@ -20,7 +20,7 @@ from tfx_distribute.trainer_module.user_code import module_loader
 # Keras's `fit` of an empty dataset says "Unexpected result of `train_function` (Empty
 # logs)".
 _NO_EXAMPLES = (
-    "module: fit in {function} got no examples in this process: TensorFlow divides the files of a dataset among the "
+    "module: fit got no examples in this process of {function}: TensorFlow divides the files of a dataset among the "
     "processes, and there are fewer files than processes, or too few examples for steps_per_epoch; write "
     "options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA for the dataset, or "
     "put a Sharder before the Trainer (docs/migrating.md, Share the data among several workers)"

@@ -9,6 +9,7 @@ everything in memory that passes between transforms.
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -262,6 +263,8 @@ class _Read(beam.DoFn):
                     self._decode_strictly([record])
                 except Exception as record_error:
                     reason = str(record_error).partition("\n")[0]
+                    if tensor := re.search(r"handling tensor '(.+)'", reason):
+                        reason = read_errors.describe_mismatch(record, tensor[1])
                     raise DataError(f"examples: {part.file}, record {number} does not match the schema: {reason}") from error
             raise
         positions = sorted_runs.make_positions(part.split, part.file_number, first_record, len(records))

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +16,19 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
 from tfx_distribute.components.tuner import trials
+from tfx_distribute.pipelines.cli import terminal
 from tfx_distribute.pipelines.cli.json_log import JsonConsole, JsonRunView
 from tfx_distribute.pipelines.cli.progress_line import (
     TimeLeft,
     format_seconds,
     format_training_line,
 )
-from tfx_distribute.pipelines.cli.terminal import SafeConsole
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
@@ -168,6 +169,15 @@ class _WarningLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._console.print(f"    {record.getMessage()}", style="yellow", markup=False)
+
+
+class SafeConsole(Console):
+    """A console that prints control characters of texts as escapes, but has its own."""
+
+    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+        """Renders like `Console`."""
+        for segment in super().render(*arguments, **options):
+            yield segment if segment.control else segment._replace(text=terminal.escape(segment.text))
 
 
 class RunView:

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from tfx_distribute.pipelines.cli.options import BROKEN_PIPE, INTERRUPTED, refuse
+from tfx_distribute.pipelines.cli.terminal import SafeStream
 
 MIN_OPEN_FILES = 256  # TFX, Beam and a small cluster open about a hundred
 
@@ -85,8 +86,6 @@ def open_streams() -> None:
         if getattr(sys, name) is None:
             mode = "w" if descriptor else "r"
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
-    from tfx_distribute.pipelines.cli.terminal import SafeStream
-
     for name in ("stdout", "stderr"):
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.flush()

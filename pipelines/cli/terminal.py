@@ -6,11 +6,7 @@ terminal would obey.
 
 import io
 import re
-from collections.abc import Iterable
 from typing import Any, cast
-
-from rich.console import Console
-from rich.segment import Segment
 
 # All but tabs and line breaks, with those of the second half of Latin-1, and those that
 # change the direction of a text.
@@ -51,12 +47,3 @@ class SafeStream(io.TextIOWrapper):
     def close(self) -> None:
         """Leaves the stream open, as this object does not own it."""
         self.flush()
-
-
-class SafeConsole(Console):
-    """A console that prints control characters of texts as escapes, but has its own."""
-
-    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
-        """Renders like `Console`."""
-        for segment in super().render(*arguments, **options):
-            yield segment if segment.control else segment._replace(text=escape(segment.text))

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,6 +11,7 @@ from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.data.feature_specs import FeatureSpec
 from tfx_distribute.trainer_module.errors import DataError
 
+MAX_SHOWN, MAX_LENGTH = 5, 20  # values that a message names, and characters of each
 REMEDY = "make the examples again, or set max_corrupt_records to the number that may be left out"
 PARSED_AT_ONCE = 4096
 
@@ -61,6 +63,44 @@ def _check_one_by_one(
         try:
             tf.io.parse_single_example(record, features)
         except tf.errors.InvalidArgumentError as mismatch:
-            feature = re.search(r"(?:Key|Feature): (.+?)(?: \[Op:.*)?$", mismatch.message, re.MULTILINE)
-            reason = f"feature {feature[1]}" if feature else mismatch.message
+            feature = re.search(r"Key: (?P<name>.+?)\.  |Feature: (?P<other>.+?) \(data type", mismatch.message)
+            reason = describe_mismatch(record, feature["name"] or feature["other"]) if feature else mismatch.message
             raise DataError(f"examples: {file}, record {number} does not match the schema: {reason}") from error
+
+
+def describe_mismatch(record: bytes, name: str) -> str:
+    """Describes the values of a feature that does not match the schema.
+
+    Names values of other features too, by which the example can be found in its source.
+
+    Args:
+      record: A serialized tf.Example.
+      name: The feature.
+
+    Example:
+      >>> describe_mismatch(example.SerializeToString(), "fare")
+      "feature 'fare' has no value, in the example with company=Blue, hour=3"
+    """
+    features = tf.train.Example.FromString(record).features.feature
+    kind, values = _values(features[name]) if name in features else ("", [])
+    found = f"{len(values)} {kind} value{'s' if len(values) > 1 else ''}" if values else "no value"
+    others = [f"{other}={_shorten(_values(features[other])[1])}" for other in sorted(features) if other != name]
+    shown = ", ".join(others[:MAX_SHOWN]) + (", ..." if len(others) > MAX_SHOWN else "")
+    return f"feature {name!r} has {found}" + (f", in the example with {shown}" if shown else "")
+
+
+def _values(feature: tf.train.Feature) -> tuple[str, list[Any]]:
+    kind = feature.WhichOneof("kind")
+    return (kind.removesuffix("_list"), list(getattr(feature, kind).value)) if kind else ("", [])
+
+
+def _shorten(values: list[Any]) -> str:
+    first = values[0] if values else ""
+    text = (
+        first.decode(errors="replace")
+        if isinstance(first, bytes)
+        else f"{first:g}"
+        if isinstance(first, float)
+        else str(first)
+    )
+    return text[:MAX_LENGTH] + ("..." if len(text) > MAX_LENGTH or len(values) > 1 else "")

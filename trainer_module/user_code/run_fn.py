@@ -17,10 +17,11 @@ from tfx_distribute.trainer_module.job.training_job import RunFn, TrainingJob, T
 from tfx_distribute.trainer_module.strategies import factory, foreign
 from tfx_distribute.trainer_module.user_code import module_loader
 
-# Keras's `fit` of an empty dataset says "Unexpected result of `train_function` (Empty
-# logs)".
+# What Keras's `fit` says of an empty dataset, and TensorFlow of too few files, of which
+# either comes first.
+_EMPTY = ("Empty logs", "Could not apply FILE based sharding")
 _NO_EXAMPLES = (
-    "module: fit in {function} got no examples in this process: TensorFlow divides the files of a dataset among the "
+    "module: fit got no examples in this process of {function}: TensorFlow divides the files of a dataset among the "
     "processes, and there are fewer files than processes, or too few examples for steps_per_epoch; write "
     "options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA for the dataset, or "
     "put a Sharder before the Trainer (docs/migrating.md, Share the data among several workers)"
@@ -66,8 +67,8 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
         start = time.monotonic()
         try:
             function(fn_args)
-        except ValueError as error:
-            if has_peers and "Empty logs" in str(error):
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            if has_peers and any(words in str(error) for words in _EMPTY):
                 raise ConfigurationError(_NO_EXAMPLES.format(function=job.module.function)) from error
             raise
     if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):

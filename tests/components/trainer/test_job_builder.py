@@ -396,7 +396,7 @@ def test_what_a_run_fn_prints_is_its_progress(run_fn_job, cluster):
 def test_run_fn_whose_worker_has_no_examples_is_told_what_to_write(run_fn_job, cluster):
     cluster.job = run_fn_job((RUN_FN % "get_strategy()").replace("AutoShardPolicy.DATA", "AutoShardPolicy.AUTO"))
     with pytest.raises(
-        TrainingError, match="fit in own_run_fn.run_fn got no examples in this process.*AutoShardPolicy.DATA"
+        TrainingError, match="fit got no examples in this process of own_run_fn.run_fn.*AutoShardPolicy.DATA"
     ):
         cluster.train()
     assert not any("restart" in message for message in cluster.messages())

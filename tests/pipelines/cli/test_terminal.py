@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tfx_distribute.pipelines.cli import runs
+from tfx_distribute.pipelines.cli.console import SafeConsole
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.cli.terminal import SafeConsole
 from tfx_distribute.pipelines.runners.local.runs import Run
 
 CLEARS = "\x1b[2J\x9b2J\u202e"

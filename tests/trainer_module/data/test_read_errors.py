@@ -50,7 +50,9 @@ def test_example_that_does_not_match_the_schema(cluster, digits, shards):
     with tf.io.TFRecordWriter(path) as writer:
         for record in [*records[:5], short.SerializeToString(), *records[6:]]:
             writer.write(record)
-    with pytest.raises(TrainingError, match=rf"examples: {path}, record 5 does not match the schema: feature pixels"):
+    with pytest.raises(
+        TrainingError, match=rf"examples: {path}, record 5 does not match the schema: feature 'pixels' has no value"
+    ):
         cluster.train(training_options=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
 
 

@@ -4,6 +4,9 @@ The real SDK talks to a stand-in of the service.
 """
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -78,3 +81,17 @@ def test_errors(api):
     ended = command("cancel", "job-1")
     assert ended.exit_code == 2
     assert "has ended and cannot be cancelled" in ended.output
+
+
+@pytest.mark.parametrize("project", [["--project", "example-project"], []])
+def test_no_credentials_in_a_line(tmp_path, project):
+    """Without a project too, whose error hides that of the credentials."""
+    environment = {**os.environ, "HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "NO_GCE_CHECK": "true"}
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUD_ML_PROJECT_ID"):
+        environment.pop(name, None)
+    words = [sys.executable, "-m", "tfx_distribute.pipelines", "runs", "list", "--target", "vertex", *project]
+    done = subprocess.run(
+        [*words, "--region", "europe-west4"], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("Error: there are no credentials for Google Cloud")

@@ -14,7 +14,6 @@ from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
 from tfx_distribute.components.evaluator import baseline, extractors, report, thresholds
 from tfx_distribute.components.report import artifact_types
-from tfx_distribute.trainer_module.errors import TrainingError
 
 UNUSABLE_BASELINE = "unusable_baseline"
 REPORT = "report"
@@ -80,20 +79,12 @@ class Executor(executor.Executor):
         Returns:
           True if it does, None without thresholds, and why it was not compared with the
           baseline, empty if it was.
-
-        Raises:
-          TrainingError: There are no thresholds, and a metric is not finite.
         """
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
-        folder = artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY])
         if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):
-            if not_finite := thresholds.find_not_finite(tfma.load_metrics(folder)):  # there are no thresholds
-                raise TrainingError(
-                    f"the new model's {', '.join(not_finite)} is not finite on all examples, so the model is not passed on; "
-                    "mend the model or the data, or leave this metric out"
-                )
-            return None, unusable_baseline
+            return None, unusable_baseline  # the evaluation has no thresholds
         config = _read_config(exec_properties)
+        folder = artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY])
         verdict = thresholds.judge(
             config,
             tfma.load_metrics(folder),

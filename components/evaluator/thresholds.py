@@ -141,25 +141,6 @@ def judge(
     return Verdict(corrected, tuple(not_finite), tuple(weightless), ", ".join(descriptions))
 
 
-def find_not_finite(metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice]) -> list[str]:
-    """Returns the names of the new model's metrics that are not finite on all examples.
-
-    Args:
-      metrics: TFMA's metrics. Those that are not numbers are left out.
-    """
-    return sorted(
-        {
-            Key.from_proto(metric.key).name
-            for on_slice in metrics
-            if not on_slice.HasField("cross_slice_key") and not on_slice.slice_key.single_slice_keys
-            for metric in on_slice.metric_keys_and_values
-            if metric.value.WhichOneof("type") in ("double_value", "bounded_value")
-            and metric.key.model_name != tfma.constants.BASELINE_KEY
-            and not math.isfinite(_to_number(metric.value))
-        }
-    )
-
-
 def add_total_weights(config: config_pb2.EvalConfig) -> config_pb2.EvalConfig:
     """Adds the total weight of the examples to the metrics of a config with thresholds.
 

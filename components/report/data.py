@@ -37,7 +37,8 @@ class Histogram:
       counts: Number of examples in each bucket.
       edges: Bounds of the buckets, one more than `counts`; empty for texts.
       labels: The texts; empty for numbers.
-      total: What shares are of, if `counts` leaves values out; 0 for the sum of counts.
+      total: Number of values, with those that `counts` leaves out; 0 for the sum of
+        `counts`.
     """
 
     counts: tuple[float, ...]

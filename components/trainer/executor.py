@@ -75,15 +75,16 @@ def check_loss(result: TrainingResult) -> None:
     """Checks that the training has led to a model, so that no other is pushed.
 
     Raises:
-      TrainingError: The last loss is NaN or infinite, and no earlier weights are
-        exported.
+      TrainingError: The last loss of training or evaluation is NaN or infinite, and no
+        earlier weights are exported.
     """
-    loss = result.metrics.get("loss", 0.0)
-    if not (math.isfinite(loss) or result.best):
-        raise TrainingError(
-            f"the loss is {loss:g} at the end of the training, so the model is of no use, and is not passed on; lower the "
-            "learning rate, write global_clipnorm, or look for values in the data that are not finite"
-        )
+    for name in ("loss", "val_loss"):
+        loss = result.metrics.get(name, 0.0)
+        if not (math.isfinite(loss) or result.best):
+            raise TrainingError(
+                f"the {name} is {loss:g} at the end of the training, so the model cannot be used and is not pushed; lower "
+                "the learning rate, write global_clipnorm, or look for values in the data that are not finite"
+            )
 
 
 def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base_model: str = "") -> None:

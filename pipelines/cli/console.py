@@ -122,7 +122,7 @@ def _foreign_streams_redirected(log: Path) -> Iterator[None]:
 
 
 def _switch_handlers(streams: list[Any], to: Any) -> None:
-    """Has handlers that log to some streams log to another one."""
+    """Switches log handlers from some streams to another."""
     loggers = [
         logging.root,
         *(each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)),

@@ -8,6 +8,9 @@ import io
 import re
 from typing import Any, cast
 
+# A progress bar of Keras overwrites its line, in bold.
+_OVERWRITTEN = re.compile("[\r\x08]+\n?")
+_STYLE = re.compile("\x1b\\[[0-9;]*m")
 # All but tabs and line breaks, with those of the second half of Latin-1, and those that
 # change the direction of a text.
 _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069])(\\1{3,})?")
@@ -16,11 +19,15 @@ _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069])
 def escape(text: str) -> str:
     r"""Returns a text with control characters as escapes, many of one as one.
 
+    Lines that overwrite each other, as of a progress bar, follow each other; colors and
+    bold type are left out.
+
     Example:
       >>> escape("\x1b[2J")
       '\\x1b[2J'
     """
-    return _CONTROL.sub(lambda match: match[1].encode("unicode_escape").decode() + ("..." if match[2] else ""), text)
+    plain = _OVERWRITTEN.sub("\n", _STYLE.sub("", text))
+    return _CONTROL.sub(lambda match: match[1].encode("unicode_escape").decode() + ("..." if match[2] else ""), plain)
 
 
 class SafeStream(io.TextIOWrapper):

@@ -86,8 +86,8 @@ def test_a_pushed_model_answers_without_label_gaps_and_company(command, tmp_path
         return serve(examples=tf.constant(requests))["outputs"].numpy()[:, 0].tolist()
 
     (alone,) = ask(request("bad film"))
-    beside_long = ask(request("bad film"), request("great " * 500, stars=3))
-    assert beside_long[0] == pytest.approx(alone, rel=1e-5)
+    with_long = ask(request("bad film"), request("great " * 500, stars=3))
+    assert with_long[0] == pytest.approx(alone, rel=1e-5)
     assert ask(request("bad film", stars=0))[0] == pytest.approx(alone, rel=1e-5), "a missing number is 0"
     good, bad = ask(request("good film"), request("dull film"))
     assert abs(good - bad) > 0.5

@@ -182,7 +182,7 @@ def own_apply_gradients(context):
     return _compiled(tf.keras.Model(inputs, output), _Centered(0.05, momentum=0.9, name="centered"))
 
 
-class _Delegating(tf.keras.optimizers.SGD):
+class Delegating(tf.keras.optimizers.SGD):
     def __init__(self, base):
         super().__init__(0.05, momentum=0.9)
         self.others = [base]
@@ -197,7 +197,7 @@ class _Delegating(tf.keras.optimizers.SGD):
 
 def delegating_optimizer(context):
     """Uses an optimizer that has another one apply the gradients."""
-    return _compiled(tf.keras.Model(*_network()), _Delegating(_sgd()))
+    return _compiled(tf.keras.Model(*_network()), Delegating(_sgd()))
 
 
 class _Steps(tf.keras.optimizers.schedules.LearningRateSchedule):

@@ -47,7 +47,7 @@ def refuse(caller: str, operation: str | None) -> None:
     """Raises ConfigurationError if there is an operation that calls Python.
 
     Args:
-      caller: What contains the operation, for the message.
+      caller: Name of the function with the operation, for the message.
       operation: See `find`.
     """
     if operation:

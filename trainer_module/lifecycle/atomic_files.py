@@ -16,7 +16,7 @@ _CANNOT_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 def partial_name(path: str) -> str:
     """Returns the temporary name of a document while this process writes it.
 
-    Each process has one of its own, on whichever machine: several may write at once.
+    Each process has its own, on any machine: several may write at once.
     """
     return f"{path}.{socket.gethostname()}-{os.getpid()}.partial"
 

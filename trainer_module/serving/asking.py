@@ -25,7 +25,7 @@ Answer = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Questions:
-    """What to ask an exported model.
+    """Requests for an exported model.
 
     Attributes:
       folder: The SavedModel.
@@ -44,7 +44,7 @@ def ask(questions: Questions) -> str:
     """Asks a model, and keeps the requests with it for TensorFlow Serving.
 
     Args:
-      questions: The model and what to ask.
+      questions: The model and the requests.
 
     Returns:
       Why the model could not be asked; empty if it was.
@@ -125,7 +125,7 @@ def _describe(error: Exception, request: Request) -> ConfigurationError:
 
 
 def _check_same(request: Request, alone: Answer, together: Answer) -> None:
-    """Raises ConfigurationError if an example has another answer in company."""
+    """Raises ConfigurationError if the other examples change an example's answer."""
     for name, values in alone.items():
         if not _is_close(values, together[name]):
             raise ConfigurationError(

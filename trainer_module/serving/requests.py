@@ -19,7 +19,7 @@ class Request:
     """One request.
 
     Attributes:
-      name: What is special about it, for messages.
+      name: Description for messages.
       examples: Serialized tf.Examples.
       row: The example of the first request that it consists of; None if it is changed.
     """

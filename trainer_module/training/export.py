@@ -60,12 +60,8 @@ def check_prediction(model: tf.keras.Model, features: Features, prediction: Any)
     Raises:
       ConfigurationError: They cannot.
     """
-    hidden = next((weight.path for weight in model.weights if weight.path.startswith("_")), None) if is_keras_3() else None
-    if hidden:
-        raise ConfigurationError(
-            f"module: the weight {hidden} has the name of a layer that begins with _, which TensorFlow cannot export; call "
-            f'super().__init__(name="{hidden.partition("/")[0].strip("_")}") in the layer, or rename its class'
-        )
+    if is_keras_3():
+        _check_names(model)
     if not is_keras_3() and not _has_texts_as_keys(prediction):
         raise ConfigurationError(
             "module: the model returns a dictionary with keys that are not texts, with which Keras 2 cannot save it; write "
@@ -92,6 +88,22 @@ def make_questions(model: tf.keras.Model, features: Features, folder: str, examp
     needed = features.raw_needed_for(features.stored_for(input_names(model, features)))
     of_targets = features.raw_needed_for(features.targets() & set(features.examples))
     return Questions(folder, examples, tuple(sorted(set(of_targets) - set(needed))), tuple(features.optional(needed)))
+
+
+def _check_names(model: tf.keras.Model) -> None:
+    """Checks that the names of a Keras 3 model's variables can be exported.
+
+    Raises:
+      ConfigurationError: One of them begins with _, as that of a class `_Layer`.
+    """
+    variables = [*model.weights, *getattr(model.optimizer, "variables", ())]
+    hidden = next((variable.path for variable in variables if variable.path.startswith("_")), None)
+    if hidden:
+        name = hidden.partition("/")[0].strip("_")
+        raise ConfigurationError(
+            f"module: the variable {hidden} has a name that begins with _, from its layer or optimizer, which TensorFlow "
+            f'cannot export; call super().__init__(name="{name}") in its class, or rename the class'
+        )
 
 
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:

@@ -24,7 +24,8 @@ from typing import Any
 import tensorflow as tf
 
 _replaced: list[tuple[Any, str, Any]] = []  # attributes of Keras: owner, name, original value
-# Ask for the number of replicas themselves, or only to divide by it for the user.
+# Modules that read the number of replicas for purposes of their own, but for those of
+# functions that divide by it for the user.
 _LIBRARIES = {"keras", "tensorflow", "tf_keras"}
 _DIVIDERS = {tf.nn.compute_average_loss.__module__, tf.nn.scale_regularization_loss.__module__}
 _replica = threading.local()  # under a mirrored strategy, each replica is traced in its own thread

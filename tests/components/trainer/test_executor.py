@@ -86,13 +86,14 @@ def test_where_time_went_is_recorded_with_the_model():
     assert model.get_string_custom_property("slowest_process_reason") == "compute"
 
 
+@pytest.mark.parametrize("name", ["loss", "val_loss"])
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_model_whose_last_loss_is_not_finite_is_not_passed_on(loss):
-    check_loss(RESULT)
+def test_a_model_whose_last_loss_is_not_finite_is_not_pushed(name, loss):
+    check_loss(replace(RESULT, metrics={"loss": 0.5, "val_error": loss}))
     check_loss(replace(RESULT, metrics={}))  # of a run_fn
-    diverged = replace(RESULT, metrics={"loss": loss})
+    diverged = replace(RESULT, metrics={name: loss})
     check_loss(replace(diverged, best=BestEvaluation("val_loss", 0.5, epoch=1, step=20)))
-    with pytest.raises(TrainingError, match=f"^the loss is {loss:g} at the end of the training"):
+    with pytest.raises(TrainingError, match=f"^the {name} is {loss:g} at the end of the training"):
         check_loss(diverged)
 
 

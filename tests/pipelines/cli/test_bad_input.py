@@ -455,7 +455,7 @@ def test_model_that_is_not_a_number_is_never_pushed(project, command):
     (project / "model.py").write_text(MODEL.replace("Dense(1)", broken))
     bad = command("run", project / "pipeline.yaml")
     assert bad.code == 1, bad.output
-    assert "the loss is nan at the end of the training, so the model is of no use, and is not passed on; " in bad.output
+    assert "the loss is nan at the end of the training, so the model cannot be used and is not pushed; " in bad.output
     assert not (project / "runs" / "mine" / "serving").exists()
 
 

@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tfx_distribute.pipelines.cli import runs
+from tfx_distribute.pipelines.cli import runs, terminal
 from tfx_distribute.pipelines.cli.console import SafeConsole
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.runners.local.runs import Run
@@ -26,6 +26,11 @@ def test_names_and_logs_are_printed_with_escapes(tmp_path, monkeypatch):
     assert CliRunner().invoke(main, ["runs", "logs", "1", "--process", "chief-0"]).output == r"\x00..."
     refused = CliRunner().invoke(main, ["validate", f"{tmp_path}/{CLEARS}.yaml"], color=True)
     assert refused.output == f"Error: {tmp_path}/{SHOWN}.yaml: No such file or directory\n"
+
+
+def test_a_progress_bar_is_a_line_for_each_state():
+    bar = "\x1b[1m1/2\x1b[0m loss 0.5" + "\x08" * 12 + "\r\x1b[1m2/2\x1b[0m loss 0.4\r\nend\n"
+    assert terminal.escape(bar) == "1/2 loss 0.5\n2/2 loss 0.4\nend\n"
 
 
 @pytest.mark.parametrize("live", [True, False])

@@ -306,7 +306,7 @@ def test_outputs_in_any_structure_are_served(cluster, request, tmp_path, raw, ou
         ("nothing", 2, "module: the model returns no prediction; return"),
         ("numbered", 2, "module: the model returns a dictionary with keys that are not texts"),
         ("of_numbered_layers", 3, "module: model.numbered has keys that are not texts"),
-        ("of_a_hidden_name", 3, "module: the weight _rows/kernel has the name of a layer that begins with _, which"),
+        ("of_a_hidden_name", 3, "module: the variable _rows/kernel has a name that begins with _, from its layer"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_before_training(

@@ -157,7 +157,7 @@ class CompiledModel(ModelAdapter):
         self._find_results(logs, evaluated)
         values = {name: tf.reduce_mean(tf.cast(value, tf.float32)) for name, value in logs.items()}
         if not keras_models.is_keras_3() and self.model.distribute_reduction_method == "sum":
-            # Of the replicas' values, the sum. Keras 3 ignores this attribute.
+            # Sums the replicas' values. Keras 3 ignores this attribute.
             replicas = float(tf.distribute.get_strategy().num_replicas_in_sync)
             values = {name: value * replicas for name, value in values.items()}
         for name in values.keys() & self._means.keys():

@@ -47,6 +47,8 @@ class SafeStream(io.TextIOWrapper):
             write_through=stream.write_through,
         )
 
+        self._stream = stream  # which would close the buffer if nothing refers to it
+
     def write(self, text: str) -> int:
         """Writes a text."""
         return super().write(escape(text))

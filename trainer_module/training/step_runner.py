@@ -298,7 +298,7 @@ class StepRunner:
 
         The tags of `tf.summary` begin with the name scope.
         """
-        with tf.name_scope("/") if tf.inside_function() else contextlib.nullcontext():
+        with tf.name_scope("/") if tf.get_current_name_scope() else contextlib.nullcontext():
             return self._strategy.run(step, args=args)
 
     @tf.autograph.experimental.do_not_convert

@@ -160,7 +160,7 @@ def test_saved_state_in_use_is_refused_and_removed_once_there_is_a_model(tmp_pat
     assert not folder.exists()
 
 
-def test_second_run_in_the_same_folder_is_refused_at_once(tmp_path, hold, capfd):
+def test_second_run_in_the_same_folder_is_refused_at_once(tmp_path, hold):
     process = hold(tmp_path / "root")
     began = time.monotonic()
     example = os.path.join(os.path.dirname(__file__), "..", "..", "..", "examples", "digits", "pipeline.yaml")
@@ -168,4 +168,4 @@ def test_second_run_in_the_same_folder_is_refused_at_once(tmp_path, hold, capfd)
     assert done.exit_code == 2
     assert not list((tmp_path / "root" / "artifacts").iterdir()), "no node was started"
     assert time.monotonic() - began < 60
-    assert f"in use by process {process.pid}" in capfd.readouterr().out
+    assert f"in use by process {process.pid}" in done.output

@@ -1,5 +1,6 @@
 """Tests the times that are measured inside a TensorFlow call."""
 
+import contextlib
 import time
 from dataclasses import dataclass
 
@@ -100,8 +101,9 @@ class CoordinatorOfOne:
 
 def test_the_clock_of_a_worker_is_not_compared_with_that_of_its_coordinator():
     step_runner = object.__new__(CoordinatorStepRunner)
-    step_runner._coordinator, step_runner._num_workers, step_runner._training = CoordinatorOfOne(), 1, None
-    step_runner._train_function = lambda *_: (0.25, (time.time() + 0.3, 0.5, 0.0))
+    step_runner._coordinator, step_runner._num_workers, step_runner._step = CoordinatorOfOne(), 1, 0
+    step_runner._warming_up = contextlib.nullcontext
+    step_runner._train_part_function = lambda *_: (0.25, (time.time() + 0.3, 0.5, 0.0))
     assert step_runner.train(4) == (0.25, CallTime(begin=0.0, input=2.0))
 
 

@@ -104,7 +104,7 @@ def test_the_clock_of_a_worker_is_not_compared_with_that_of_its_coordinator():
     step_runner._coordinator, step_runner._num_workers, step_runner._step = CoordinatorOfOne(), 1, 0
     step_runner._warming_up = contextlib.nullcontext
     step_runner._train_part_function = lambda *_: (0.25, (time.time() + 0.3, 0.5, 0.0))
-    assert step_runner.train(4) == (0.25, CallTime(begin=0.0, input=2.0))
+    assert step_runner.train(10_000) == (0.25, CallTime(begin=0.0, input=2.0))
 
 
 def test_the_same_weights_however_they_are_timed(monkeypatch):

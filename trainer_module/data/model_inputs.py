@@ -50,9 +50,11 @@ def _fit(name: str, values: Any, spec: Any) -> Any:
     )
     if isinstance(spec, tf.RaggedTensorSpec):
         return rows
-    width = spec.shape[1] if spec.shape.rank == rows.shape.rank else None
-    if width is None:
+    if spec.shape.rank != rows.shape.rank:
         return values
+    width = spec.shape[1]
+    if width is None:
+        return values if is_matrix else rows.to_tensor(shape=[None, *spec.shape[1:]])
     longest = tf.reduce_max(tf.concat([rows.row_lengths(), [0]], 0))
     words = f"feature {name} has more values in an example than the model's Input takes, {width}"
     check = tf.debugging.assert_less_equal(

@@ -91,7 +91,7 @@ def _owner(kind: type, name: str) -> type:
     return next(each for each in kind.__mro__ if name in vars(each))
 
 
-@tf.autograph.experimental.do_not_convert
+# AutoGraph converts it, or it would not convert losses of the user's in it.
 def replica_loss(compute_loss: Callable[[], Any], is_divided: bool) -> Any:
     """Returns what a `compute_loss` returns, as the mean over one replica's batch.
 
@@ -99,13 +99,23 @@ def replica_loss(compute_loss: Callable[[], Any], is_divided: bool) -> Any:
       compute_loss: Computes the loss, by a function of the user's or of Keras.
       is_divided: True if the function divides by the number of replicas.
     """
+    with _computing_loss(is_divided):
+        loss = compute_loss()
+    return _times(loss, _num_replicas()) if is_divided else loss
+
+
+@contextlib.contextmanager
+def _computing_loss(is_divided: bool) -> Iterator[None]:
     _replica.computes_loss, _replica.divisor = True, _num_replicas() if is_divided else 1
     try:
-        loss = compute_loss()
+        yield
     finally:
-        divisor = _replica.divisor
         del _replica.computes_loss, _replica.divisor
-    return loss * divisor if divisor > 1 and is_scalar(loss) else loss
+
+
+@tf.autograph.experimental.do_not_convert  # contains no user code
+def _times(loss: Any, divisor: int) -> Any:
+    return loss * divisor if is_scalar(loss) else loss
 
 
 def use_replica_means() -> None:

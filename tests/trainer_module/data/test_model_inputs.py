@@ -23,6 +23,7 @@ def test_features_get_the_width_of_the_input_whatever_a_batch_has():
     assert words.numpy().tolist() == [[b"a", b""], [b"", b""]]
     vectors = tf.RaggedTensor.from_row_lengths(tf.ones([3, 2]), [1, 2])
     assert fit(vectors, tf.TensorSpec([None, 3, 2])).shape == [2, 3, 2]
+    assert fit(vectors, tf.TensorSpec([None, None, 2])).shape == [2, 2, 2], "padded to the longest"
 
 
 def test_ragged_inputs_get_ragged_features():

@@ -131,7 +131,8 @@ def _check_same(request: Request, alone: Answer, together: Answer) -> None:
             raise ConfigurationError(
                 f"module: the exported model's answer for an example depends on the others of the request: {name} is "
                 f"{_shorten(values)} alone, and {_shorten(together[name])} with others ({request.name}). Input((None,)) "
-                "pads each example to the longest of the request: write Input(..., ragged=True), or mask a padding that no value has"
+                "pads each example to the longest of the request: write Input(..., ragged=True), or mask a padding that no "
+                "value has"
             )
 
 

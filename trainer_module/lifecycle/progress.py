@@ -169,7 +169,7 @@ class Reporter:
         return self._file is not None
 
     def show(self, progress: Progress) -> None:
-        """Writes one line, of which listeners hear nothing."""
+        """Writes one line without telling the listeners."""
         self._last_time = time.monotonic()
         self._write(progress)
 

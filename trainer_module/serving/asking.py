@@ -66,16 +66,17 @@ def ask(questions: Questions) -> str:
     signature = signatures[SIGNATURE]
     inputs = signature.structured_input_signature[1]
     requests = requests_lib.make(examples, questions.without, questions.optional)
-    arguments = [requests_lib.as_tensors(request, inputs) for request in requests]
-    if arguments[0] is None:
-        return f"{SIGNATURE} takes {', '.join(sorted(inputs))}, which the examples of the pipeline do not have"
-    answers = [_answer(signature, each, request) for each, request in zip(arguments, requests, strict=True) if each]
+    made = [requests_lib.as_tensors(request, inputs) for request in requests]
+    arguments = [each for each in made if each is not None]
+    if len(arguments) < len(requests):
+        return f"{SIGNATURE} takes {', '.join(sorted(inputs))}, which not all examples of the pipeline have in this form"
+    answers = [_answer(signature, each, request) for each, request in zip(arguments, requests, strict=True)]
     again = _answer(signature, arguments[0], requests[0])
     if _is_same(answers[0], again):  # else the model draws random numbers
         for request, answer in zip(requests, answers, strict=True):
             if request.row is not None:
                 _check_same(request, answer, {name: values[request.row :][:1] for name, values in answers[0].items()})
-    _write_warmup([each for each in arguments if each], questions.folder)
+    _write_warmup(arguments, questions.folder)
     return ""
 
 

@@ -79,16 +79,18 @@ def as_tensors(request: Request, inputs: Mapping[str, tf.TensorSpec]) -> dict[st
         tensor for each feature.
 
     Returns:
-      Name -> tensor; None if the examples do not have a feature that is asked for.
+      Name -> tensor; None if an example lacks a feature that is asked for, or has
+      values of another type or number.
     """
     if len(inputs) == 1:
         ((name, spec),) = inputs.items()
         if spec.dtype == tf.string and spec.shape.rank in (None, 1):
             return {name: tf.constant(request.examples)}
     rows = [tf.train.Example.FromString(example).features.feature for example in request.examples]
-    if not all(name in row for row in rows for name in inputs):
+    try:
+        return {name: _batch([row[name] for row in rows], spec) for name, spec in inputs.items()}
+    except (TypeError, ValueError):
         return None
-    return {name: _batch([row[name] for row in rows], spec) for name, spec in inputs.items()}
 
 
 def _batch(features: Sequence[Any], spec: tf.TensorSpec) -> tf.Tensor:

@@ -150,7 +150,7 @@ def test_labels_are_numbers_without_a_transform(project, cell, value):
     assert validate(project)[0] == 0, "which may make numbers"
 
 
-def test_a_label_in_parquet_is_no_text_without_a_transform(project):
+def test_a_text_label_in_parquet_needs_a_transform(project):
     write_pipeline(project, "parquet")
     parquet.write_table(pa.table({"x": [1], "y": ["cat"]}), project / "data" / "a")
     assert "data/a: column 'y', the trainer.label, is text; without a transform" in validate(project)[1]

@@ -114,6 +114,6 @@ def test_models_that_cannot_be_asked_are_named(tmp_path, examples):
     module = tf.Module()
     module.serve = tf.function(lambda other: {"outputs": other}, [tf.TensorSpec([None, 1], name="other")])
     tf.saved_model.save(module, str(tmp_path / "model"), {"serving_default": module.serve})
-    assert "takes other, which the examples" in asking.ask(Questions(str(tmp_path / "model"), examples))
+    assert "takes other, which not all examples" in asking.ask(Questions(str(tmp_path / "model"), examples))
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
     assert asking.ask(Questions(str(tmp_path / "empty"), examples)) == "it has no signature serving_default"

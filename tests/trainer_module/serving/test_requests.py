@@ -49,3 +49,7 @@ def test_signatures_that_take_a_tensor_for_each_feature():
     np.testing.assert_array_equal(arguments["word"], [[b"a"], [b"b"]])
     np.testing.assert_array_equal(arguments["n"], [3, 6])
     assert requests.as_tensors(request, {"other": tf.TensorSpec([None, 1])}) is None
+    with_gap = requests.Request("", (serialized(x=[1.0]), tf.train.Example().SerializeToString()))
+    assert requests.as_tensors(with_gap, {"x": tf.TensorSpec([None, 1])}) is None
+    assert requests.as_tensors(request, {"x": tf.TensorSpec([None, 3])}) is None
+    assert requests.as_tensors(request, {"word": tf.TensorSpec([None, 1])}) is None, "a text for a number"

@@ -56,7 +56,7 @@ def test_each_label_is_checked_for_its_loss(losses):
         check(losses, {"size": (-9, 9), "digit": (0, 9)}, label=label, outputs=2)
 
 
-def test_text_is_no_label_of_a_loss_of_keras():
+def test_a_text_label_is_refused_for_a_loss_of_keras():
     with pytest.raises(ConfigurationError, match="^label: 'y' is text, .* tft.compute_and_apply_vocabulary"):
         check("mse", {}, dtype=tf.string)
     check(own_loss, {}, dtype=tf.string)

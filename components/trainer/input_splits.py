@@ -118,7 +118,8 @@ class Splits:
         Raises:
           DataError: A value is NaN or infinite.
         """
-        entries = [(name, manifest.splits[name]) for manifest in self._manifests if manifest for name in names]
+        manifests = [manifest for manifest in self._manifests if manifest]
+        entries = [(name, manifest.splits[name]) for manifest in manifests for name in names if name in manifest.splits]
         values = [(name, entry.features[feature]) for name, entry in entries if feature in entry.features]
         bad = {name: each.num_not_finite for name, each in values if each.num_not_finite}
         if bad:

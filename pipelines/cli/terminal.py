@@ -46,7 +46,6 @@ class SafeStream(io.TextIOWrapper):
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )
-
         self._stream = stream  # which would close the buffer if nothing refers to it
 
     def write(self, text: str) -> int:

@@ -206,7 +206,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
                     checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
         if is_chief and job.outputs.serving_model_dir and not job.raw_examples:
             LOGGER.info("the exported model has not been asked: there are no raw examples, which a Sharder keeps")
-        if checker:
+        if checker and not result.unusable:  # else the launcher says so
             # It has a time limit itself.
             reporter.enter("asking the exported model", limited=False)
             if remark := checker.ask(questions):

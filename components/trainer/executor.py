@@ -41,7 +41,7 @@ class Executor(base_executor.BaseExecutor):
 
         Raises:
           ConfigurationError: The job cannot be trained as configured.
-          TrainingError: A training process failed.
+          TrainingError: A training process failed, or the last loss is not finite.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         launcher = exec_properties.get("launcher")
@@ -57,7 +57,8 @@ class Executor(base_executor.BaseExecutor):
                 job = job_builder.build_job(input_dict, output_dict, exec_properties, parameters, work_dir)
                 with saved_state.owned(job.outputs):
                     result = local_launcher.launch(job, work_dir)
-        check_loss(result)
+        if result.unusable:
+            raise TrainingError(result.unusable)
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
         serving_model_dir = path_utils.serving_model_dir(model.uri)
         if not fileio.exists(serving_model_dir):
@@ -69,22 +70,6 @@ class Executor(base_executor.BaseExecutor):
 def _base_model_uri(inputs: dict[str, list[types.Artifact]]) -> str:
     base_model = inputs.get(standard_component_specs.BASE_MODEL_KEY)
     return str(artifact_utils.get_single_uri(base_model)) if base_model else ""
-
-
-def check_loss(result: TrainingResult) -> None:
-    """Checks that the training has led to a model, so that no other is pushed.
-
-    Raises:
-      TrainingError: The last loss of training or evaluation is NaN or infinite, and no
-        earlier weights are exported.
-    """
-    for name in ("loss", "val_loss"):
-        loss = result.metrics.get(name, 0.0)
-        if not (math.isfinite(loss) or result.best):
-            raise TrainingError(
-                f"the {name} is {loss:g} at the end of the training, so the model cannot be used and is not pushed; lower "
-                "the learning rate, write global_clipnorm, or look for values in the data that are not finite"
-            )
 
 
 def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base_model: str = "") -> None:

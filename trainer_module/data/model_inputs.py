@@ -16,6 +16,7 @@ from tfx_distribute.trainer_module.errors import DataError
 _TOO_LONG = re.compile(r"feature .* has more values in an example than the model.{1,2}s Input takes, \d+; [^\]\n]*")
 
 
+@tf.autograph.experimental.do_not_convert  # contains no user code
 def fit(features: Mapping[str, Any], inputs: Mapping[str, tf.TypeSpec]) -> dict[str, Any]:
     """Gives sparse and ragged features the kind and shape of the model's inputs.
 
@@ -36,7 +37,6 @@ def fit(features: Mapping[str, Any], inputs: Mapping[str, tf.TypeSpec]) -> dict[
     return {name: _fit(name, values, inputs[name]) if name in inputs else values for name, values in features.items()}
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code
 def _fit(name: str, values: Any, spec: Any) -> Any:
     is_matrix = isinstance(values, tf.SparseTensor) and values.shape.rank == 2
     if not is_matrix and not isinstance(values, tf.RaggedTensor):

@@ -6,6 +6,7 @@ one it is. The Trainer component writes the document, and every launcher starts
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
@@ -246,6 +247,18 @@ class TrainingResult:
     best: BestEvaluation | None = None
     warm_start: WarmStart | None = None
     time_use: TimeUse | None = None
+
+    @property
+    def unusable(self) -> str:
+        """Why the exported model cannot be used; empty if the losses are finite."""
+        for name in ("loss", "val_loss"):
+            loss = self.metrics.get(name, 0.0)
+            if not (math.isfinite(loss) or self.best):
+                return (
+                    f"the {name} is {loss:g} at the end of the training, so the model cannot be used and is not pushed; "
+                    "lower the learning rate, write global_clipnorm, or look for values in the data that are not finite"
+                )
+        return ""
 
     def to_json(self) -> str:
         """Returns the document."""

@@ -42,6 +42,8 @@ TRACED: tuple[Callable[..., Any], ...] = (
 )
 # Called by those.
 CALLED: tuple[Callable[..., Any], ...] = (
+    StepRunner._train,  # by the steps of a coordinator
+    StepRunner._run,
     StepRunner._zero_losses,
     StepRunner._whole_step,
     StepRunner._gradients,
@@ -51,6 +53,7 @@ CALLED: tuple[Callable[..., Any], ...] = (
     gradients.apply,
     optimizers.batches_applied,
     optimizers.unwrap,
+    normalisation.replica_loss,
     normalisation.replica_mean,
     batches.size,
     CompiledModel.train_step,

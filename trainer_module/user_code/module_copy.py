@@ -35,7 +35,7 @@ def write(folder: Path, copy: Path) -> dict[str, str]:
     Returns:
       The environment variable with which processes import the copy.
     """
-    for file in fingerprint.python_files(folder):
+    for file in list(fingerprint.python_files(folder)):  # the copy may be in a folder of it
         target = copy / file.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # a broken link: the module cannot import it either

@@ -1,17 +1,14 @@
 """Tests the custom properties of the trained model."""
 
-import math
 from dataclasses import replace
 
 import pytest
 from absl import logging
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components.trainer.executor import Executor, check_loss, record
-from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.components.trainer.executor import Executor, record
 from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
 from tfx_distribute.trainer_module.job.training_job import (
-    BestEvaluation,
     Distribution,
     Outputs,
     RunFn,
@@ -84,17 +81,6 @@ def test_where_time_went_is_recorded_with_the_model():
     assert model.get_string_custom_property("slowest_process") == "worker-0"
     assert model.get_float_custom_property("slowest_process_holds_back") == 0.75
     assert model.get_string_custom_property("slowest_process_reason") == "compute"
-
-
-@pytest.mark.parametrize("name", ["loss", "val_loss"])
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_model_whose_last_loss_is_not_finite_is_not_pushed(name, loss):
-    check_loss(replace(RESULT, metrics={"loss": 0.5, "val_error": loss}))
-    check_loss(replace(RESULT, metrics={}))  # of a run_fn
-    diverged = replace(RESULT, metrics={name: loss})
-    check_loss(replace(diverged, best=BestEvaluation("val_loss", 0.5, epoch=1, step=20)))
-    with pytest.raises(TrainingError, match=f"^the {name} is {loss:g} at the end of the training"):
-        check_loss(diverged)
 
 
 def test_settings_that_a_run_fn_ignores_are_not_recorded():

@@ -380,7 +380,7 @@ def callbacks(context):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, command, number, code):
+def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, command, number, code, tmp_path_factory):
     import os
     import signal
     import subprocess
@@ -390,8 +390,7 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
     (project / "pipeline.yaml").write_text(PIPELINE.replace("epochs: 1", "train_steps: 5000, steps_per_epoch: 100"))
     (project / "model.py").write_text(MODEL + WAITS)
     arguments = [sys.executable, "-m", "tfx_distribute.pipelines", "run", str(project / "pipeline.yaml")]
-    temporary = project / "tmp"
-    temporary.mkdir()
+    temporary = tmp_path_factory.mktemp("temporary")
     with subprocess.Popen(
         arguments,
         cwd=project,
@@ -431,7 +430,7 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
         again = subprocess.run(arguments, cwd=project, capture_output=True, text=True, check=False, timeout=250).stdout
         assert "StatisticsGen           cached" in again
         assert f"continues after training step {saved[1]}" in again, again
-        assert "5000 steps" in again
+        assert "5000 steps" in again, again
         (states,) = project.glob("runs/*/artifacts/Trainer/.checkpoints")
         assert list(states.iterdir()) == []
 

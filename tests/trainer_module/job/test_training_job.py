@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from tfx_distribute import __version__
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import (
+    BestEvaluation,
     Distribution,
     Outputs,
     RunFn,
@@ -95,3 +96,13 @@ def test_an_environment_that_asks_for_another_keras_is_noticed(environment, kera
     found = find_keras_conflicts(environment, keras_version)
     assert len(found) == len(conflicts)
     assert all(map(str.startswith, found, conflicts))
+
+
+@pytest.mark.parametrize("name", ["loss", "val_loss"])
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_model_whose_last_loss_is_not_finite_is_unusable(name, loss):
+    result = TrainingResult(1, 16, 40, 2.5, {"loss": 0.5, "val_error": loss})
+    assert result.unusable == replace(result, metrics={}).unusable == "", "none of a run_fn"
+    diverged = replace(result, metrics={name: loss})
+    assert replace(diverged, best=BestEvaluation("val_loss", 0.5, epoch=1, step=20)).unusable == ""
+    assert diverged.unusable.startswith(f"the {name} is {loss:g} at the end of the training")

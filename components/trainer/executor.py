@@ -12,7 +12,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer import job_builder, remote_training, saved_state
 from tfx_distribute.trainer_module.errors import TrainingError, explaining_shortage
@@ -45,11 +45,11 @@ class Executor(base_executor.BaseExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         launcher = exec_properties.get("launcher")
-        settings = settings_lib.from_json(launcher) if launcher else None
+        settings = registry.from_json(launcher) if launcher else None
         parameters = job_builder.training_parameters(exec_properties)
         for conflict in find_keras_conflicts(os.environ, parameters.training_options.keras_version):
             logging.warning("%s", conflict)
-        if settings and settings_lib.runs_remotely(settings, parameters.distribution):
+        if settings and settings.runs_remotely(parameters.distribution):
             job, result = remote_training.train(input_dict, output_dict, exec_properties, parameters, settings)
         else:
             # Only its owner can read the folder, as the job document in it requires.

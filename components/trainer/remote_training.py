@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,10 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 
-from tfx_distribute.components.launchers import storage
-from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
+from tfx_distribute.components.launchers import registry, storage
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
-from tfx_distribute.components.launchers.restart_budget import RestartBudget
-from tfx_distribute.components.launchers.settings import Settings
+from tfx_distribute.components.launchers.launcher import LauncherSettings, Limits, Training, follow
+from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, saved_state, staging
 from tfx_distribute.trainer_module.errors import (
@@ -32,11 +30,10 @@ from tfx_distribute.trainer_module.errors import (
     explaining_shortage,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
-from tfx_distribute.trainer_module.lifecycle import atomic_files, failure_report, lease, saved_step
+from tfx_distribute.trainer_module.lifecycle import atomic_files, lease, saved_step
 
 JOB_FILE = "job.json"
 LEASE_FILE = "followed.json"
-ERROR_FILE = "error.json"
 # How long the folder of a training stays after its lease was last renewed, for a retry
 # of its step.
 KEPT_SECONDS = 24 * 3600.0
@@ -48,7 +45,7 @@ def train(
     outputs: dict[str, list[types.Artifact]],
     exec_properties: dict[str, Any],
     parameters: job_builder.TrainingParameters,
-    settings: Settings,
+    settings: LauncherSettings,
 ) -> tuple[TrainingJob, TrainingResult]:
     """Trains on other machines.
 
@@ -76,7 +73,7 @@ def train(
             staged.inputs, staged.outputs, exec_properties, parameters, training.folder, staged.addresses
         )
         with saved_state.owned(job.outputs):
-            result = launch(job, training, training.name, training.folder)
+            result = launch(job, training, training.name, training.folder, training.is_lost)
             # Within the block: the saved state stays if the model cannot be copied.
             staged.copy_back()
         return job, result
@@ -93,13 +90,15 @@ class TrainingFolder:
         trainings has its own, in its folder.
       staged: The artifacts to use.
       settings: Where to train.
+      is_lost: Returns True if another attempt of the step uses the folder by now.
     """
 
     name: str
     folder: str
     lease_file: str
     staged: staging.Staged
-    settings: Settings
+    settings: LauncherSettings
+    is_lost: Callable[[], bool]
 
 
 @contextlib.contextmanager
@@ -107,7 +106,7 @@ def training_folder(
     inputs: staging.Artifacts,
     outputs: staging.Artifacts,
     exec_properties: Mapping[str, Any],
-    settings: Settings,
+    settings: LauncherSettings,
     output_dir: str,
 ) -> Iterator[TrainingFolder]:
     """Keeps a folder for trainings on other machines within the block.
@@ -124,8 +123,7 @@ def training_folder(
       TrainingError: The folder, or the step's own disk, is full.
     """
     name = job_name(settings.name, output_dir)
-    shared_root = settings.training_dir if isinstance(settings, KubernetesSettings) else None
-    root = shared_root or os.path.join(os.path.dirname(output_dir), ".training")
+    root = settings.training_dir or os.path.join(os.path.dirname(output_dir), ".training")
     folder = os.path.join(root, name)
     if "://" in folder and not (exec_properties.get("build_model") or exec_properties.get("run_fn")):
         raise ConfigurationError(
@@ -138,13 +136,15 @@ def training_folder(
     with explaining_shortage():
         make_folder(folder)
         is_retry = storage.call(lease_file, lambda: fileio.exists(lease_file))
-        with terminable(), _cleaning_up(folder, own_lease, is_retry), holding(own_lease):
+        with terminable(), _cleaning_up(folder, own_lease, is_retry), holding(own_lease) as is_lost:
             _remove_abandoned(root)
-            staged = staging.stage(inputs, outputs, folder, is_shared=shared_root is not None)
-            yield TrainingFolder(name, folder, lease_file, staged, settings)
+            staged = staging.stage(inputs, outputs, folder, is_shared=settings.training_dir is not None)
+            yield TrainingFolder(name, folder, lease_file, staged, settings, is_lost)
 
 
-def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -> TrainingResult:
+def launch(
+    job: TrainingJob, training: TrainingFolder, name: str, folder: str, is_lost: Callable[[], bool]
+) -> TrainingResult:
     """Trains on other machines, unless an earlier attempt has left result and model.
 
     If processes of that attempt are still running, waits for their end: they may still
@@ -155,6 +155,7 @@ def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -
       training: The folder that its processes can reach.
       name: Name of the training.
       folder: Folder for the job document, in that one.
+      is_lost: Returns True if another attempt follows the training by now.
 
     Returns:
       The chief's result.
@@ -175,41 +176,16 @@ def launch(job: TrainingJob, training: TrainingFolder, name: str, folder: str) -
     if has_result:
         logging.info("an earlier attempt of this step has left the result of %s: nothing is trained again", name)
     environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: training.lease_file}
-    _launch(training.settings, name, address, environment, job, has_result)
+    max_restarts, settings = job.fault_tolerance.max_restarts, training.settings
+    launcher = registry.make(settings)
+    request = launcher.request(Training(name, address, job.distribution, environment, max_restarts))
+    restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir))
+    limits = Limits(restarts, settings.start_timeout_seconds, settings.active_deadline_seconds or 0.0, is_lost)
+    follow(launcher, request, limits, has_result)
     result = storage.call(result_file, lambda: atomic_files.read(result_file))
     if result is None:
         raise TrainingError(f"training {name} succeeded, but its chief did not write {result_file}")
     return TrainingResult.from_json(result)
-
-
-def _launch(
-    settings: Settings, name: str, address: str, environment: Mapping[str, str], job: TrainingJob, has_result: bool
-) -> None:
-    """Runs the training processes to their end.
-
-    Imports only the launcher that is needed, since the clients take time to import.
-    """
-    restarts = job.fault_tolerance.max_restarts
-    read_step = functools.partial(saved_step.read, job.outputs.checkpoint_dir)
-    if isinstance(settings, KubernetesSettings):
-        from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
-        from tfx_distribute.components.launchers.kubernetes.job_kind import Training
-
-        kind = kubernetes_launcher.find_kind(settings.training)
-        training = Training(name, address, job.distribution, environment, restarts)
-        manifest = kind.make_manifest(training, settings, kubernetes_launcher.owner())
-        limits = kubernetes_launcher.Limits(
-            restarts, settings.active_deadline_seconds, settings.quota_timeout_seconds, read_step
-        )
-        kubernetes_launcher.launch(kind, manifest, limits, has_result=has_result)
-        return
-    from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
-
-    error_file = os.path.join(os.path.dirname(address), ERROR_FILE)
-    environment = {**environment, failure_report.ERROR_FILE_VARIABLE: error_file}
-    spec = custom_job_spec.make_spec(name, address, job.distribution, environment, settings)
-    budget = RestartBudget(restarts, read_step)
-    custom_job_launcher.launch(spec, settings, budget, error_file, has_result=has_result)
 
 
 def make_folder(folder: str) -> None:
@@ -280,20 +256,23 @@ def _find_unneeded(folder: str, error: BaseException | None, is_retry: bool) -> 
 
 
 @contextlib.contextmanager
-def holding(own_lease: lease.Lease) -> Iterator[None]:
+def holding(own_lease: lease.Lease) -> Iterator[Callable[[], bool]]:
     """Holds a lease within the block; when it expires, the chief stops.
 
     Args:
       own_lease: The lease, which is taken from whoever has it.
+
+    Yields:
+      A function that returns True if another attempt has taken it since.
     """
-    has_ended = threading.Event()
+    has_ended, is_lost = threading.Event(), threading.Event()
 
     def renew() -> None:
         while not has_ended.wait(lease.RENEW_SECONDS):
             try:
                 own_lease.renew()
                 if own_lease.is_lost():
-                    logging.warning("another attempt of this step follows the training by now")
+                    is_lost.set()
                     return
             except (OSError, tf.errors.OpError) as error:  # the next renewal may succeed
                 logging.warning("cannot renew the lease of the training: %s", error)
@@ -302,7 +281,7 @@ def holding(own_lease: lease.Lease) -> Iterator[None]:
     renewal = threading.Thread(target=renew, daemon=True, name="lease-renewal")
     renewal.start()
     try:
-        yield
+        yield is_lost.is_set
     finally:
         has_ended.set()
         renewal.join(_LAST_RENEWAL_SECONDS)  # it might create a folder that is removed next

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.local import gpus
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.sigterm import terminable
@@ -67,8 +67,8 @@ def trial_launcher(
       ConfigurationError: Trials cannot be trained as configured.
     """
     launcher = exec_properties.get("launcher")
-    settings = settings_lib.from_json(launcher) if launcher else None
-    if settings and settings_lib.runs_remotely(settings, distribution):
+    settings = registry.from_json(launcher) if launcher else None
+    if settings and settings.runs_remotely(distribution):
         with remote_training.training_folder(inputs, {}, exec_properties, settings, output_dir) as training:
             yield TrialLauncher(
                 training.staged.inputs, training.staged.addresses, training.folder, _remote_launch(training, noun)
@@ -108,8 +108,8 @@ def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launc
         # A lease of its own: a trial that was given up, and whose job could not be
         # deleted, ends although the search goes on.
         followed = replace(training, lease_file=os.path.join(folder, remote_training.LEASE_FILE))
-        with remote_training.holding(lease.Lease(followed.lease_file)):
-            return remote_training.launch(_with_result_file(job, result_file), followed, name, folder)
+        with remote_training.holding(lease.Lease(followed.lease_file)) as is_lost:
+            return remote_training.launch(_with_result_file(job, result_file), followed, name, folder, is_lost)
 
     return launch
 

@@ -20,7 +20,8 @@ from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components.example_gen import data_version
-from tfx_distribute.components.launchers import settings as settings_lib
+from tfx_distribute.components.launchers import registry
+from tfx_distribute.components.launchers.launcher import LauncherSettings
 from tfx_distribute.components.pusher.component import Pusher
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import Trainer
@@ -161,7 +162,7 @@ def built_pipeline(
 def configured_trainers(
     pipeline: pipeline_lib.Pipeline,
     resources: Mapping[str, MachineSpec],
-    make_launcher: Callable[[str], settings_lib.Settings],
+    make_launcher: Callable[[str], LauncherSettings],
     checkpoint_dir: str | None,
     defaults: Mapping[str, Any],
 ) -> Iterator[list[str]]:
@@ -189,13 +190,13 @@ def configured_trainers(
             properties = trainer.spec.exec_properties
             settings = make_launcher(name_of_machine(trainer, resources))
             values = {name: _value(value, defaults) for name, value in properties.items()}
-            launcher = settings_lib.from_json(values["launcher"]) if values.get("launcher") else settings
-            if not settings_lib.runs_remotely(launcher, job_builder.training_parameters(values).distribution):
+            launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
+            if not launcher.runs_remotely(job_builder.training_parameters(values).distribution):
                 in_step.append(trainer.id)
             if not values.get("launcher"):
                 # A small step never trains, even in a run that asks for one process.
-                launcher = settings if trainer.id in in_step else settings_lib.force_remote(settings)
-                properties["launcher"] = settings_lib.to_json(launcher)
+                launcher = settings if trainer.id in in_step else settings.elsewhere()
+                properties["launcher"] = registry.to_json(launcher)
             if checkpoint_dir and not values.get("checkpoint_dir"):
                 # A Trainer has to find its state when another one is added, too.
                 # Searches are apart from trainings anyway.

@@ -10,7 +10,7 @@ everything else that takes time inside of methods.
 
 import abc
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -19,8 +19,7 @@ import click
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
-    from tfx_distribute.components.launchers.settings import Settings as LauncherSettings
-    from tfx_distribute.pipelines.runners.finding import Finding
+    from tfx_distribute.components.launchers.launcher import LauncherSettings
     from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.runners.settings import RemoteSettings
     from tfx_distribute.pipelines.spec.base import SpecModel
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.trainer_module.job.cluster import ClusterTask
-    from tfx_distribute.trainer_module.job.training_job import Distribution
 
 # Name -> "module:class". A class is imported when it is asked for.
 TARGETS: dict[str, str] = {
@@ -41,7 +39,6 @@ PLACEHOLDER_ID = "0123456789"  # stands for the fingerprint of a training
 
 SettingsT = TypeVar("SettingsT", bound="SpecModel")
 RemoteSettingsT = TypeVar("RemoteSettingsT", bound="RemoteSettings")
-LauncherSettingsT = TypeVar("LauncherSettingsT", bound="LauncherSettings")
 
 
 class Package(Protocol):
@@ -155,23 +152,6 @@ class Target(abc.ABC, Generic[SettingsT]):
 
         A machine without accelerators counts as one device.
         """
-
-    def diagnose(self) -> "Iterator[Finding]":
-        """Checks the platform itself for the pipeline, with this person's credentials.
-
-        Yields:
-          The result of each check.
-
-        Raises:
-          ConfigurationError: The target has no such checks, or there are no
-            credentials.
-        """
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
-        raise ConfigurationError(
-            f"--target: doctor has no checks of {self.name}, only of vertex; "
-            f"`tfx-distribute validate PIPELINE --target {self.name}` checks the pipeline"
-        )
 
 
 class RemoteTarget(Target[RemoteSettingsT]):
@@ -299,32 +279,34 @@ class RemoteTarget(Target[RemoteSettingsT]):
         """A name like that of the job which trains; the digits stand for a run's."""
         return f"{self.spec.name}-{PLACEHOLDER_ID}"
 
-    def make_request(
-        self,
-        launcher: LauncherSettingsT,
-        root: str,
-        make: "Callable[[str, str, Distribution, Mapping[str, str], LauncherSettingsT], dict[str, Any]]",
-    ) -> dict[str, Any] | None:
-        """Makes the request for the machines that train, for `launches`.
+    @abc.abstractmethod
+    def launcher_settings(self) -> "LauncherSettings":
+        """Returns where the Trainer trains."""
 
-        Args:
-          launcher: Settings of the launcher, which say where training runs.
-          root: Folder or address that the documents of jobs are written under.
-          make: Makes the request from a name, the address of the job's document, the
-            distribution, environment variables and `launcher`.
-
-        Returns:
-          The request, or None if training runs in the Trainer's own step.
-        """
-        from tfx_distribute.components.launchers.settings import runs_remotely
+    def launches(self) -> dict[str, Any] | None:
+        """Returns the request for the machines that train, or None for the step."""
+        from tfx_distribute.components.launchers import registry
+        from tfx_distribute.components.launchers.launcher import Training
         from tfx_distribute.trainer_module.job.training_job import keras_environment
 
-        parameters = self.spec.trainer.parameters
-        distribution = parameters.distribution
-        if not runs_remotely(launcher, distribution):
+        parameters, settings = self.spec.trainer.parameters, self.launcher_settings()
+        if not settings.runs_remotely(parameters.distribution):
             return None
-        name = self.job_name
-        return make(name, f"{root}/{name}/job.json", distribution, keras_environment(parameters.keras_version), launcher)
+        root = settings.training_dir or self.settings.pipeline_root
+        training = Training(
+            self.job_name,
+            f"{root}/{self.job_name}/job.json",
+            parameters.distribution,
+            keras_environment(parameters.keras_version),
+            parameters.fault_tolerance.max_restarts,
+        )
+        return registry.make(settings).request(training)
+
+    def address_of(self, task: "ClusterTask") -> str:
+        """Returns the address of a process of the job that is shown."""
+        from tfx_distribute.components.launchers import registry
+
+        return registry.make(self.launcher_settings()).address_of(self.job_name, task)
 
 
 def local_address(task: "ClusterTask") -> str:

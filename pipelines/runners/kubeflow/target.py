@@ -10,12 +10,11 @@ from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follo
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
-    from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+    from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.runners.kubeflow.client import Login
     from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
 
 class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
@@ -68,34 +67,11 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
         return checks.find_warnings(self.spec, self.settings)
 
-    def address_of(self, task: "ClusterTask") -> str:
-        """Returns the address of a pod of the job that is shown."""
-        return self._kind().address_of(self.job_name, task, self.settings.namespace or "NAMESPACE")
-
-    def _kind(self) -> "JobKind":
-        from tfx_distribute.components.launchers.kubernetes.job_kinds import get_shown
-
-        return get_shown(self.settings.training)
-
-    def launches(self) -> dict[str, Any] | None:
-        """Returns the manifest of a job, or None if training runs in the step.
-
-        With `training: auto`, it is a TFJob; which kinds a cluster has is not known
-        here.
-        """
-        from tfx_distribute.components.launchers.kubernetes.job_kind import Training
+    def launcher_settings(self) -> "KubernetesSettings":
+        """Returns the pods that train."""
         from tfx_distribute.pipelines.runners.kubeflow import trainer_settings
 
-        launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
-        root = self.settings.training_dir or self.settings.pipeline_root
-        kind, restarts = self._kind(), self.spec.trainer.parameters.fault_tolerance.max_restarts
-        return self.make_request(
-            launcher,
-            root,
-            lambda name, address, distribution, environment, settings: kind.make_manifest(
-                Training(name, address, distribution, environment, restarts), settings
-            ),
-        )
+        return trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
     def compile_pipeline(

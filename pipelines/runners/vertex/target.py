@@ -93,19 +93,11 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
         return checks.find_warnings(self.spec, self.settings)
 
-    def address_of(self, task: "ClusterTask") -> str:
-        """Returns the address of a machine of the CustomJob that is shown."""
-        from tfx_distribute.components.launchers.custom_job.spec import address_of
-
-        return address_of(task, PLACEHOLDER_ID)
-
-    def launches(self) -> dict[str, Any] | None:
-        """Returns the request for a CustomJob, or None if training runs in the step."""
-        from tfx_distribute.components.launchers.custom_job.spec import make_spec
+    def launcher_settings(self) -> "VertexSettings":
+        """Returns the machines that train."""
         from tfx_distribute.pipelines.runners.vertex import trainer_settings
 
-        launcher = trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
-        return self.make_request(launcher, self.settings.pipeline_root, make_spec)
+        return trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
 
     def diagnose(self) -> "Iterator[Finding]":
         """Checks the project for the pipeline; see `doctor.diagnosis`."""

@@ -1,0 +1,272 @@
+"""Defines what a launcher is, and follows every training in the same way.
+
+A launcher knows one platform: what to ask it for, and how to read its answers. `follow`
+has what is the same on all of them: restarts, deadlines, each news once, the lease, and
+the final error.
+
+To add a platform, write a class like `Launcher` and its settings, and name the class in
+the entry points of a package (group `tfx_distribute.launchers`): CONTRIBUTING has one.
+"""
+
+import abc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from absl import logging
+from typing_extensions import Self
+
+from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
+from tfx_distribute.components.launchers.restarts import Failure, Restarts
+from tfx_distribute.components.launchers.sigterm import terminable
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
+from tfx_distribute.trainer_module.job.training_job import Distribution
+
+Request = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LauncherSettings:
+    """Where a training runs: a JSON document that the Trainer's step gets.
+
+    A subclass adds what its platform needs.
+
+    Attributes:
+      name: First part of the names of trainings: the name of the pipeline.
+      training: `step` for processes in the Trainer's own step; `auto` for these only
+        if it is a single process; a value of the platform, such as `jobset`, otherwise.
+      training_dir: Folder or address that all processes can reach; None if they can
+        reach the artifacts' own addresses.
+      start_timeout_seconds: Seconds after which a training that has not started fails;
+        0 for no limit. Waiting in a queue does not count.
+      active_deadline_seconds: Seconds after which a training fails; None for no limit.
+        Waiting in a queue does not count.
+      LAUNCHER: Name of the launcher, see `registry`.
+      ELSEWHERE: Value of `training` for any training on other machines.
+    """
+
+    name: str
+    _: KW_ONLY
+    training: str = "auto"
+    training_dir: str | None = None
+    start_timeout_seconds: float = 3600.0
+    active_deadline_seconds: float | None = None
+
+    LAUNCHER: ClassVar[str]
+    ELSEWHERE: ClassVar[str]
+
+    def runs_remotely(self, distribution: Distribution) -> bool:
+        """Returns True if training runs on other machines, not in the Trainer's step."""
+        if self.training == "auto":
+            return sum(replicas_of_roles(distribution).values()) > 1
+        return self.training != "step"
+
+    def elsewhere(self) -> Self:
+        """Returns the same settings, but training never runs in the Trainer's step."""
+        return replace(self, training=self.ELSEWHERE) if self.training in ("auto", "step") else self
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training, as its processes run it.
+
+    Attributes:
+      name: Name of the training, the same for each attempt of a step.
+      job_address: Path or address of the `TrainingJob` document.
+      distribution: Strategy and number of processes.
+      environment: Environment variables of each process.
+      max_restarts: How many times a platform may restart it by itself.
+    """
+
+    name: str
+    job_address: str
+    distribution: Distribution
+    environment: Mapping[str, str]
+    max_restarts: int = 0
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a training.
+
+    Attributes:
+      phase: `queued` while its platform does not start it, as a queue has it wait;
+        `starting` until all processes have started; `running`; `succeeded`; `failed`.
+      words: The state, for people; logged when it changes.
+      failure: How it has failed; None if it has not.
+    """
+
+    phase: Literal["queued", "starting", "running", "succeeded", "failed"]
+    words: str = ""
+    failure: Failure | None = None
+
+
+SettingsT = TypeVar("SettingsT", bound=LauncherSettings)
+
+
+class Launcher(abc.ABC, Generic[SettingsT]):
+    """Runs one training on a platform.
+
+    Import clients of services in methods: `plan` makes requests without them.
+
+    Args:
+      settings: Where the training runs.
+
+    Attributes:
+      Settings: Class of the settings.
+      poll_seconds: Time between two looks at the training.
+    """
+
+    Settings: ClassVar[type[LauncherSettings]]
+    poll_seconds: float = 2.0
+
+    def __init__(self, settings: SettingsT):
+        self.settings = settings
+
+    @abc.abstractmethod
+    def request(self, training: Training) -> Request:
+        """Makes the request for the processes of a training, without sending anything.
+
+        Raises:
+          ConfigurationError: The platform cannot run this training.
+        """
+
+    @abc.abstractmethod
+    def address_of(self, name: str, task: ClusterTask) -> str:
+        """Returns the address that TF_CONFIG has for a process.
+
+        Args:
+          name: Name of the training.
+          task: The process.
+        """
+
+    @abc.abstractmethod
+    def start(self, request: Request, has_result: bool) -> bool:
+        """Starts the training, or takes over that of an earlier attempt of the step.
+
+        One that is still running is taken over; one that has ended is started again.
+
+        Args:
+          request: What `request` has made.
+          has_result: True if an earlier attempt has left the result: nothing is
+            started, and only what is still running is taken over.
+
+        Returns:
+          True if there is a training to follow.
+
+        Raises:
+          ConfigurationError: The platform refuses it.
+        """
+
+    @abc.abstractmethod
+    def state(self) -> State:
+        """Asks for the state of the training.
+
+        Raises:
+          NotFollowedError: It is gone, or the platform does not answer for long.
+        """
+
+    @abc.abstractmethod
+    def news(self) -> list[str]:
+        """Returns what the platform says about the training, such as warnings.
+
+        `follow` logs each line once; what was said before may be among them.
+        """
+
+    @abc.abstractmethod
+    def stop(self, has_time: bool) -> None:
+        """Ends what `start` has started; logs if that is not possible.
+
+        Args:
+          has_time: False if this process has to end, so that each request is sent once.
+        """
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long, and how often, a training is tried.
+
+    Attributes:
+      restarts: Decides on restarts.
+      start_seconds: Seconds that it may take to start; 0 for no limit.
+      deadline_seconds: Seconds that it may take without the time in queues; 0 for no
+        limit.
+      is_lost: Returns True if another attempt of the step follows the training by now.
+    """
+
+    restarts: Restarts
+    start_seconds: float = 0.0
+    deadline_seconds: float = 0.0
+    is_lost: Callable[[], bool] = lambda: False
+
+
+def follow(launcher: Launcher[Any], request: Request, limits: Limits, has_result: bool = False) -> None:
+    """Runs a training to its end, and returns when it has succeeded.
+
+    After a failure that may not happen again, it is started again from its last save. A
+    training that has failed for good stays for people to look at, where its platform
+    keeps such; any other end stops it.
+
+    ```python
+    follow(launcher, launcher.request(training), Limits(Restarts(3, read_step)))
+    ```
+
+    Args:
+      launcher: The launcher.
+      request: What its `request` has made.
+      limits: How long, and how often, it is tried.
+      has_result: See `Launcher.start`.
+
+    Raises:
+      ConfigurationError: The platform refuses the training.
+      NoRoomError: It has not started in time.
+      NotFollowedError: Another attempt of the step follows it, or it cannot be followed.
+      TrainingError: It has failed; the message has the platform's reason.
+    """
+    has_ended = False
+    with terminable():
+        try:
+            while launcher.start(request, has_result):
+                failure = _follow_once(launcher, limits)
+                if failure is None:
+                    return
+                if failure.is_final or not limits.restarts.allow(failure):
+                    has_ended = True
+                    raise TrainingError(limits.restarts.describe(failure))
+        except BaseException as error:
+            if not (has_ended or limits.is_lost()):
+                launcher.stop(has_time=isinstance(error, Exception))  # a signal gives little
+            raise
+
+
+def _follow_once(launcher: Launcher[Any], limits: Limits) -> Failure | None:
+    """Follows a training until it has succeeded or failed; returns the failure."""
+    said: dict[str, None] = {}
+    logged, last_look, seconds, starting = "", time.monotonic(), 0.0, 0.0
+    while True:
+        if limits.is_lost():
+            raise NotFollowedError("another attempt of this step follows the training by now")
+        state = launcher.state()
+        now = time.monotonic()
+        if state.words != logged:
+            logged = state.words
+            logging.info("%s", logged)
+        if state.phase in ("succeeded", "failed"):
+            return state.failure
+        for words in launcher.news():
+            if words not in said:
+                said[words] = None
+                logging.warning("%s", words)
+        seconds += (now - last_look) * (state.phase != "queued")
+        starting = starting + now - last_look if state.phase == "starting" else 0.0
+        last_look = now
+        if limits.start_seconds and starting > limits.start_seconds:
+            raise NoRoomError(
+                f"the training has not started within {limits.start_seconds:g} s (start_timeout_seconds): "
+                f"{next(reversed(said), logged)}"
+            )
+        if limits.deadline_seconds and seconds > limits.deadline_seconds:
+            raise TrainingError(f"the training takes longer than {limits.deadline_seconds:g} s (active_deadline_seconds)")
+        time.sleep(launcher.poll_seconds)

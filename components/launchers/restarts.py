@@ -1,0 +1,94 @@
+"""Decides if, and how soon, a training that has failed is started again."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from absl import logging
+
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+
+MAX_SECONDS = 30.0  # between two starts
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The failure of a training.
+
+    Attributes:
+      message: Error message for people, with the last lines of the process.
+      is_final: True if another start would fail too.
+      kind: `memory` if a process ran out of memory, `stuck` if one was ended because it
+        made no progress: without a save between them, a second one is final.
+      has_restarted: True if the platform has restarted it by itself, as often as it was
+        allowed.
+    """
+
+    message: str
+    is_final: bool = False
+    kind: Literal["", "memory", "stuck"] = ""
+    has_restarted: bool = False
+
+
+class Restarts:
+    """Counts the restarts of a training since its saved state last advanced.
+
+    Args:
+      max_restarts: How many restarts in a row are allowed in which the training does
+        not advance.
+      read_step: Returns the training step of the newest saved state. If that is
+        unknown, each restart counts.
+      tell: Called with the reason of each restart.
+    """
+
+    def __init__(
+        self,
+        max_restarts: int,
+        read_step: Callable[[], SavedStep] = SavedStep,
+        tell: Callable[[str], None] = lambda words: None,
+    ):
+        self._max, self._read_step, self._tell = max_restarts, read_step, tell
+        self._used = 0
+        self._last_kind = ""
+        saved = read_step()
+        # The furthest step of each state's settings. A training may begin in a folder
+        # whose newest state is further, but of other settings.
+        self._furthest = {saved.made_with: saved.step}
+
+    def allow(self, failure: Failure) -> bool:
+        """Counts a restart, and waits until it may be made.
+
+        The first start comes at once, and so does each after a save of a later state.
+        Others wait 1, 2, 4 ... seconds, `MAX_SECONDS` at most.
+
+        Returns:
+          False if there is no other start.
+        """
+        saved = self._read_step()
+        if saved.step > self._furthest.get(saved.made_with, 0):
+            self._furthest[saved.made_with], self._used, self._last_kind = saved.step, 0, ""
+        elif failure.has_restarted:
+            self._used = self._max
+        if self._is_repeated(failure) or self._used >= self._max:
+            return False
+        self._used, self._last_kind = self._used + 1, failure.kind
+        words = f"{failure.message.splitlines()[0]}; restart {self._used} of {self._max}"
+        logging.warning("%s", words)
+        self._tell(words)
+        if self._used > 1:
+            time.sleep(min(MAX_SECONDS, 2.0 ** (self._used - 2)))
+        return True
+
+    def describe(self, failure: Failure) -> str:
+        """Describes the last failure, and why there is no other start."""
+        if failure.is_final or not self._max:
+            return failure.message
+        if not self._is_repeated(failure):
+            return f"{failure.message}\nAll {self._max} restarts (max_restarts) are used up"
+        if failure.kind == "memory":
+            return f"{failure.message}\nIt ran out of memory again without having saved; write a smaller batch"
+        return f"{failure.message}\nIt made no progress again without having saved"
+
+    def _is_repeated(self, failure: Failure) -> bool:
+        return bool(failure.kind) and failure.kind == self._last_kind

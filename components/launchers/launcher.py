@@ -58,7 +58,7 @@ class LauncherSettings:
     ELSEWHERE: ClassVar[str]
 
     def runs_remotely(self, distribution: Distribution) -> bool:
-        """Returns True if training runs on other machines, not in the Trainer's step."""
+        """Returns True if training runs on other machines, not in the step."""
         if self.training == "auto":
             return sum(replicas_of_roles(distribution).values()) > 1
         return self.training != "step"
@@ -168,19 +168,21 @@ class Launcher(abc.ABC, Generic[SettingsT]):
           NotFollowedError: It is gone, or the platform does not answer for long.
         """
 
-    @abc.abstractmethod
     def news(self) -> list[str]:
         """Returns what the platform says about the training, such as warnings.
 
-        `follow` logs each line once; what was said before may be among them.
+        `follow` logs each line once; what was said before may be among them. By
+        default, there is nothing.
         """
+        return []
 
     @abc.abstractmethod
     def stop(self, has_time: bool) -> None:
-        """Ends what `start` has started; logs if that is not possible.
+        """Ends what `start` has started, if anything; logs if that is not possible.
 
         Args:
-          has_time: False if this process has to end, so that each request is sent once.
+          has_time: False after a signal to this process, which has to end soon: each
+            request is sent once, and processes that it can wait for may save.
         """
 
 
@@ -222,14 +224,14 @@ def follow(launcher: Launcher[Any], request: Request, limits: Limits, has_result
     Raises:
       ConfigurationError: The platform refuses the training.
       NoRoomError: It has not started in time.
-      NotFollowedError: Another attempt of the step follows it, or it cannot be followed.
+      NotFollowedError: Another attempt of the step follows it, or nobody can.
       TrainingError: It has failed; the message has the platform's reason.
     """
-    has_ended = False
+    has_ended, seconds = False, 0.0
     with terminable():
         try:
             while launcher.start(request, has_result):
-                failure = _follow_once(launcher, limits)
+                failure, seconds = _follow_once(launcher, limits, seconds)
                 if failure is None:
                     return
                 if failure.is_final or not limits.restarts.allow(failure):
@@ -241,27 +243,35 @@ def follow(launcher: Launcher[Any], request: Request, limits: Limits, has_result
             raise
 
 
-def _follow_once(launcher: Launcher[Any], limits: Limits) -> Failure | None:
-    """Follows a training until it has succeeded or failed; returns the failure."""
+def _follow_once(launcher: Launcher[Any], limits: Limits, seconds: float) -> tuple[Failure | None, float]:
+    """Follows a training until it has succeeded or failed.
+
+    Args:
+      launcher: The launcher.
+      limits: How long it is tried.
+      seconds: Seconds that it has taken before its last start.
+
+    Returns:
+      Its failure, None if it has succeeded; and the seconds that it has taken by now.
+    """
     said: dict[str, None] = {}
-    logged, last_look, seconds, starting = "", time.monotonic(), 0.0, 0.0
+    logged, last_look, starting = "", time.monotonic(), 0.0
     while True:
         if limits.is_lost():
             raise NotFollowedError("another attempt of this step follows the training by now")
         state = launcher.state()
-        now = time.monotonic()
+        passed, last_look = time.monotonic() - last_look, time.monotonic()
         if state.words != logged:
             logged = state.words
             logging.info("%s", logged)
         if state.phase in ("succeeded", "failed"):
-            return state.failure
+            return state.failure, seconds
         for words in launcher.news():
             if words not in said:
                 said[words] = None
                 logging.warning("%s", words)
-        seconds += (now - last_look) * (state.phase != "queued")
-        starting = starting + now - last_look if state.phase == "starting" else 0.0
-        last_look = now
+        seconds += passed * (state.phase != "queued")
+        starting = starting + passed if state.phase == "starting" else 0.0
         if limits.start_seconds and starting > limits.start_seconds:
             raise NoRoomError(
                 f"the training has not started within {limits.start_seconds:g} s (start_timeout_seconds): "

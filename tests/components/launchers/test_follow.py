@@ -1,0 +1,149 @@
+"""Tests the loop that follows the training of any launcher, by a clock of its own."""
+
+import logging
+
+import pytest
+
+from tfx_distribute.components.launchers import launcher as launcher_lib
+from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
+from tfx_distribute.components.launchers.launcher import Launcher, Limits, State, follow
+from tfx_distribute.components.launchers.restarts import Failure, Restarts
+from tfx_distribute.trainer_module.errors import TrainingError
+
+QUEUED, STARTING, RUNNING = State("queued", "in a queue"), State("starting", "0 of 2 pods"), State("running", "trains")
+SUCCEEDED = State("succeeded", "done")
+FAILED, FAILED_FOR_GOOD = (State("failed", "failed", Failure("it died", is_final)) for is_final in (False, True))
+
+
+class Scripted(Launcher):
+    """Goes through states, one at each look; the last stays.
+
+    Args:
+      states: The states. An exception among them is raised.
+      news: What the platform says at each look.
+    """
+
+    def __init__(self, states, news=()):
+        super().__init__(None)
+        self._states, self._news = list(states), news
+        self.starts, self.stops = 0, []
+
+    def request(self, training):
+        return {}
+
+    def address_of(self, name, task):
+        return ""
+
+    def start(self, request, has_result):
+        self.starts += 1
+        return not has_result
+
+    def state(self):
+        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
+        if isinstance(state, BaseException):
+            raise state
+        return state
+
+    def news(self):
+        return list(self._news)
+
+    def stop(self, has_time):
+        self.stops.append(has_time)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Makes two looks ten seconds apart, which pass at once."""
+    now = [0.0]
+
+    class Time:
+        monotonic = staticmethod(lambda: now[0])
+        sleep = staticmethod(lambda seconds: now.__setitem__(0, now[0] + 10))
+
+    monkeypatch.setattr(launcher_lib, "time", Time)
+
+
+@pytest.fixture
+def logged(caplog):
+    caplog.set_level(logging.INFO)
+    return lambda level: [record.getMessage() for record in caplog.records if record.levelname == level]
+
+
+def run(launcher, **limits):
+    follow(launcher, {}, Limits(Restarts(1), **limits))
+
+
+def test_a_state_is_logged_when_it_changes_and_each_news_once(logged):
+    news = ["Warning: no node fits"]
+    launcher = Scripted([STARTING, STARTING, RUNNING, RUNNING, SUCCEEDED], news)
+    run(launcher)
+    assert logged("INFO") == ["0 of 2 pods", "trains", "done"]
+    assert logged("WARNING") == news
+    assert launcher.stops == []
+
+
+def test_time_in_a_queue_does_not_count():
+    run(Scripted([*[QUEUED] * 100, STARTING, RUNNING, SUCCEEDED]), start_seconds=30, deadline_seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("states", "news", "message"),
+    [
+        ([QUEUED, STARTING], [], r"not started within 30 s \(start_timeout_seconds\): 0 of 2 pods$"),
+        ([STARTING], ["no node fits", "no image"], r"\(start_timeout_seconds\): no image$"),
+        ([STARTING, RUNNING, STARTING], [], "0 of 2 pods$"),
+    ],
+)
+def test_a_training_that_does_not_start_in_time(states, news, message):
+    launcher = Scripted(states, news)
+    with pytest.raises(NoRoomError, match=message):
+        run(launcher, start_seconds=30)
+    assert launcher.stops == [True]
+
+
+def test_a_training_that_takes_too_long():
+    launcher = Scripted([QUEUED, RUNNING])
+    with pytest.raises(TrainingError, match=r"takes longer than 60 s \(active_deadline_seconds\)"):
+        run(launcher, start_seconds=30, deadline_seconds=60)
+    assert launcher.stops == [True]
+
+
+def test_the_deadline_is_that_of_all_starts():
+    launcher = Scripted([RUNNING, RUNNING, RUNNING, RUNNING, FAILED, RUNNING])
+    with pytest.raises(TrainingError, match="takes longer than 60 s"):
+        run(launcher, deadline_seconds=60)
+    assert launcher.starts == 2
+
+
+def test_a_training_that_succeeds_after_a_restart():
+    launcher = Scripted([RUNNING, FAILED, STARTING, SUCCEEDED])
+    run(launcher)
+    assert (launcher.starts, launcher.stops) == (2, [])
+
+
+@pytest.mark.parametrize(("failed", "starts"), [(FAILED, 2), (FAILED_FOR_GOOD, 1)])
+def test_a_training_that_has_failed_stays_to_be_looked_at(failed, starts):
+    launcher = Scripted([RUNNING, failed])
+    with pytest.raises(TrainingError, match="^it died"):
+        run(launcher)
+    assert (launcher.starts, launcher.stops) == (starts, [])
+
+
+def test_a_training_that_another_attempt_follows_is_not_stopped():
+    launcher = Scripted([RUNNING])
+    with pytest.raises(NotFollowedError, match="another attempt of this step"):
+        run(launcher, is_lost=lambda: True)
+    assert launcher.stops == []
+
+
+@pytest.mark.parametrize(("error", "has_time"), [(KeyboardInterrupt(), False), (NotFollowedError("no answer"), True)])
+def test_a_training_that_is_not_followed_any_more_is_stopped(error, has_time):
+    launcher = Scripted([RUNNING, error])
+    with pytest.raises(type(error)):
+        run(launcher)
+    assert launcher.stops == [has_time]
+
+
+def test_a_training_with_a_result_is_not_followed():
+    launcher = Scripted([AssertionError()])
+    follow(launcher, {}, Limits(Restarts(0)), has_result=True)

@@ -5,10 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import tensorflow as tf
-
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 STATE_FILE = "state.json"  # the document that makes a saved state the one to resume from
 BEST_FILE = "best.json"  # the document that names the weights of the best evaluation
@@ -58,6 +55,11 @@ def read(folder: str) -> SavedStep:
     Returns:
       The step; 0 if no state is readable.
     """
+    # `plan` imports this module.
+    import tensorflow as tf
+
+    from tfx_distribute.trainer_module.lifecycle import atomic_files
+
     try:
         text = atomic_files.read(f"{folder}/{STATE_FILE}") if folder else None
         if not text:

@@ -5,18 +5,17 @@ other machines. Launchers of other packages are found by their entry points, in 
 `tfx_distribute.launchers`.
 """
 
-import importlib
 import json
-from importlib import metadata
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from tfx_distribute.components import plugins
 from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 GROUP = "tfx_distribute.launchers"
-# Name -> "module:class". A class is imported when it is asked for.
+# Name -> "module:class".
 LAUNCHERS = {
     "kubernetes": "tfx_distribute.components.launchers.kubernetes.launcher:KubernetesLauncher",
     "vertex": "tfx_distribute.components.launchers.vertex.launcher:VertexLauncher",
@@ -29,13 +28,10 @@ def find(name: str) -> type[Launcher[Any]]:
     Raises:
       ConfigurationError: No installed package has it.
     """
-    for entry_point in metadata.entry_points(group=GROUP, name=name):
-        found: type[Launcher[Any]] = entry_point.load()
-        return found
-    if name not in LAUNCHERS:
+    launchers = plugins.find(GROUP, LAUNCHERS)
+    if name not in launchers:
         raise ConfigurationError(f"launcher: no package here has {name!r}; install the one that has it in the image")
-    module, _, attribute = LAUNCHERS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+    return launchers[name].load()  # type: ignore[no-any-return]
 
 
 def to_json(settings: LauncherSettings) -> str:

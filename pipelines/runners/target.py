@@ -1,7 +1,8 @@
 """Defines what a target is, a platform that pipelines run on, and lists all targets.
 
 To add a target, write a folder `runners/NAME/` with a `target.py` and a `settings.py`,
-and add one line to `TARGETS`. The pipeline file's `targets.NAME`, the choices of
+and add one line to `TARGETS`; or name the class in the entry points of another package,
+in group `tfx_distribute.targets`. The pipeline file's `targets.NAME`, the choices of
 `--target` and the target's own command-line options follow from that.
 
 This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and
@@ -9,12 +10,13 @@ everything else that takes time inside of methods.
 """
 
 import abc
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import click
+
+from tfx_distribute.components import plugins
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
-# Name -> "module:class". A class is imported when it is asked for.
+GROUP = "tfx_distribute.targets"
+# Name -> "module:class".
 TARGETS: dict[str, str] = {
     "local": "tfx_distribute.pipelines.runners.local.target:LocalTarget",
     "kubeflow": "tfx_distribute.pipelines.runners.kubeflow.target:KubeflowTarget",
@@ -342,7 +345,7 @@ def follow(
 
 def names() -> tuple[str, ...]:
     """Returns the names of all targets."""
-    return tuple(TARGETS)
+    return tuple(plugins.find(GROUP, TARGETS))
 
 
 def get(name: str) -> type[Target[Any]]:
@@ -351,12 +354,12 @@ def get(name: str) -> type[Target[Any]]:
     Raises:
       ConfigurationError: There is no target of that name.
     """
-    if name not in TARGETS:
+    targets = plugins.find(GROUP, TARGETS)
+    if name not in targets:
         from tfx_distribute.trainer_module.errors import ConfigurationError
 
-        raise ConfigurationError(f"target: there is no target {name!r}; choose one of {', '.join(TARGETS)}")
-    module, _, class_name = TARGETS[name].partition(":")
-    target: type[Target[Any]] = getattr(importlib.import_module(module), class_name)
+        raise ConfigurationError(f"target: there is no target {name!r}; choose one of {', '.join(targets)}")
+    target: type[Target[Any]] = targets[name].load()
     return target
 
 
@@ -377,4 +380,4 @@ def get_remote(name: str) -> type[RemoteTarget[Any]]:
 
 def remote_targets() -> dict[str, type[RemoteTarget[Any]]]:
     """Returns the classes of the targets that pipelines are compiled for, by name."""
-    return {name: target for name in TARGETS if issubclass(target := get(name), RemoteTarget)}
+    return {name: target for name in names() if issubclass(target := get(name), RemoteTarget)}

@@ -1,4 +1,4 @@
-"""Tests that a target is one folder and one line of the registry."""
+"""Tests that a target is one folder and one line of the registry, or an entry point."""
 
 import json
 import os
@@ -51,6 +51,9 @@ class PrinterTarget(RemoteTarget["PrinterSettings"]):
         print("validated")
         return settings
 
+    def launcher_settings(self):
+        raise NotImplementedError
+
     def launches(self):
         return {"kind": "PaperJob"}
 
@@ -68,8 +71,6 @@ class PrinterTarget(RemoteTarget["PrinterSettings"]):
 
 MAIN = """
 import sys
-from tfx_distribute.pipelines.runners import target
-target.TARGETS["printer"] = "printer.target:PrinterTarget"
 if sys.argv[1] == "compile_pipeline":
     from printer.settings import PrinterSettings
     from tfx_distribute.pipelines import ConfigurationError, Toleration, compile_pipeline
@@ -86,7 +87,13 @@ main(sys.argv[1:])
 
 @pytest.fixture
 def command(tmp_path):
-    """Runs a command with a fourth target registered; returns exit code and output."""
+    """Runs a command with a fourth target, of another package.
+
+    Returns exit code and output.
+    """
+    installed = tmp_path / "printer-1.0.dist-info"
+    installed.mkdir()
+    (installed / "entry_points.txt").write_text("[tfx_distribute.targets]\nprinter = printer.target:PrinterTarget\n")
     package = tmp_path / "printer"
     package.mkdir()
     (package / "__init__.py").touch()

@@ -1,0 +1,27 @@
+"""Finds launchers and targets, those of other packages by their entry points."""
+
+import functools
+from collections.abc import Mapping
+from importlib import metadata
+
+
+def find(group: str, own: Mapping[str, str]) -> dict[str, metadata.EntryPoint]:
+    """Returns what this package and others have; `load` imports one of them.
+
+    ```python
+    find("tfx_distribute.launchers", LAUNCHERS)["kubernetes"].load()
+    ```
+
+    Args:
+      group: Group of the entry points.
+      own: Name -> "module:class" of those of this package, which no other replaces.
+    """
+    return {
+        **{name: metadata.EntryPoint(name, value, group) for name, value in own.items()},
+        **{point.name: point for point in _installed(group) if point.name not in own},
+    }
+
+
+@functools.cache
+def _installed(group: str) -> tuple[metadata.EntryPoint, ...]:
+    return tuple(metadata.entry_points(group=group))

@@ -14,8 +14,6 @@ answers on standard output:
      "import_path": [...], "command": null}
         -> {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
-    {"ping": true}
-        -> {"pong": N}
     (when a process ends)
         -> {"ended": "worker-0", "pid": N, "status": N}
 
@@ -91,8 +89,6 @@ class _Server:
                 _run_training_process(request, self._answers.fileno(), server)
             self._tasks[pid] = request["start"]
             self._answer({"started": request["start"], "pid": pid})
-        elif "ping" in request:
-            self._answer({"pong": os.getpid()})
         else:
             for pid, task in self._tasks.items():
                 if task == request["signal"] and request["number"] == signal.SIGKILL:

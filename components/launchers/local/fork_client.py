@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import queue
-import select
 import subprocess
 import sys
 import threading
@@ -20,12 +19,9 @@ from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import keras_environment
-from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
 
 START_TIMEOUT = 300.0  # seconds to import TensorFlow, on a machine with much other load
-PING_SECONDS = 5.0  # between two pings
-ANSWER_TIMEOUT = 120.0  # seconds without an answer, after which the server is killed
 
 
 class ForkServer:
@@ -64,9 +60,6 @@ class ForkServer:
         threading.Thread(target=self._listen, daemon=True, name="fork-server-answers").start()
         self._ready = False
         self._exposure = Exposure.NETWORK
-        self._clock = RunningClock()
-        self._pinged_at = 0.0
-        self._waiting_since: float | None = None  # when the first unanswered ping was sent
 
     @property
     def pid(self) -> int:
@@ -83,13 +76,11 @@ class ForkServer:
           TrainingError: The import took longer than `START_TIMEOUT`, or failed.
         """
         if not self._ready:
-            started_at = self._clock.seconds()
-            while not self._ready:
-                with contextlib.suppress(queue.Empty):
-                    self._exposure = Exposure(self._take(timeout=1.0)["exposure"])
-                    self._ready = True
-                if not self._ready and self._clock.seconds() - started_at > START_TIMEOUT:
-                    raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}")
+            try:
+                self._exposure = Exposure(self.next_answer(START_TIMEOUT)["exposure"])
+            except queue.Empty:
+                raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}") from None
+            self._ready = True
         return self._exposure
 
     def start(self, task: str, job: Path, log: Path, environment: dict[str, str], imports_tensorflow: bool = False) -> None:
@@ -123,31 +114,13 @@ class ForkServer:
     def next_answer(self, timeout: float) -> dict[str, Any]:
         """Returns the server's next answer.
 
-        Call this repeatedly: it also notices a server that no longer answers.
-
         Args:
           timeout: Seconds to wait for an answer.
 
         Raises:
           queue.Empty: No answer came in time.
-          TrainingError: The server has ended, or has not answered for `ANSWER_TIMEOUT`.
+          TrainingError: The server has ended.
         """
-        now = self._clock.seconds()
-        if now - self._pinged_at >= PING_SECONDS:
-            self._pinged_at = now
-            self._waiting_since = now if self._waiting_since is None else self._waiting_since
-            self._send({"ping": True})
-        try:
-            answer = self._take(timeout)
-        except queue.Empty:
-            if self._waiting_since is not None and self._clock.seconds() - self._waiting_since > ANSWER_TIMEOUT:
-                raise self._kill_unresponsive() from None
-            raise
-        self._waiting_since = None
-        return answer
-
-    def _take(self, timeout: float) -> dict[str, Any]:
-        """Returns the next answer; raises an error if the server has ended."""
         answer = self._answers.get(timeout=timeout)
         if answer is None:
             self._answers.put(None)
@@ -176,26 +149,11 @@ class ForkServer:
         self.close()
 
     def _send(self, request: dict[str, Any]) -> None:
-        """Writes a request to the server, and kills a server that does not read it."""
+        """Writes a request to the server."""
         assert self._process.stdin is not None
-        pipe = self._process.stdin.fileno()
-        os.set_blocking(pipe, False)  # the pipe stays full if the server is stopped
-        unsent = json.dumps(request).encode() + b"\n"
-        started_at = self._clock.seconds()
-        with contextlib.suppress(BrokenPipeError):  # the server has ended: `_take` raises for that
-            while unsent:
-                if select.select([], [pipe], [], 1.0)[1]:
-                    unsent = unsent[os.write(pipe, unsent) :]
-                elif self._clock.seconds() - started_at > ANSWER_TIMEOUT:
-                    raise self._kill_unresponsive()
-
-    def _kill_unresponsive(self) -> TrainingError:
-        """Kills the server with its training processes; returns the error to raise."""
-        self._process.kill()
-        return TrainingError(
-            f"the process that starts and ends training processes (pid {self.pid}) did not answer for {ANSWER_TIMEOUT:g} s "
-            "and was killed, with all training processes; the same command continues after the last saved step"
-        )
+        with contextlib.suppress(BrokenPipeError):  # the server has ended: `next_answer` raises for that
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
 
     def _listen(self) -> None:
         """Queues the server's answers, and None when it has ended."""

@@ -11,19 +11,20 @@ import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from absl import logging
 
+from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, State, Training, follow
 from tfx_distribute.components.launchers.local import gpus, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.components.launchers.local.processes import LostError, Process, Processes, ProgressListener
+from tfx_distribute.components.launchers.local.processes import Process, Processes, ProgressListener
 from tfx_distribute.components.launchers.local.progress_log import ProgressLog
-from tfx_distribute.components.launchers.local.restart_policy import RestartPolicy
 from tfx_distribute.components.launchers.local.silence import SilenceMonitor
-from tfx_distribute.components.launchers.restart_budget import RestartBudget
+from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
@@ -37,7 +38,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     replicas_of_roles,
     uses_accelerators,
 )
-from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.lifecycle import saved_step
 from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, Progress
 from tfx_distribute.trainer_module.user_code import module_copy
@@ -124,36 +125,117 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     job_file, result_file = Path(work_dir) / "job.json", Path(job.outputs.result_file)
     result_file.unlink(missing_ok=True)
     _write_private(job_file, job.to_json())
+    keras_version, max_restarts = job.training_options.keras_version, job.fault_tolerance.max_restarts
     with contextlib.ExitStack() as stack:
         server = current_settings().server
-        if server is None or server.keras_version != job.training_options.keras_version:
-            server = stack.enter_context(ForkServer(log_dir / "fork-server.log", job.training_options.keras_version))
+        if server is None or server.keras_version != keras_version:
+            server = stack.enter_context(ForkServer(log_dir / "fork-server.log", keras_version))
         exposure = server.wait_ready()
         if sum(replicas_of_roles(job.distribution).values()) > 1:  # a single process has no server
             _warn_if(loopback.describe(exposure, server.log))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
-        read_step = functools.partial(saved_step.read, job.outputs.checkpoint_dir)
-        budget = RestartBudget(job.fault_tolerance.max_restarts, read_step)
-        restarts = RestartPolicy(budget, current_settings().on_progress)
-        while True:
-            try:
-                _run_attempt(job, job_file, log_dir, temporary, server, restarts)
-                break
-            except LostError as lost:
-                if result_file.exists():  # the chief writes it last: the model is complete
-                    logging.warning("%s; the model is complete", lost)
-                    break
-                if not restarts.allow(lost.failure):
-                    raise TrainingError(restarts.describe(lost.failure)) from lost
-        return TrainingResult.from_json(result_file.read_text(encoding="utf-8"))
+        restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir), _report)
+        launcher = LocalLauncher(replace(current_settings(), log_dir=log_dir, server=server), job, restarts)
+        # A killed process leaves temporary files, which are removed with this folder.
+        training = Training(job_file.stem, str(job_file), job.distribution, {"TMPDIR": temporary}, max_restarts)
+        follow(launcher, launcher.request(training), Limits(restarts))
+    return TrainingResult.from_json(result_file.read_text(encoding="utf-8"))
 
 
-def local_cluster(roles: dict[str, int]) -> Cluster:
+class LocalLauncher(Launcher[Any]):
+    """Runs the processes of one training on this machine.
+
+    Args:
+      settings: Settings of training on this machine, with a fork server that is ready
+        and a folder for logs.
+      job: The training job.
+      restarts: Decides if a worker of a parameter server strategy is started again
+        while the others continue.
+    """
+
+    poll_seconds = 0.0  # `state` waits for the fork server
+
+    def __init__(self, settings: LocalLauncherSettings, job: TrainingJob, restarts: Restarts):
+        super().__init__(settings)
+        self._job, self._restarts = job, restarts
+        self._processes: Processes | None = None
+
+    def request(self, training: Training) -> Request:
+        """Returns the job's file, and the environment of each process."""
+        roles = replicas_of_roles(training.distribution)
+        tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
+        own_gpus = self.settings.gpus
+        available = gpus.list_visible() if own_gpus is None else list(own_gpus)
+        environments = {
+            task.file_name: {**training.environment, **_environment(training.distribution, task, tasks, available)}
+            for task in tasks
+        }
+        return {"job": training.job_address, "environments": environments}
+
+    def address_of(self, name: str, task: ClusterTask) -> str:
+        """Returns an address whose port stands for one that is free at each start."""
+        return "127.0.0.1:PORT"
+
+    def start(self, request: Request, has_result: bool) -> bool:
+        """Starts all processes; those of an earlier attempt have ended with it."""
+        if has_result:
+            return False
+        distribution, tolerance = self._job.distribution, self._job.fault_tolerance
+        cluster = local_cluster(replicas_of_roles(distribution), self.settings.base_port)
+        job_file, attempt = Path(request["job"]), uuid.uuid4().hex
+        processes = [
+            Process(
+                task,
+                job_file,
+                {
+                    **request["environments"][task.file_name],
+                    # Set in any case: this process may have one of another cluster.
+                    TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}",
+                    TRY: attempt,
+                },
+                job_file.parent,
+                self.settings.log_dir,
+                is_server(distribution, task),
+                # It alone may load the driver of TPUs, and the server has not.
+                imports_tensorflow=distribution.strategy == "tpu",
+            )
+            for task in cluster.tasks
+        ]
+        heartbeat = tolerance.heartbeat_timeout_secs
+        silence = SilenceMonitor(
+            MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat, tolerance.progress_timeout_secs
+        )
+        listener, may_restart = self.settings.on_progress, self._restarts.allow
+        self._processes = Processes(self.settings.server, processes, listener, silence, may_restart)
+        self._processes.start()
+        return True
+
+    def state(self) -> State:
+        """Passes on progress for a moment; ends what still runs when training ends."""
+        assert self._processes is not None
+        state = self._processes.state()
+        if state.phase == "succeeded":
+            self._processes.end()
+        elif state.failure:
+            self._processes.kill()  # a cluster that lost a process cannot save any more
+            # The chief writes it last.
+            if not state.failure.is_final and Path(self._job.outputs.result_file).exists():
+                return State("succeeded", f"{state.failure.message}; the model is complete")
+        return state
+
+    def stop(self, has_time: bool) -> None:
+        """Has all processes save after a signal to this one; kills them otherwise."""
+        if self._processes is not None:
+            (self._processes.kill if has_time else self._processes.save_and_end)()
+
+
+def local_cluster(roles: dict[str, int], base_port: int = 0) -> Cluster:
     """Assigns each process of a cluster an address on loopback.
 
     Args:
       roles: Role -> number of its processes.
+      base_port: First of the ports; 0 for any free ones.
 
     Raises:
       ConfigurationError: A port from `base_port` on is in use.
@@ -163,7 +245,7 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
     with contextlib.ExitStack() as stack:
         for offset, task in enumerate(tasks):
             probe = stack.enter_context(socket.socket())
-            port = current_settings().base_port and current_settings().base_port + offset
+            port = base_port and base_port + offset
             # As servers do: a port counts as free while its last connections close.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -181,7 +263,11 @@ def _warn_if(message: str) -> None:
     """Logs and reports a warning, unless it is empty."""
     if message:
         logging.warning(message)
-        current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
+        _report(message)
+
+
+def _report(message: str) -> None:
+    current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -196,59 +282,18 @@ def _write_private(path: Path, text: str) -> None:
         ) from error
 
 
-def _run_attempt(
-    job: TrainingJob, job_file: Path, log_dir: Path, temporary: str, server: ForkServer, restarts: RestartPolicy
-) -> None:
-    """Runs all processes of the cluster once, until they end."""
-    cluster = local_cluster(replicas_of_roles(job.distribution))
-    attempt = uuid.uuid4().hex
-    cluster_processes = [
-        Process(
-            task,
-            job_file,
-            # A killed process leaves temporary files, which are removed with this
-            # folder.
-            {**_environment(job, cluster, task), "TMPDIR": temporary, TRY: attempt},
-            job_file.parent,
-            log_dir,
-            is_server(job.distribution, task),
-            # It alone may load the driver of TPUs, and the server has not.
-            imports_tensorflow=job.distribution.strategy == "tpu",
-        )
-        for task in cluster.tasks
-    ]
-    heartbeat = job.fault_tolerance.heartbeat_timeout_secs
-    silence = SilenceMonitor(
-        MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat, job.fault_tolerance.progress_timeout_secs
-    )
-    processes = Processes(server, cluster_processes, restarts.listen, silence)
-    try:
-        processes.start()
-        processes.follow(restarts.allow)
-    except KeyboardInterrupt:
-        processes.save_and_end()
-        raise
-    except TrainingError:
-        processes.kill()
-        raise
-    finally:
-        processes.end()
-
-
-def _environment(job: TrainingJob, cluster: Cluster, task: ClusterTask) -> dict[str, str]:
-    """Returns the environment variables for a process: its task and its GPUs."""
-    own_gpus = current_settings().gpus
-    available = gpus.list_visible() if own_gpus is None else list(own_gpus)
-    # Set in any case: this process may have one of another cluster.
-    environment = {TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}"}
+def _environment(
+    distribution: Distribution, task: ClusterTask, tasks: Sequence[ClusterTask], available: list[str]
+) -> dict[str, str]:
+    """Returns the environment variables for a process, the same at each start."""
     # The fork server may be older than the copy of the module.
-    environment |= module_copy.environment()
-    # NCCL would listen on the machine's network, which GPUs of one machine do not need.
+    environment = module_copy.environment()
+    # NCCL would listen on the machine's network, which one machine's GPUs do not need.
     environment["NCCL_SOCKET_IFNAME"] = os.environ.get("NCCL_SOCKET_IFNAME", "lo")
-    gpu_tasks = [other for other in cluster.tasks if uses_accelerators(job.distribution, other)]
+    gpu_tasks = [other for other in tasks if uses_accelerators(distribution, other)]
     assigned: list[str] | None = []
     if task in gpu_tasks:
-        assigned = gpus.assign(job.distribution, gpu_tasks.index(task), len(gpu_tasks), available)
+        assigned = gpus.assign(distribution, gpu_tasks.index(task), len(gpu_tasks), available)
     if assigned is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(assigned)
     return environment

@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
+from tfx_distribute.components.launchers.launcher import State
 from tfx_distribute.components.launchers.local import cpu_time, log_tail
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.out_of_memory import OomKills
 from tfx_distribute.components.launchers.local.silence import Signs, Silence, SilenceMonitor
+from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, EVALUATOR, WORKER, ClusterTask
 from tfx_distribute.trainer_module.lifecycle import exit_codes, failure_report, termination
@@ -22,7 +25,6 @@ from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Prog
 
 POLL_SECONDS = 0.1
 TERM_SECONDS = 3.0  # for processes to end after SIGTERM
-KILL_SECONDS = 30.0  # for the kernel to end a killed process, which may have much memory to free
 SAVE_SECONDS = 25.0  # for peers of a process that leaves to save and end
 # Exit codes usually caused by another process's failure, and for how many seconds to
 # wait for the end of that one.
@@ -30,35 +32,6 @@ SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SE
 MIN_FREE_BYTES = 65536  # with less, a folder counts as full
 
 ProgressListener = Callable[[ClusterTask, Progress], None]
-
-
-@dataclass(frozen=True)
-class ClusterFailure:
-    """Failure of a cluster.
-
-    Attributes:
-      message: Error message for people.
-      final: True if another attempt would fail too.
-      out_of_memory: True if a process ran out of memory.
-      stuck: True if a process was ended because it made no progress.
-    """
-
-    message: str
-    final: bool
-    out_of_memory: bool = False
-    stuck: bool = False
-
-
-class LostError(TrainingError):
-    """A cluster failed, and another attempt may succeed.
-
-    Attributes:
-      failure: Why it failed.
-    """
-
-    def __init__(self, failure: ClusterFailure):
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 @dataclass
@@ -77,8 +50,6 @@ class Process:
       status: Exit code, minus the number of the signal that ended it, or
         `exit_codes.LEFT_EARLY`; None while it runs.
       silence: How long it was silent when it was killed for that; None if it was not.
-      killed_at: When it was first killed for its silence, in seconds of the launcher's
-        `RunningClock`.
       progress: Its last report; None before the first.
       oom_kills: The kernel's count of processes that it killed for lack of memory; None
         until it has started.
@@ -94,7 +65,6 @@ class Process:
     pid: int = 0
     status: int | None = None
     silence: Silence | None = None
-    killed_at: float = 0.0
     progress: Progress | None = None
     oom_kills: OomKills | None = None
     _bytes_read: int = field(default=0)  # of its reports
@@ -143,23 +113,26 @@ class Process:
             touched = self._progress_file.stat().st_mtime_ns
         return Signs(touched, cpu_time.seconds(self.pid))
 
-    def failure(self) -> ClusterFailure:
+    def failure(self) -> Failure:
         """Describes why it failed, with its last lines if it reported no reason."""
         assert self.status is not None
-        final = exit_codes.is_final(self.status)
+        is_final = exit_codes.is_final(self.status)
         if self.status == exit_codes.LEFT_EARLY:
-            message = (
+            return Failure(
                 f"training process {self.task} ended with exit code 0 before it was done; os._exit() in the module or in "
-                f"a library does that. All it printed is in {self.log}"
+                f"a library does that. All it printed is in {self.log}",
+                is_final,
             )
-            return ClusterFailure(message, final)
-        killed_for_memory = (
-            self.status == -signal.SIGKILL and not self.silence and self.oom_kills is not None and self.oom_kills.any_since()
-        )
-        out_of_memory = self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory
+        was_killed = self.status == -signal.SIGKILL and not self.silence
+        killed_for_memory = was_killed and self.oom_kills is not None and self.oom_kills.any_since()
+        kind: Literal["", "memory", "stuck"] = ""
+        if self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory:
+            kind = "memory"
+        elif self.status == exit_codes.NO_PROGRESS or (self.silence and self.silence.busy):
+            kind = "stuck"
         report = failure_report.Failure.read(str(self._error_file))
         if report and report.expected:
-            return ClusterFailure(report.message, final, out_of_memory, self.status == exit_codes.NO_PROGRESS)
+            return Failure(report.message, is_final, kind)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
         if self.silence:
             how = self.silence.message
@@ -170,7 +143,7 @@ class Process:
             + [f"  {line}" for line in log_tail.last_lines(self.log)]
             + _disk_full_lines(self.work_dir, self.log_dir)
         )
-        return ClusterFailure(message, final, out_of_memory, self.silence is not None and self.silence.busy)
+        return Failure(message, is_final, kind)
 
 
 def _disk_full_lines(*folders: Path) -> list[str]:
@@ -190,60 +163,72 @@ class Processes:
       processes: The processes, not yet started.
       on_progress: Called with each report of each process.
       silence: Finds processes that give no sign of life.
+      may_restart: Called when a worker that is a server has died; returns True to start
+        it again.
     """
 
-    def __init__(self, server: ForkServer, processes: list[Process], on_progress: ProgressListener, silence: SilenceMonitor):
+    def __init__(
+        self,
+        server: ForkServer,
+        processes: list[Process],
+        on_progress: ProgressListener,
+        silence: SilenceMonitor,
+        may_restart: Callable[[Failure], bool] = lambda failure: False,
+    ):
         self._server = server
         self._all = processes
         self._training = [process for process in processes if not process.is_server and process.task.role != EVALUATOR]
         self._on_progress = on_progress
         self._silence = silence
+        self._may_restart = may_restart
         self._clock = RunningClock()
+        self._deadline: float | None = None  # for the ends of others, after one has failed
 
     def start(self) -> None:
         """Starts all of them."""
         for process in self._all:
             process.start(self._server)
 
-    def follow(self, may_restart: Callable[[ClusterFailure], bool]) -> None:
-        """Passes on progress until all processes have succeeded that are not servers.
+    def state(self) -> State:
+        """Passes on progress for a moment, and returns the state of the training.
 
-        Args:
-          may_restart: Called when a worker that is a server has died; returns True to
-            start it again.
+        It has succeeded when all processes have that are not servers. After a failure,
+        or a success, some may still be running.
 
         Raises:
-          LostError: A process failed, and another attempt may succeed.
-          TrainingError: A process failed, and another attempt would fail too; or the
-            kernel does not end a process that was killed.
+          TrainingError: The fork server has ended.
         """
-        deadline: float | None = None
-        while any(process.status is None for process in self._all if not process.is_server):
-            self._receive_answer()
-            self._pass_on()
-            self._check_killed()
-            failed = [process for process in self._all if process.status]
-            for process in failed:
-                # The coordinator continues without it, and gives it work again once it
-                # is back.
-                is_replaceable = process.is_server and process.task.role == WORKER and len(failed) == 1 and deadline is None
-                if is_replaceable and not process.failure().final and may_restart(process.failure()):
-                    process.start(self._server)
-                elif deadline is None or process.status not in SECONDARY_EXIT_GRACE:
-                    deadline = time.monotonic() + SECONDARY_EXIT_GRACE.get(process.status or 0, 0.0)
-                    if process.status == exit_codes.PREEMPTED and process.task.role == EVALUATOR:
-                        # Processes that train tell each other; an evaluator tells none.
-                        self._send(self._training, signal.SIGTERM)
-            if deadline is not None and (time.monotonic() >= deadline or self._have_saved()):
-                break
+        self._receive_answer()
+        self._pass_on()
+        failed = [process for process in self._all if process.status]
+        for process in failed:
+            self._handle_end(process, is_alone=len(failed) == 1)
+        if self._deadline is not None and (time.monotonic() >= self._deadline or self._have_saved()):
+            return State("failed", failure=self._find_cause())
+        if any(process.status is None for process in self._all if not process.is_server):
+            return State("running" if all(process.pid for process in self._all) else "starting")
+        failure = self._find_cause()
+        return State("failed" if failure else "succeeded", failure=failure)
+
+    def _handle_end(self, process: Process, is_alone: bool) -> None:
+        """Starts a failed process again, or sets a deadline for the others."""
+        status = process.status or 0
+        # The coordinator continues without it, and gives it work once it is back.
+        is_replaceable = process.is_server and process.task.role == WORKER and is_alone and self._deadline is None
+        if is_replaceable and not process.failure().is_final and self._may_restart(process.failure()):
+            process.start(self._server)
+        elif self._deadline is None or status not in SECONDARY_EXIT_GRACE:
+            self._deadline = time.monotonic() + SECONDARY_EXIT_GRACE.get(status, 0.0)
+            if status == exit_codes.PREEMPTED and process.task.role == EVALUATOR:
+                # Processes that train tell each other; an evaluator tells none.
+                self._send(self._training, signal.SIGTERM)
+
+    def _find_cause(self) -> Failure | None:
+        """Returns the failure of the process that failed first; None if none has."""
         failures = [(process.status, process.failure()) for process in self._all if process.status]
-        if not failures:
-            return
-        # Name the process that failed first, not those that only lost it.
-        _, cause = min(failures, key=lambda item: (not item[1].final, item[0] in SECONDARY_EXIT_GRACE))
-        if cause.final:
-            raise TrainingError(cause.message)
-        raise LostError(cause)
+        # The others only lost it.
+        failures.sort(key=lambda item: (not item[1].is_final, item[0] in SECONDARY_EXIT_GRACE))
+        return failures[0][1] if failures else None
 
     def _have_saved(self) -> bool:
         """Returns True if one was asked to stop, and all that may save have ended."""
@@ -293,24 +278,11 @@ class Processes:
                 else:
                     self._on_progress(process.task, progress)
         running = {p.task.file_name: p.signs_of_life() for p in self._all if p.pid and p.status is None}
-        now = self._clock.seconds()
-        hung = self._silence.find_hung(now, running)
+        hung = self._silence.find_hung(self._clock.seconds(), running)
         for process in self._all:
             if process.task.file_name in hung:
-                if not process.silence:
-                    process.silence, process.killed_at = hung[process.task.file_name], now
+                process.silence = process.silence or hung[process.task.file_name]
                 self._server.signal(process.task.file_name, signal.SIGKILL)
-
-    def _check_killed(self) -> None:
-        """Raises an error if a process still runs long after it was killed."""
-        for process in self._all:
-            if process.silence and process.status is None and self._clock.seconds() - process.killed_at >= KILL_SECONDS:
-                raise TrainingError(
-                    f"training process {process.task} (pid {process.pid}) gave no sign of life and was killed, but "
-                    f"the kernel has not ended it for {KILL_SECONDS:g} s: its cgroup may be frozen, or it waits for a disk, "
-                    "a network file system or a device that does not answer. Once that is remedied, the same command "
-                    "continues after the last saved step"
-                )
 
     def _report_stall(self, process: Process) -> None:
         """Reports which processes hold up training.

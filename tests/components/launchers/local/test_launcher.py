@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from running import children, is_running, listening, training_processes, wait_until
 
-from tfx_distribute.components.launchers.local import fork_client, log_tail
 from tfx_distribute.components.launchers.local import launcher as local_launcher
+from tfx_distribute.components.launchers.local import log_tail
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingOptions, UserModule
@@ -35,11 +35,8 @@ def test_port_in_use_is_named():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with (
-            local_launcher.settings(local_launcher.LocalLauncherSettings(base_port=port - 1)),
-            pytest.raises(ConfigurationError, match=f"base_port: port {port}, for worker 0, cannot be listened on"),
-        ):
-            local_launcher.local_cluster({"chief": 1, "worker": 1})
+        with pytest.raises(ConfigurationError, match=f"base_port: port {port}, for worker 0, cannot be listened on"):
+            local_launcher.local_cluster({"chief": 1, "worker": 1}, port - 1)
 
 
 @pytest.mark.e2e
@@ -331,32 +328,10 @@ def test_kill_for_lack_of_memory_is_reported(cluster, tmp_path, small_memory):
         server.wait_ready()
         small_memory(server.pid)
         cluster.server = server
-        with pytest.raises(
-            TrainingError, match=r"(?s)killed by the kernel: out of memory.*out of memory at the same training"
-        ):
+        with pytest.raises(TrainingError, match=r"(?s)killed by the kernel: out of memory.*out of memory again"):
             cluster.train(module=module)
     restarts = [progress.message for _, progress in cluster.reports if "restart" in progress.message]
     assert len(restarts) == 1
-
-
-@pytest.mark.e2e
-def test_fork_server_that_is_stopped_is_killed(tmp_path, cluster, monkeypatch):
-    monkeypatch.setattr(fork_client, "ANSWER_TIMEOUT", 5.0)
-    with ForkServer(tmp_path / "log") as server:
-        server.wait_ready()
-        cluster.server = server
-        training = []
-
-        def stop_server(task, progress):
-            if progress.step and not training:
-                training.extend(children(server.pid))
-                os.kill(server.pid, signal.SIGSTOP)
-
-        began = time.monotonic()
-        with pytest.raises(TrainingError, match=rf"training processes \(pid {server.pid}\) did not answer for 5 s"):
-            cluster.train(training_options=LONG, on_progress=stop_server)
-        assert time.monotonic() - began < 60
-        wait_until(lambda: not any(map(is_running, training)))
 
 
 @pytest.mark.e2e

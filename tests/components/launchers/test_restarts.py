@@ -1,0 +1,110 @@
+"""Tests how often and how soon a training is started again."""
+
+from dataclasses import replace
+
+import pytest
+
+from tfx_distribute.components.launchers import restarts as restarts_lib
+from tfx_distribute.components.launchers.restarts import Failure, Restarts
+from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+
+DIED = Failure("training process worker 0 failed (killed by SIGKILL)\n  its last line")
+OUT_OF_MEMORY = Failure("training process chief failed (exit code 137)", kind="memory")
+STUCK = Failure("worker 0 made no progress for 3600 s in build_model", kind="stuck")
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch):
+    """Returns the seconds that have been waited."""
+    seconds = []
+    monkeypatch.setattr(restarts_lib.time, "sleep", seconds.append)
+    return seconds
+
+
+def make_restarts(max_restarts, saved=(0,), tell=lambda words: None):
+    """Returns restarts of a training whose last saved step is the last of `saved`."""
+    return Restarts(max_restarts, lambda: SavedStep(saved[-1]), tell)
+
+
+def test_limit_and_reports():
+    told = []
+    restarts = make_restarts(2, tell=told.append)
+    assert [restarts.allow(DIED) for _ in range(3)] == [True, True, False]
+    assert told == [
+        "training process worker 0 failed (killed by SIGKILL); restart 1 of 2",
+        "training process worker 0 failed (killed by SIGKILL); restart 2 of 2",
+    ]
+    assert restarts.describe(DIED) == f"{DIED.message}\nAll 2 restarts (max_restarts) are used up"
+    final = replace(DIED, is_final=True)
+    assert restarts.describe(final) == DIED.message
+
+
+def test_without_restarts_the_message_does_not_mention_them():
+    restarts = make_restarts(0, [100])
+    assert not restarts.allow(DIED)
+    assert restarts.describe(DIED) == DIED.message
+
+
+def test_the_count_begins_again_when_training_has_advanced():
+    saved = [0]
+    restarts = make_restarts(2, saved)
+    assert [restarts.allow(DIED) for _ in range(3)] == [True, True, False]
+    saved.append(10)
+    assert [restarts.allow(DIED) for _ in range(3)] == [True, True, False]
+    saved.append(9)  # of a try that began at an earlier save
+    assert not restarts.allow(DIED)
+    saved.append(11)
+    assert restarts.allow(DIED)
+
+
+def test_a_state_of_other_settings_is_not_what_training_has_to_exceed():
+    """As after a run with another number of workers, whose state is kept."""
+    states = [SavedStep(57, "2 workers")]
+    restarts = Restarts(1, lambda: states[-1])
+    for step in (5, 10):
+        states.append(SavedStep(step, "1 worker"))
+        assert [restarts.allow(DIED) for _ in range(2)] == [True, False]
+    for state in (SavedStep(5, "1 worker"), SavedStep(57, "2 workers")):  # of a try that began at an earlier save
+        states.append(state)
+        assert not restarts.allow(DIED)
+
+
+def test_restarts_of_a_platform():
+    """It has made as many by itself as it was allowed."""
+    saved = [5]
+    restarts = make_restarts(3, saved)
+    failure = replace(DIED, has_restarted=True)
+    assert not restarts.allow(failure)
+    saved.append(6)
+    assert restarts.allow(failure), "after a save"
+    assert not restarts.allow(failure)
+
+
+def test_waits_longer_and_longer_without_progress(waits):
+    saved = [10]
+    restarts = make_restarts(20, saved)
+    for _ in range(8):
+        restarts.allow(DIED)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    saved.append(11)
+    assert restarts.allow(DIED)
+    assert len(waits) == 7, "restarts at once after some progress"
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (OUT_OF_MEMORY, "It ran out of memory again without having saved; write a smaller batch"),
+        (STUCK, "It made no progress again without having saved"),
+    ],
+)
+def test_failures_that_are_final_at_the_second_time_without_a_save(failure, words):
+    saved = [0]
+    restarts = make_restarts(20, saved)
+    assert restarts.allow(failure)
+    saved.append(10)
+    assert restarts.allow(failure), "it has saved"
+    assert restarts.allow(DIED), "another failure"
+    assert restarts.allow(failure)
+    assert not restarts.allow(failure)
+    assert restarts.describe(failure) == f"{failure.message}\n{words}"

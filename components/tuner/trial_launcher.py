@@ -108,8 +108,9 @@ def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launc
         # A lease of its own: a trial that was given up, and whose job could not be
         # deleted, ends although the search goes on.
         followed = replace(training, lease_file=os.path.join(folder, remote_training.LEASE_FILE))
-        with remote_training.holding(lease.Lease(followed.lease_file)) as is_lost:
-            return remote_training.launch(_with_result_file(job, result_file), followed, name, folder, is_lost)
+        with remote_training.holding(lease.Lease(followed.lease_file)) as has_lost:
+            job = _with_result_file(job, result_file)
+            return remote_training.launch(job, followed, name, folder, lambda: has_lost() or training.is_lost())
 
     return launch
 

@@ -5,15 +5,16 @@ import json
 import os
 import shutil
 import time
-from dataclasses import replace
 
 import pytest
+from own_launcher import SshSettings
 from tfx.types import standard_artifacts
 from tfx.utils import io_utils
 
+from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.errors import NotFollowedError
-from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.launcher import Launcher, State
+from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, remote_training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -33,8 +34,7 @@ RESULT = TrainingResult(1, 32, 10, 1.0, {})
 
 @pytest.fixture
 def settings(tmp_path):
-    pod = {"spec": {"containers": [{"name": "tensorflow"}]}}
-    return KubernetesSettings("digits", pod, pod, training_dir=str(tmp_path / "shared"))
+    return SshSettings("digits", training_dir=str(tmp_path / "shared"))
 
 
 @pytest.fixture
@@ -53,13 +53,54 @@ def state(tmp_path):
     return tmp_path / "state"
 
 
+class OneCall(Launcher):
+    """Trains by calling a function.
+
+    Args:
+      train: The function; it is called at each start.
+      phase: The state afterwards.
+    """
+
+    poll_seconds = 0.01
+
+    def __init__(self, train, phase):
+        super().__init__(None)
+        self._train, self._phase = train, phase
+        self.stops = []
+
+    def request(self, training):
+        self.training = training
+        return {}
+
+    def address_of(self, name, task):
+        return ""
+
+    def start(self, request, has_result):
+        self.has_result = has_result
+        self._train()
+        return True
+
+    def state(self):
+        return State(self._phase)
+
+    def stop(self, has_time):
+        self.stops.append(has_time)
+
+
 @pytest.fixture
-def trained(monkeypatch, settings, artifacts, state):
-    """Trains with the test's own launcher, and returns the launcher's arguments."""
+def stops():
+    """What the launcher was stopped with, each time."""
+    return []
+
+
+@pytest.fixture
+def trained(monkeypatch, settings, artifacts, state, stops):
+    """Trains with the test's own launcher, and returns what that has been given."""
+    jobs = []
 
     def job(inputs, outputs, properties, parameters, folder, addresses):
         model = outputs["model"][0].uri
-        return TrainingJob(
+        job = TrainingJob(
             UserModule("model.build_model"),
             None,
             Distribution(),
@@ -71,22 +112,23 @@ def trained(monkeypatch, settings, artifacts, state):
                 str(state),
             ),
         )
+        jobs.append(job)
+        return job
 
     monkeypatch.setattr(job_builder, "build_job", job)
 
-    def train(launch):
-        launches = []
-
-        def launched(settings, name, address, environment, job, has_result):
-            launches.append((name, address, environment, has_result))
-            launch(job)
-
-        monkeypatch.setattr(remote_training, "_launch", launched)
+    def train(launch, phase="succeeded"):
+        launcher = OneCall(lambda: launch(jobs[-1]), phase)
+        monkeypatch.setattr(registry, "make", lambda settings: launcher)
         properties = {"build_model": "model.build_model"}
         parameters = job_builder.training_parameters(properties)
-        _, result = remote_training.train(*artifacts, properties, parameters, settings)
+        try:
+            _, result = remote_training.train(*artifacts, properties, parameters, settings)
+        finally:
+            stops.extend(launcher.stops)
         assert result == RESULT
-        return launches[0]
+        training = launcher.training
+        return training.name, training.job_address, training.environment, launcher.has_result
 
     return train
 
@@ -299,14 +341,30 @@ def test_lease_is_renewed_while_training_runs(trained, tmp_path, monkeypatch):
     assert len(seen) == 3
 
 
-def test_the_launcher_can_read_the_saved_step(settings, tmp_path, monkeypatch):
+def test_a_training_that_another_attempt_follows_is_left_alone(trained, stops, tmp_path, monkeypatch):
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
+
+    def be_replaced(job):
+        lease.Lease(os.path.join(os.path.dirname(job.outputs.result_file), "followed.json")).take()
+
+    with pytest.raises(NotFollowedError, match="another attempt of this step"):
+        trained(be_replaced, "running")
+    assert stops == []
+    assert [*(tmp_path / "shared").glob("*/inputs/examples-0/data")], "its processes read it"
+
+
+def test_the_saved_step_is_read(trained, state, monkeypatch):
     """Restarts after which training has advanced do not add up."""
-    limits = []
-    monkeypatch.setattr(kubernetes_launcher, "launch", lambda kind, manifest, each, has_result: limits.append(each))
-    outputs = Outputs("", "", "", checkpoint_dir=str(tmp_path))
-    job = TrainingJob(UserModule("model.build_model"), None, Distribution(), TrainingOptions(32, train_steps=10), outputs)
-    remote_training._launch(replace(settings, training="tfjob"), "digits-1", "/job.json", {}, job, has_result=False)
+    read = []
+
+    def make_restarts(max_restarts, read_step):
+        read.append(read_step)
+        return Restarts(max_restarts, read_step)
+
+    monkeypatch.setattr(remote_training, "Restarts", make_restarts)
+    trained(succeed)
     document = {"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}, "made_with": {"global_batch_size": 32}}
+    state.mkdir()
     for text, step, made_with in (("{", 0, ""), (json.dumps(document), 90, '{"global_batch_size": 32}')):
-        (tmp_path / "state.json").write_text(text)
-        assert limits[0].read_step() == SavedStep(step, made_with)
+        (state / "state.json").write_text(text)
+        assert read[0]() == SavedStep(step, made_with)

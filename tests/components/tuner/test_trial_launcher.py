@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from own_launcher import SshSettings
+from running import wait_until
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components.launchers import settings as settings_lib
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer import remote_training
 from tfx_distribute.components.tuner.trial_launcher import trial_launcher
@@ -29,14 +30,14 @@ JOB = TrainingJob(UserModule("model.build_model"), None, Distribution(), Trainin
 
 
 @pytest.fixture
-def launch(tmp_path):
+def launch(tmp_path, monkeypatch):
     """Returns a function that trains the job of a trial."""
-    pod = {"spec": {"containers": [{"name": "tensorflow"}]}}
-    settings = KubernetesSettings("digits", pod, pod, training="pods", training_dir=str(tmp_path / "shared"))
+    monkeypatch.setitem(registry.LAUNCHERS, "ssh", "own_launcher:SshLauncher")
+    settings = SshSettings("digits", training="ssh", training_dir=str(tmp_path / "shared"))
     examples = standard_artifacts.Examples()
     examples.uri = str(tmp_path / "examples")
     os.makedirs(examples.uri)
-    properties = {"launcher": settings_lib.to_json(settings), "build_model": "model.build_model"}
+    properties = {"launcher": registry.to_json(settings), "build_model": "model.build_model"}
     with trial_launcher({"examples": [examples]}, properties, Distribution(), str(tmp_path / "best"), 2) as launcher:
         yield launcher.launch
 
@@ -52,16 +53,19 @@ def test_each_trial_has_a_lease_that_is_renewed_while_it_is_followed(launch, mon
             time.sleep(0.01)
         return len(seen)
 
-    def train(settings, name, address, environment, job, has_result):
-        leases.append(environment[lease.LEASE_VARIABLE])
-        assert os.path.dirname(leases[-1]) == os.path.dirname(address)
+    def train(job, training, name, folder, is_lost):
+        leases.append(training.lease_file)
+        assert os.path.dirname(leases[-1]) == folder
         assert count_renewals(leases[-1], 1.0) > 2
+        assert not is_lost()
         if len(leases) == 1:
             raise TrainingError("the job cannot be followed, and could not be deleted")
         assert count_renewals(leases[0], 0.5) == 1, "the lease of the trial before is not renewed any more"
-        atomic_files.write(job.outputs.result_file, TrainingResult(1, 32, 10, 1.0, {}).to_json())
+        lease.Lease(training.lease_file).take()
+        wait_until(is_lost)
+        return TrainingResult(1, 32, 10, 1.0, {})
 
-    monkeypatch.setattr(remote_training, "_launch", train)
+    monkeypatch.setattr(remote_training, "launch", train)
     with pytest.raises(TrainingError):
         launch(JOB, "0")
     assert launch(JOB, "1").train_steps == 10

@@ -21,7 +21,7 @@ from launching import Launch
 from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
 from tfx_distribute.components.launchers.kubernetes import missing_pods, pod_starts, refusals, watcher
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 
 
 @pytest.fixture(scope="session")

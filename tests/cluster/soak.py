@@ -46,7 +46,7 @@ from pod_faults import RunningTraining, cut_network, delete_controller, evict, s
 from real_cluster import wait_until
 
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 
 EVERY = 40  # training steps between two saves
 HEARTBEAT_SECONDS = 10

@@ -8,7 +8,7 @@ from cluster_queues import GROUP, PRIORITY_LABEL, VERSION, local_queue, queue
 from real_cluster import wait_until
 
 from tfx_distribute.components.launchers.kubernetes import queue_wait, queues, refusals
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -17,7 +17,7 @@ from real_cluster import CLAIM, wait_until
 from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
 from tfx_distribute.components.launchers.kubernetes import permissions
 from tfx_distribute.components.launchers.kubernetes.job_kind import Training
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.pipelines.runners.kubeflow.rbac import NAME as ROLE
 from tfx_distribute.pipelines.runners.kubeflow.settings import Volume

@@ -4,11 +4,13 @@ import uuid
 from typing import Any
 
 from kubernetes import client
-from launching import Launch
+from launching import Launch, pod_templates
 from real_cluster import CLAIM, USER, Document, Namespace, wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, Training
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
@@ -44,12 +46,15 @@ class ClusterJob(Launch):
         if distribution is None:
             distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
         template = _pod_template(namespace.image, container)
-        settings = KubernetesSettings("digits", template, template, queue=queue, labels=labels or {})
+        settings = KubernetesSettings(
+            "digits", template, template, training=kind.name, queue=queue, labels=labels or {}  # type: ignore[arg-type]
+        )
         training = Training(f"digits-{uuid.uuid4().hex[:8]}", "/job.json", distribution, {}, max_restarts)
-        manifest = kind.make_manifest(training, settings)
-        for made in kind.pod_templates(manifest):
+        launcher = KubernetesLauncher(settings)
+        manifest = launcher.request(training)
+        for made in pod_templates(manifest):
             made["spec"]["containers"][0]["command"] = ["sh", "-c", command]
-        super().__init__(kind, manifest, max_restarts)
+        super().__init__(launcher, manifest, max_restarts)
 
     @property
     def job(self) -> Document | None:

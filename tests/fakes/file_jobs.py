@@ -4,11 +4,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launching import Launch
+from launching import Launch, pod_templates
 from real_cluster import USER, Namespace
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, Training
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.pipelines.runners.kubeflow import pods
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.spec.machines import MachineSpec
@@ -39,7 +41,7 @@ def start(
       machine: The machine of a pod.
       pod: Replaces parts of the spec of pods.
       container: Replaces parts of the spec of their container.
-      options: More arguments of the launcher.
+      options: More arguments of `Launch`.
       **settings: Settings of `targets.kubeflow`.
     """
     target = KubeflowSettings(**{"image": namespace.image, "pipeline_root": "gs://bucket/root", **settings})
@@ -50,9 +52,10 @@ def start(
         template["spec"]["securityContext"] = {"runAsUser": USER, **template["spec"]["securityContext"]}
     distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
     training = Training(f"digits-{uuid.uuid4().hex[:8]}", JOB, distribution, {}, 1)
-    manifest = kind.make_manifest(training, KubernetesSettings("digits", template, template))
+    launcher = KubernetesLauncher(KubernetesSettings("digits", template, template, training=kind.name))  # type: ignore[arg-type]
+    manifest = launcher.request(training)
     if command is not None:
-        for made in kind.pod_templates(manifest):
+        for made in pod_templates(manifest):
             words = ["sh", "-c", command] if isinstance(command, str) else list(command)
             made["spec"]["containers"][0]["command"] = words
-    return Launch(kind, manifest, 1, **(options or {}))
+    return Launch(launcher, manifest, 1, **(options or {}))

@@ -4,19 +4,28 @@ import threading
 import time
 from typing import Any
 
-from tfx_distribute.components.launchers.kubernetes import launcher
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS, KubernetesLauncher
+from tfx_distribute.components.launchers.launcher import Limits, Request, follow
+from tfx_distribute.components.launchers.restarts import Restarts
+
+
+def pod_templates(manifest: Request) -> list[dict[str, Any]]:
+    """Returns the pod templates within the manifest of a job."""
+    spec = manifest["spec"]
+    if "replicatedJobs" in spec:
+        return [each["template"]["spec"]["template"] for each in spec["replicatedJobs"]]
+    return [replica["template"] for replica in spec["tfReplicaSpecs"].values()]
 
 
 class Launch:
-    """The launcher in a thread, and how and when it ended.
+    """A launcher in a thread, and how and when it ended.
 
     Args:
-      kind: Kind of the job.
-      manifest: Its manifest.
-      max_restarts: As in `Limits`.
-      has_result: As in `launch`.
-      **limits: Other limits.
+      launcher: The launcher.
+      manifest: Manifest of the job.
+      max_restarts: As in `Restarts`.
+      has_result: As in `follow`.
+      **limits: Other limits, and `read_step`.
 
     Attributes:
       kind: Kind of the job.
@@ -26,21 +35,27 @@ class Launch:
     """
 
     def __init__(
-        self, kind: JobKind, manifest: dict[str, Any], max_restarts: int = 3, *, has_result: bool = False, **limits: Any
+        self,
+        launcher: KubernetesLauncher,
+        manifest: Request,
+        max_restarts: int = 3,
+        *,
+        has_result: bool = False,
+        **limits: Any,
     ):
-        self.kind = kind
+        self.kind = next(kind for kind in JOB_KINDS.values() if kind.title == manifest["kind"])
         self.name: str = manifest["metadata"]["name"]
         self.error: BaseException | None = None
         self.seconds = 0.0
-        self._thread = threading.Thread(
-            target=self._run, args=(kind, manifest, launcher.Limits(max_restarts, **limits), has_result), daemon=True
-        )
+        steps = {key: limits.pop(key) for key in ("read_step",) if key in limits}
+        self._limits = Limits(Restarts(max_restarts, **steps), **limits)
+        self._thread = threading.Thread(target=self._run, args=(launcher, manifest, has_result), daemon=True)
         self._thread.start()
 
-    def _run(self, kind: JobKind, manifest: dict[str, Any], limits: launcher.Limits, has_result: bool) -> None:
+    def _run(self, launcher: KubernetesLauncher, manifest: Request, has_result: bool) -> None:
         began = time.monotonic()
         try:
-            launcher.launch(kind, manifest, limits, has_result=has_result)
+            follow(launcher, manifest, self._limits, has_result)
         except BaseException as error:
             self.error = error
         self.seconds = time.monotonic() - began

@@ -19,7 +19,7 @@ from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 from tfx_distribute.pipelines.runners.kubeflow.rbac import make_manifests
 
 Document = dict[str, Any]

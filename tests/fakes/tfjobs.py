@@ -1,33 +1,45 @@
 """TFJobs whose pods and statuses a test sets, and the launcher that follows them."""
 
-from launching import Launch
+from launching import Launch, pod_templates
 from running import wait_until
 
-from tfx_distribute.components.launchers.kubernetes import permissions
-from tfx_distribute.components.launchers.kubernetes.job_kind import Training
+from tfx_distribute.components.launchers.kubernetes.job_kind import Step
+from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
+from tfx_distribute.components.launchers.kubernetes.permissions import RULES
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
+from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 NAME, NAMESPACE = "digits-1", "team"
-LIST_EVENTS = ("", "events", "list")
-NEEDED = {(each.group, each.resource, each.verb) for each in permissions.needed("tfjobs")} | {LIST_EVENTS}
+ALLOWED = {
+    (group, resource, verb)
+    for rule in RULES
+    for group in rule["apiGroups"]
+    for resource in rule["resources"]
+    for verb in rule["verbs"]
+}
+TEMPLATE = {"metadata": {"labels": {}}, "spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
+SETTINGS = KubernetesSettings("digits", TEMPLATE, TEMPLATE, training="tfjob")
+
+
+def step(name, uid):
+    """Returns the pod of a pipeline's step."""
+    return Step(name, uid, "runner", 1000, 1000)
 
 
 def tfjob(command="exit 0", workers=1, owner=None, distribution=None):
     """Returns a TFJob whose pods run a shell command."""
-    template = {"metadata": {"labels": {}}, "spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
-    settings = KubernetesSettings("digits", template, template)
     if distribution is None:
         distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
-    manifest = TFJob().make_manifest(Training(NAME, "/job.json", distribution, {}, 3), settings, owner)
-    for replica in manifest["spec"]["tfReplicaSpecs"].values():
-        replica["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", command]
+    manifest = TFJob().make_manifest(Training(NAME, "/job.json", distribution, {}, 3), SETTINGS, owner)
+    for template in pod_templates(manifest):
+        template["spec"]["containers"][0]["command"] = ["sh", "-c", command]
     return manifest
 
 
 def follow(manifest=None, **options):
-    return Launch(TFJob(), manifest or tfjob(), **options)
+    return Launch(KubernetesLauncher(SETTINGS), manifest or tfjob(), **options)
 
 
 def condition(kind, **more):
@@ -35,9 +47,8 @@ def condition(kind, **more):
     return {"type": kind, "status": "True", "reason": f"TFJob{kind}", "lastTransitionTime": at, "lastUpdateTime": at, **more}
 
 
-def status(*conditions, lastReconcileTime=None, **replicas):  # noqa: N803 (as the operator writes it)
-    written = {"conditions": list(conditions), "replicaStatuses": replicas}
-    return {**written, "lastReconcileTime": lastReconcileTime} if lastReconcileTime else written
+def status(*conditions, **replicas):
+    return {"conditions": list(conditions), "replicaStatuses": replicas}
 
 
 def exists(api):
@@ -89,12 +100,4 @@ def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="
             "state": {"terminated": terminated},
         }
         document["status"] = {"phase": "Failed", "containerStatuses": [container]}
-    return document
-
-
-def rejected_pod(uid="1", **of):
-    """Returns a pod that its machine has rejected, as while a device plugin starts."""
-    document = pod(uid=uid, **of)
-    message = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices"
-    document["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}
     return document

@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tfx_distribute.components.launchers.kubernetes.job_kind import (
     KEPT_SECONDS,
-    LONG_AGO,
-    WAITS,
     Document,
     JobKind,
     JobState,
-    Start,
-    Training,
-    is_replaceable,
+    Step,
     make_pod_template,
-    read_time,
 )
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
+from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.cluster import CHIEF, TF_CONFIG, Cluster, ClusterTask, replicas_of_roles
+from tfx_distribute.trainer_module.job.cluster import (
+    CHIEF,
+    EVALUATOR,
+    PARAMETER_SERVER,
+    TF_CONFIG,
+    WORKER,
+    Cluster,
+    ClusterTask,
+    replicas_of_roles,
+)
 from tfx_distribute.trainer_module.lifecycle import exit_codes
 
 if TYPE_CHECKING:
@@ -48,13 +53,9 @@ class JobSet(JobKind):
     name, title = "jobset", "JobSet"
     group, version, plural = "jobset.x-k8s.io", "v1alpha2", "jobsets"
     name_label = f"{_LABELS}/jobset-name"
-    controller, controller_namespace = "JobSet", "jobset-system"
     install = "install JobSet 0.8 or later (https://jobset.sigs.k8s.io/docs/installation/)"
-    # JobSet 0.11 and later write the second instead of the first.
-    refusal_reasons = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
-    restarts_itself = True
 
-    def make_spec(self, training: Training, settings: KubernetesSettings) -> Document:
+    def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
         """Makes the spec of a JobSet; see `JobKind`."""
         if settings.scheduling_policy is not None:
             raise ConfigurationError(
@@ -63,7 +64,7 @@ class JobSet(JobKind):
             )
         roles = replicas_of_roles(training.distribution)
         cluster = self._make_cluster(training.name, roles)
-        jobs = [_make_replicated_job(role, count, training, settings, cluster) for role, count in roles.items()]
+        jobs = [_make_replicated_job(role, count, training, settings, step, cluster) for role, count in roles.items()]
         return {
             "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
             # Parameter servers and evaluators do not end by themselves.
@@ -93,13 +94,9 @@ class JobSet(JobKind):
             )
         return Cluster.of(roles, [self.address_of(name, task) for task in tasks])
 
-    def address_of(self, name: str, task: ClusterTask, namespace: str = "") -> str:
+    def address_of(self, name: str, task: ClusterTask) -> str:
         """Returns the address of a pod, within its own namespace."""
         return f"{_host(name, task)}.{name}:{PORT}"
-
-    def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:
-        """Returns the pod templates within a manifest."""
-        return [each["template"]["spec"]["template"] for each in job["spec"]["replicatedJobs"]]
 
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks that a JobSet shall have a pod for."""
@@ -115,46 +112,29 @@ class JobSet(JobKind):
         """Returns the label selector for the chief's pod."""
         return f"{self.name_label}={name},{_ROLE}={CHIEF}"
 
-    def event_selectors(self, job: Mapping[str, Any]) -> list[str]:
-        """Returns selectors of events about the JobSet, and about Jobs.
-
-        Jobs of an earlier try had the same names, but other uids.
-        """
-        return [f"involvedObject.uid={job['metadata']['uid']}", "involvedObject.kind=Job"]
-
     def read_state(self, job: Mapping[str, Any]) -> JobState:
         """Reads the status of a JobSet."""
         status = job.get("status") or {}
-        conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
-        holding = {kind: condition for kind, condition in conditions.items() if condition["status"] == "True"}
-        is_suspended = bool(job["spec"].get("suspend"))
+        holding = {each["type"]: each for each in status.get("conditions") or () if each["status"] == "True"}
         phase: Literal["active", "suspended", "succeeded", "failed"] = "active"
         if "Completed" in holding:
             phase = "succeeded"
         elif "Failed" in holding:
             phase = "failed"
-        elif is_suspended or "Suspended" in holding:
+        elif job["spec"].get("suspend"):
             phase = "suspended"
         jobs = _count_jobs(status)
-        words = {"active": "Running" if jobs else "Created", "suspended": WAITS}.get(phase, phase.capitalize())
+        words = {"active": "Running" if jobs else "Created"}.get(phase, phase.capitalize())
         restarts = int(status.get("restarts") or 0)
         end = holding.get("Completed") or holding.get("Failed") or {}
-        # JobSet suspends Jobs one by one. Processes end together, so that the end of
-        # those which are not suspended yet counts as a failure.
-        was_preempted = is_suspended and end.get("reason") == _RESTARTS_USED_UP
-        metadata = job["metadata"]
-        # The condition stays, as false, when the JobSet is resumed.
-        changed = conditions.get("Suspended", {}).get("lastTransitionTime") or metadata.get("creationTimestamp")
         return JobState(
             phase=phase,
             words="; ".join([words, *([f"restart {restarts}"] if restarts else []), *jobs]),
             reason=str(end.get("message") or end.get("reason") or ""),
-            start=Start(metadata["uid"], "" if phase == "suspended" else str(changed or "")),
-            changed_at=read_time(changed) if changed else LONG_AGO,
-            was_seen=bool(jobs or conditions),
-            is_suspended=is_suspended,
             is_final=end.get("reason") != _RESTARTS_USED_UP,
-            restarts_used_up=end.get("reason") == _RESTARTS_USED_UP and not was_preempted,
+            # JobSet suspends Jobs one by one, and the end of those which are not suspended
+            # yet counts as a failure.
+            has_restarted=end.get("reason") == _RESTARTS_USED_UP and not job["spec"].get("suspend"),
         )
 
 
@@ -163,17 +143,16 @@ def _host(name: str, task: ClusterTask) -> str:
 
 
 def _make_replicated_job(
-    role: str, count: int, training: Training, settings: KubernetesSettings, cluster: Cluster
+    role: str, count: int, training: Training, settings: KubernetesSettings, step: Step | None, cluster: Cluster
 ) -> Document:
     """Returns the replicated job of a role."""
-    template = make_pod_template(role, training, settings)
+    template = make_pod_template(role, training, settings, step)
     (container,) = template["spec"]["containers"]
     # Kubernetes puts the value of the first variable into the second.
     index = {"name": TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_INDEX}']"}}}
     config = cluster.tf_config(ClusterTask(role, 0)).replace('"index": 0', f'"index": $({TASK_INDEX})')
     container["env"] = [index, {"name": TF_CONFIG, "value": config}, *container["env"]]
-    # The kubelet's own restarts would have no limit.
-    template["spec"]["restartPolicy"] = "Never"
+    is_replaceable = role == EVALUATOR or (role == WORKER and PARAMETER_SERVER in cluster.addresses)
     rules: list[Document] = [
         {
             "action": "FailJob",
@@ -188,8 +167,9 @@ def _make_replicated_job(
                 "completionMode": "Indexed",
                 "completions": 1,
                 "parallelism": 1,
-                # The end of any other pod starts the whole cluster again.
-                "backoffLimit": training.max_restarts if is_replaceable(role, cluster.addresses) else 0,
+                # Training goes on without these until they have another pod. The end of
+                # any other starts the whole cluster again.
+                "backoffLimit": training.max_restarts if is_replaceable else 0,
                 "podFailurePolicy": {"rules": rules},
                 "template": template,
             }

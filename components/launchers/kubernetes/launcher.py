@@ -1,143 +1,321 @@
-"""Launches a training cluster in pods of Kubernetes.
-
-Creates the job, follows it until it ends, and deletes it if it must not continue.
-"""
+"""Launches a training in pods of Kubernetes: creates a job, follows it, and deletes it."""
 
 import base64
-import copy
 import json
 import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
-from kubernetes import config
 
-from tfx_distribute.components.launchers.kubernetes import connection
-from tfx_distribute.components.launchers.kubernetes.client import JobClient, has_kind
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, Owner
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
-from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
-from tfx_distribute.components.launchers.kubernetes.watcher import FailedError, Limits, Watcher
-from tfx_distribute.components.launchers.sigterm import terminable
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.errors import GoneError
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState, Step
+from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
+from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
+from tfx_distribute.components.launchers.launcher import Launcher, Request, State, Training
+from tfx_distribute.components.launchers.restarts import Failure
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_TOKEN_FILE = _NAMESPACE_FILE.with_name("token")
+if TYPE_CHECKING:
+    from kubernetes import client
+
+    from tfx_distribute.components.launchers.kubernetes.client import JobClient
+    from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
+    from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
+
+JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (JobSet(), TFJob())}
+"""Value of `training` -> kind, the preferred one first."""
+
+NEWS_SECONDS = 10.0  # between two looks at what the cluster says about a job that does not run
+UNSEEN_SECONDS = 60.0  # for the controller to end a job whose chief has succeeded
+_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ACCOUNT = "system:serviceaccount:"  # prefix of `NAMESPACE:NAME` in a token
+# Parts of the cluster's words that differ each time: ends of names that it makes up,
+# ids of containers, and ports that it connects from.
+_RANDOM = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b|\b[0-9a-f]{12,}\b|:\d+(?=->)")
 
 
-def find_kind(training: str) -> JobKind:
-    """Returns the kind of job that trains.
+class KubernetesLauncher(Launcher[KubernetesSettings]):
+    """Runs a training in the pods of a JobSet or a TFJob.
 
-    Args:
-      training: A kind of job, or any other value for the first that the cluster has.
-
-    Raises:
-      ConfigurationError: The cluster has none.
+    Its step owns the job, so that Kubernetes deletes the job together with the step.
     """
-    if training in JOB_KINDS:
-        return JOB_KINDS[training]
-    connection.load_config()
-    for kind in JOB_KINDS.values():
-        if has_kind(kind):
-            logging.info("training: %s: the cluster has %ss, one of which trains", training, kind.title)
-            return kind
-    names = " nor ".join(f"{kind.title}s" for kind in JOB_KINDS.values())
-    remedies = ", or ".join(kind.install for kind in reversed(JOB_KINDS.values()))
-    raise ConfigurationError(f"the cluster has neither {names}; {remedies}, or write targets.kubeflow.training: step")
+
+    Settings = KubernetesSettings
+
+    def __init__(self, settings: KubernetesSettings):
+        super().__init__(settings)
+        training = settings.training
+        if training in JOB_KINDS:
+            self._kinds = [JOB_KINDS[training]]
+        elif settings.scheduling_policy is not None:  # which only the Training Operator has
+            self._kinds = [JOB_KINDS[TFJob.name]]
+        else:
+            self._kinds = list(JOB_KINDS.values())
+        self._training: Training | None = None
+        self._jobs: JobClient | None = None
+        self._log: PodLog | None = None
+        self._news: dict[str, str] = {}  # without what differs each time -> words
+        self._look_at = self._trained_at = 0.0
+        self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
+        self._complete = ""  # uid of the chief's pod with which all others ran
+
+    def request(self, training: Training) -> Request:
+        """Makes the manifest of a job of the preferred kind; see `Launcher`."""
+        self._training = training
+        return self._kinds[0].make_manifest(training, self.settings, _find_step())
+
+    def address_of(self, name: str, task: ClusterTask) -> str:
+        """Returns the address of a process in a job of the preferred kind."""
+        return self._kinds[0].address_of(name, task)
+
+    def start(self, request: Request, has_result: bool) -> bool:
+        """Creates the job, or takes over that of an earlier attempt; see `Launcher`.
+
+        Of several kinds, it takes the first that the cluster has and, with a queue, that
+        Kueue manages.
+        """
+        from tfx_distribute.components.launchers.kubernetes import client, connection
+
+        connection.load_config()
+        kinds = [kind for kind in self._kinds if len(self._kinds) == 1 or client.has_kind(kind)]
+        if not kinds:
+            raise ConfigurationError(
+                f"the cluster has neither JobSets nor TFJobs; {JobSet.install}, or write targets.kubeflow.training: step"
+            )
+        for kind in kinds:
+            manifest = request
+            if kind.title != request["kind"] and self._training:
+                manifest = kind.make_manifest(self._training, self.settings, _find_step())
+            self._jobs = client.JobClient(kind, manifest["metadata"]["name"], _namespace())
+            if self._start(manifest, has_result):
+                self._kinds = [kind]
+                return True
+        if has_result:
+            return False
+        names = " and ".join(f"{kind.title}s" for kind in kinds)
+        raise ConfigurationError(
+            f"targets.kubeflow.queue: {names} of this cluster do not wait in queues; have Kueue installed "
+            "(https://kueue.sigs.k8s.io), have the kind added to integrations.frameworks in its configuration, or leave "
+            "queue out"
+        )
+
+    def _start(self, manifest: Request, has_result: bool) -> bool:
+        """Creates or takes over a job of one kind; returns True if there is one."""
+        jobs = self._client()
+        created = None if has_result else jobs.create(manifest)
+        if created is None:
+            try:
+                if self._take_over(manifest):
+                    return True
+                if has_result:
+                    return False
+                self._wait_until_gone()
+            except GoneError:
+                if has_result:
+                    return False
+            created = jobs.create(manifest)
+        if created is None:  # another attempt was faster
+            return self._take_over(manifest)
+        if QUEUE_LABEL in manifest["metadata"]["labels"] and jobs.kind.read_state(created).phase != "suspended":
+            jobs.delete()  # it would run past the queue
+            return False
+        logging.info("created %s in namespace %s", jobs, jobs.namespace)
+        self._follow_log()
+        return True
+
+    def _take_over(self, manifest: Request) -> bool:
+        """Becomes the owner of a job, unless it has ended.
+
+        Raises:
+          GoneError: It does not exist.
+        """
+        jobs = self._client()
+        job = jobs.get()
+        if "deletionTimestamp" in job["metadata"] or jobs.kind.read_state(job).phase in ("failed", "succeeded"):
+            return False
+        # The pod of the earlier attempt owns it, and would take it along when it is
+        # deleted.
+        jobs.set_owners(manifest["metadata"].get("ownerReferences", []))
+        logging.info("%s of an earlier attempt is still running; following it", jobs)
+        self._follow_log()
+        return True
+
+    def _wait_until_gone(self) -> None:
+        """Deletes a job that has ended, and waits until it is gone.
+
+        Raises:
+          TrainingError: It is not gone after a long time.
+        """
+        jobs = self._client()
+        jobs.delete()
+        deadline = time.monotonic() + retry.TIMEOUT_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                jobs.get()
+            except GoneError:
+                return
+            time.sleep(self.poll_seconds)
+        pods = ", ".join(f"{pod.metadata.name} on node {pod.spec.node_name}" for pod in jobs.list_pods())
+        raise TrainingError(
+            f"{jobs} has ended, and cannot be created again: {retry.TIMEOUT_SECONDS:g} s after its deletion it is still "
+            f"there; its pods: {pods or 'none'}. If a machine is lost, `kubectl delete node` removes its pods"
+        )
+
+    def _follow_log(self) -> None:
+        from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
+
+        jobs = self._client()
+        self._failed_pods.clear()
+        self._trained_at = 0.0
+        self._log = PodLog(jobs.namespace, jobs.kind.chief_selector(jobs.name))
+        self._log.start()
+
+    def state(self) -> State:
+        """Reads the status of the job and its pods; see `Launcher`."""
+        from tfx_distribute.components.launchers.kubernetes import pods as pods_lib
+
+        jobs = self._client()
+        job, pods = jobs.get(), jobs.list_pods()
+        state = jobs.kind.read_state(job)
+        words = f"{jobs}: {state.words}"
+        # A controller looks at failed pods first, if another one failed in that moment.
+        has_trained = any(pods_lib.has_trained(pod) for pod in pods if jobs.kind.task_of(pod) == CHIEF_TASK)
+        if state.phase == "succeeded" or (has_trained and (state.phase == "failed" or self._is_unseen())):
+            self._finish_log()
+            if state.phase == "active":  # such as pods that a sidecar keeps running
+                jobs.delete()
+            return State("succeeded", words)
+        if state.phase == "suspended":
+            self._failed_pods.clear()  # the pods are being removed
+        else:
+            for pod in pods:
+                self._note_end(pod)
+        if state.phase == "failed":
+            self._finish_log()
+            is_final = state.is_final or any(end.is_final for end in self._failed_pods.values())
+            return State("failed", words, Failure(self._why(state), is_final, has_restarted=state.has_restarted))
+        if state.phase != "suspended" and self._has_started(job, pods):
+            return State("running", words)
+        reason = self._look(job, state)
+        if reason:
+            jobs.delete()
+            return State("failed", words, Failure(f"{jobs}: {reason}", is_final=True))
+        return State("queued" if state.phase == "suspended" else "starting", words)
+
+    def news(self) -> list[str]:
+        """Returns warnings about the job and its pods, and what it waits for in a queue."""
+        return list(self._news.values())
+
+    def stop(self, has_time: bool) -> None:
+        """Deletes the job."""
+        if self._log:
+            self._log.end()
+        if self._jobs:
+            self._jobs.delete(has_time)
+
+    def _client(self) -> "JobClient":
+        assert self._jobs is not None, "start comes first"
+        return self._jobs
+
+    def _is_unseen(self) -> bool:
+        """Returns True if the controller has not seen for long that the chief ended."""
+        self._trained_at = self._trained_at or time.monotonic()
+        return time.monotonic() - self._trained_at > UNSEEN_SECONDS
+
+    def _has_started(self, job: Mapping[str, Any], pods: "list[client.V1Pod]") -> bool:
+        """Returns True if all pods have started since the chief's did."""
+        from tfx_distribute.components.launchers.kubernetes import pods as pods_lib
+
+        kind = self._client().kind
+        started = {kind.task_of(pod): pod.metadata.uid for pod in pods if pods_lib.has_started(pod)}
+        if kind.list_tasks(job) <= started.keys():
+            self._complete = started[CHIEF_TASK]
+        return bool(self._complete) and self._complete == started.get(CHIEF_TASK)
+
+    def _look(self, job: Mapping[str, Any], state: JobState) -> str:
+        """Notes what the cluster says about a job that does not run.
+
+        Returns:
+          A reason that no waiting ends; empty if there is none.
+        """
+        from tfx_distribute.components.launchers.kubernetes import reasons
+
+        now = time.monotonic()
+        if now - self._look_at < NEWS_SECONDS:
+            return ""
+        self._look_at, jobs, said = now, self._client(), []
+        for event in jobs.list_warnings(job):
+            said.append((f"{event.involved_object.kind} {event.involved_object.name}: ", f"{event.reason}: {event.message}"))
+        if state.phase == "suspended" and not self.settings.queue:
+            said.append((f"{jobs}: ", "is suspended, and in no queue; write targets.kubeflow.queue, or have it resumed"))
+        elif state.phase == "suspended":
+            said.append((f"{jobs} waits in queue {self.settings.queue}: ", reasons.find_wait(jobs.list_workloads(job))))
+        for subject, words in said:
+            if not words:
+                continue
+            # The same about each of many pods is said once.
+            self._news.setdefault(_RANDOM.sub("", words), subject + reasons.with_remedy(words))
+            if reasons.is_final(words):
+                return subject + reasons.with_remedy(words)
+        return ""
+
+    def _note_end(self, pod: "client.V1Pod") -> None:
+        """Notes how a pod failed: it is soon deleted, with its log."""
+        from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
+
+        end, uid = PodEnd.of(pod), pod.metadata.uid
+        if end.how and uid not in self._failed_pods:
+            end = replace(end, last_lines=tuple(self._client().last_lines(end.name, end.container)))
+            self._failed_pods[uid] = end
+            self._news[uid] = f"pod {end.name} {end.how}"
+
+    def _why(self, state: JobState) -> str:
+        """Describes why the job failed.
+
+        Has the controller's reason, and the last lines of the pod that failed first.
+        """
+        from tfx_distribute.components.launchers.kubernetes import reasons
+
+        lines = [f"{self._jobs} failed: {state.reason or 'no reason is given'}"]
+        ends = [end for end in self._failed_pods.values() if end.is_final] or list(self._failed_pods.values())
+        for end in sorted(ends, key=lambda end: end.at)[:1]:
+            lines += [f"pod {end.name} {end.how}", *(f"  {line}" for line in end.last_lines)]
+            remedy = reasons.find_remedy(end.how) or reasons.find_remedy_for_output(end.last_lines)
+            lines += [remedy] if remedy else []
+        if not ends and self._log and self._log.last_lines:  # the controller has removed the pods already
+            lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
+        return "\n".join(lines)
+
+    def _finish_log(self) -> None:
+        if self._log:
+            self._log.finish()
 
 
-def launch(kind: JobKind, manifest: dict[str, Any], limits: Limits, *, has_result: bool = False) -> None:
-    """Trains in the pods of a job, and returns when it has succeeded.
-
-    A job of the same name comes from an earlier attempt of this step. If it is still
-    running, it is followed; if it has ended, another one replaces it.
-
-    Args:
-      kind: Kind of the job.
-      manifest: Its manifest. Pods whose templates name no service account or no user
-        get those of this step.
-      limits: How long, and how often, it is tried.
-      has_result: True if an earlier attempt has left the result. Then no job is
-        created; only one that is still running is followed.
-
-    Raises:
-      ConfigurationError: The job cannot be created.
-      TrainingError: The job failed or was deleted, or its pods are refused or cannot
-        start; the message has the last lines of the pod that failed, or the cluster's
-        reason.
-    """
-    connection.load_config()
-    account = service_account()
-    if account:
-        manifest = as_step(kind, manifest, account, os.getuid(), os.getgid())
-    jobs = JobClient(kind, manifest["metadata"]["name"], _namespace())
-    jobs.check_permissions()
-    queue = manifest["metadata"]["labels"].get(QUEUE_LABEL)
-    if queue:
-        jobs.check_queue(queue)
-    with terminable():
-        watcher = Watcher(jobs, manifest, limits)
-        try:
-            if watcher.start(has_result):
-                watcher.follow()
-        except FailedError:
-            raise  # the job has ended, and stays for people to look at
-        except BaseException as error:
-            watcher.remove(has_time=isinstance(error, Exception))  # a signal gives little
-            raise
-
-
-def owner() -> Owner | None:
+def _find_step() -> Step | None:
     """Returns this step's pod, from Kubeflow Pipelines' variables; None elsewhere."""
     name, uid = os.environ.get("KFP_POD_NAME"), os.environ.get("KFP_POD_UID")
-    return Owner(name, uid) if name and uid else None
+    account = _find_account()
+    return Step(name, uid, account, os.getuid(), os.getgid()) if name and uid and account else None
 
 
-def service_account() -> str | None:
-    """Returns the name of this step's service account; None outside a cluster."""
+def _find_account() -> str:
+    """Returns the name of this step's service account; empty outside a cluster."""
     try:
-        _, claims, _ = _TOKEN_FILE.read_text(encoding="utf-8").split(".")
+        _, claims, _ = (_ACCOUNT_FOLDER / "token").read_text(encoding="utf-8").split(".")
         # A JWT leaves out the padding. Its signature is not checked: nobody gets access
         # by what it says here.
         subject = str(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"])
     except (OSError, ValueError, KeyError):
-        return None
-    return subject.rpartition(":")[2] if subject.startswith(_ACCOUNT) else None
-
-
-def as_step(kind: JobKind, manifest: dict[str, Any], account: str, user: int, group: int) -> dict[str, Any]:
-    """Returns the manifest with the rights of this step for all pods.
-
-    With another service account they may reach neither data nor images, and as another
-    user not the files that step and pods exchange.
-
-    Args:
-      kind: Kind of the job.
-      manifest: Its manifest. Values that its templates have stay.
-      account: Service account of this step.
-      user: Its user; pods are not made root, their images decide about that.
-      group: Its group.
-
-    Raises:
-      ConfigurationError: This step runs as root, and the pods must not.
-    """
-    manifest = copy.deepcopy(manifest)
-    for template in kind.pod_templates(manifest):
-        pod = template["spec"]
-        pod.setdefault("serviceAccountName", account)
-        context = pod.get("securityContext", {})
-        if "runAsUser" in context:
-            continue
-        if user:
-            pod["securityContext"] = {"runAsUser": user, "runAsGroup": group, **context}
-        elif context.get("runAsNonRoot"):
-            raise ConfigurationError(
-                "targets.kubeflow.security_context: this step runs as root, and pods of a training must not; give the image "
-                "a USER that is a number and not 0, as tfx-distribute's Dockerfile does, or write run_as_non_root: false"
-            )
-    return manifest
+        return ""
+    return subject.rpartition(":")[2] if subject.startswith(_ACCOUNT) else ""
 
 
 def _namespace() -> str:
@@ -145,7 +323,10 @@ def _namespace() -> str:
 
     Outside a cluster, returns that of kubectl's current context.
     """
-    if _NAMESPACE_FILE.exists():
-        return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+    from kubernetes import config
+
+    file = _ACCOUNT_FOLDER / "namespace"
+    if file.exists():
+        return file.read_text(encoding="utf-8").strip()
     _, active = config.list_kube_config_contexts()
     return str(active["context"].get("namespace", "default"))

@@ -5,7 +5,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable
-from types import TracebackType
 
 import urllib3
 from absl import logging
@@ -13,11 +12,12 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tfx_distribute.components.launchers.kubernetes import connection
+from tfx_distribute.components.launchers.kubernetes.client import LAST_LINES
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.lifecycle.progress import Progress, describe, log_interval
 
 RETRY_SECONDS = 2.0  # between two connections
-LAST_LINES = 20
+
 SILENT_SECONDS = 120.0  # after which to connect again: the connection may be lost
 OVERLAP_SECONDS = 60  # by which our clock and the cluster's may differ
 PROGRESS_SECONDS = 10.0  # between two reports of progress, at least
@@ -26,6 +26,12 @@ FINISH_SECONDS = 10.0  # to read the rest of the log when the pod has ended
 
 class PodLog:
     """Follows the log of a pod, and then that of its replacement, in a separate thread.
+
+    ```python
+    log = PodLog("kubeflow", "jobset.sigs.k8s.io/jobset-name=digits-1")
+    log.start()
+    log.finish()  # when the pod has ended
+    ```
 
     Args:
       namespace: Namespace of the pod.
@@ -45,11 +51,12 @@ class PodLog:
         self._begun_at, self._progress_shown_at = time.monotonic(), 0.0
         self.last_lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
-    def __enter__(self) -> "PodLog":
+    def start(self) -> None:
+        """Begins to pass on the log."""
         self._thread.start()
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def end(self) -> None:
+        """Ends without the rest of the log."""
         self._ended.set()
 
     def finish(self) -> None:

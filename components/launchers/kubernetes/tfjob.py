@@ -5,21 +5,18 @@ https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflo
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfx_distribute.components.launchers.kubernetes.job_kind import (
     KEPT_SECONDS,
-    LONG_AGO,
-    WAITS,
     Document,
     JobKind,
     JobState,
-    Start,
-    Training,
+    Step,
     make_pod_template,
-    read_time,
 )
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     EVALUATOR,
@@ -35,27 +32,21 @@ if TYPE_CHECKING:
 REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS", EVALUATOR: "Evaluator"}
 _ROLES = {kind: role for role, kind in REPLICA_TYPES.items()}
 _LABELS = "training.kubeflow.org"
-_OUT_OF_TIME = "active longer than specified deadline"  # the operator's words
 
 
 class TFJob(JobKind):
-    """A TFJob. The operator writes TF_CONFIG, and restarts single pods."""
+    """A TFJob, for whose pods the operator writes TF_CONFIG."""
 
     name, title = "tfjob", "TFJob"
     group, version, plural = "kubeflow.org", "v1", "tfjobs"
     name_label = f"{_LABELS}/job-name"
-    controller, controller_namespace = "Kubeflow's Training Operator", "kubeflow"
     install = "install Kubeflow's Training Operator 1.9"
-    refusal_reasons = ("FailedCreatePod", "FailedCreateService")
-    restarts_itself = False
 
-    def make_spec(self, training: Training, settings: KubernetesSettings) -> Document:
+    def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
         """Makes the spec of a TFJob; see `JobKind`."""
         policy: Document = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_SECONDS}
-        if settings.active_deadline_seconds:
-            policy["activeDeadlineSeconds"] = settings.active_deadline_seconds
         roles = replicas_of_roles(training.distribution)
-        templates = {role: make_pod_template(role, training, settings) for role in roles}
+        templates = {role: make_pod_template(role, training, settings, step) for role in roles}
         if settings.scheduling_policy is not None:
             policy["schedulingPolicy"] = {"minAvailable": sum(roles.values()), **settings.scheduling_policy}
             # The operator passes it on to Volcano's PodGroup alone: without Volcano,
@@ -63,26 +54,16 @@ class TFJob(JobKind):
             if priority_class := settings.scheduling_policy.get("priorityClass"):
                 for template in templates.values():
                     template["spec"].setdefault("priorityClassName", priority_class)
-        # The operator restarts a pod after exit codes from 128 on, and gives up after
-        # others. Training processes exit with such a code if another attempt may
-        # succeed.
+        # The end of any pod ends the TFJob, which the launcher starts again.
         replicas = {
-            REPLICA_TYPES[role]: {
-                "replicas": count,
-                "restartPolicy": "ExitCode",
-                "template": templates[role],
-            }
+            REPLICA_TYPES[role]: {"replicas": count, "restartPolicy": "Never", "template": templates[role]}
             for role, count in roles.items()
         }
         return {"runPolicy": policy, "tfReplicaSpecs": replicas}
 
-    def address_of(self, name: str, task: ClusterTask, namespace: str) -> str:
+    def address_of(self, name: str, task: ClusterTask) -> str:
         """Returns the address of the Service that the operator makes for a pod."""
-        return f"{name}-{task.file_name}.{namespace}.svc:2222"
-
-    def pod_templates(self, job: Mapping[str, Any]) -> list[Document]:
-        """Returns the pod templates within a manifest."""
-        return [replica["template"] for replica in job["spec"]["tfReplicaSpecs"].values()]
+        return f"{name}-{task.file_name}.NAMESPACE.svc:2222"
 
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks that a TFJob shall have a pod for."""
@@ -101,32 +82,18 @@ class TFJob(JobKind):
         """Returns the label selector for the chief's pod."""
         return f"{self.name_label}={name},{_LABELS}/replica-type={CHIEF}"
 
-    def event_selectors(self, job: Mapping[str, Any]) -> list[str]:
-        """Returns the selector of the operator's events, which are about the TFJob."""
-        return [f"involvedObject.uid={job['metadata']['uid']}"]
-
     def read_state(self, job: Mapping[str, Any]) -> JobState:
         """Reads the status of a TFJob: the latest condition that holds is its state."""
         status = job.get("status") or {}
-        conditions = status.get("conditions") or ()
-        latest = _latest([condition for condition in conditions if condition["status"] == "True"])
-        kind, words = latest["type"], str(latest.get("message") or latest.get("reason") or "")
-        # A suspended TFJob has an old start time.
-        start_time = "" if kind == "Suspended" else str(status.get("startTime") or "")
-        suspensions = [condition.get("lastTransitionTime") for condition in conditions if condition["type"] == "Suspended"]
-        changes = [read_time(time) for time in (status.get("startTime"), *suspensions) if time]
-        return JobState(
-            phase={"Succeeded": "succeeded", "Failed": "failed", "Suspended": "suspended"}.get(kind, "active"),  # type: ignore[arg-type]
-            words="; ".join([WAITS if kind == "Suspended" else kind, *_count_replicas(status)]),
-            reason=words,
-            start=Start(job["metadata"]["uid"], start_time),
-            changed_at=max(changes, default=LONG_AGO),
-            was_seen=bool(status),
-            is_suspended=bool((job["spec"].get("runPolicy") or {}).get("suspend")),
-            is_final=_OUT_OF_TIME in words,
-            # The operator only writes this when Volcano does not let it make pods.
-            postponed_at=read_time(status["lastReconcileTime"]) if status.get("lastReconcileTime") else LONG_AGO,
-        )
+        latest = _latest([each for each in status.get("conditions") or () if each["status"] == "True"])
+        phase: Literal["active", "suspended", "succeeded", "failed"] = "active"
+        if latest["type"] in ("Succeeded", "Failed"):
+            phase = "succeeded" if latest["type"] == "Succeeded" else "failed"
+        elif (job["spec"].get("runPolicy") or {}).get("suspend"):
+            phase = "suspended"
+        words = "Suspended" if phase == "suspended" else str(latest["type"])
+        reason = str(latest.get("message") or latest.get("reason") or "")
+        return JobState(phase, "; ".join([words, *_count_replicas(status)]), reason)
 
 
 def _latest(holding: list[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -1,237 +1,261 @@
-"""Tests how a step creates, finds again and removes a TFJob, in a fake cluster."""
+"""Tests how a step creates, follows and removes a TFJob in a fake cluster.
+
+What all launchers have in common is in test_contract.
+"""
 
 import base64
-import copy
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
-from kubernetes_api import ApiError, ApiServer
 from running import wait_until
 from tfjobs import (
-    LIST_EVENTS,
+    ALLOWED,
     NAME,
     NAMESPACE,
-    NEEDED,
+    SETTINGS,
     condition,
     exists,
     follow,
     pod,
     start,
     status,
+    step,
     tfjob,
+    wait_until_seen,
 )
 
-from tfx_distribute.components.launchers.errors import NotFollowedError
-from tfx_distribute.components.launchers.kubernetes import connection
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.components.launchers.errors import NoAnswerError
 from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
-from tfx_distribute.components.launchers.kubernetes.client import JobClient
-from tfx_distribute.components.launchers.kubernetes.job_kind import Owner
-from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
-from tfx_distribute.components.launchers.sigterm import TerminatedError
+from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
+from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
-def test_a_retried_step_finds_its_job_again(api):
-    first = start(api)
-    uid = api.get(NAMESPACE, NAME)["metadata"]["uid"]
-    second = follow()
-    time.sleep(0.5)
-    assert api.get(NAMESPACE, NAME)["metadata"]["uid"] == uid
+def succeed(api):
     api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert (first.wait(), second.wait()) == (None, None)
+
+
+def uid_of(api):
+    return api.get(NAMESPACE, NAME)["metadata"]["uid"]
+
+
+def warn(api, reason, message, about=None):
+    api.add_event(about or api.get(NAMESPACE, NAME), reason, message)
+
+
+def test_created_running_succeeded(api):
+    launch = start(api, manifest=tfjob(owner=step("step", "a-uid")))
+    (job,) = api.objects("tfjobs")
+    assert job["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "a-uid"}]
+    for conditions in ([], [condition("Created")], [condition("Created"), condition("Running")]):
+        api.set_status(NAMESPACE, NAME, status(*conditions, Chief={"active": 1}))
+        time.sleep(0.3)
+        assert launch.is_running
+    succeed(api)
+    assert launch.wait() is None
+    assert exists(api), "it stays for people to look at"
 
 
 def test_a_retried_step_owns_the_job(api):
     """Otherwise Kubernetes would delete it with the pod of the earlier attempt."""
-    first = start(api, manifest=tfjob(owner=Owner("step", "a-uid")))
-    before = api.get(NAMESPACE, NAME)
-    second = follow(manifest=tfjob(owner=Owner("step-again", "another-uid")))
+    lost = []
+    first = start(api, manifest=tfjob(owner=step("step", "a-uid")), is_lost=lambda: bool(lost))
+    uid = uid_of(api)
+    second = follow(manifest=tfjob(owner=step("step-again", "another-uid")))
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "step-again", "uid": "another-uid"}]
     wait_until(lambda: api.get(NAMESPACE, NAME)["metadata"]["ownerReferences"] == owners)
+    lost.append(True)
+    assert "another attempt of this step" in str(first.wait())
     api.delete_owner("a-uid")
-    job = api.get(NAMESPACE, NAME)
-    assert (job["metadata"]["uid"], job["spec"]) == (before["metadata"]["uid"], before["spec"])
-    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert isinstance(first.wait(), NotFollowedError)
+    assert uid_of(api) == uid
+    succeed(api)
     assert second.wait() is None
     api.delete_owner("another-uid")
     assert not exists(api)
 
 
-def test_an_attempt_that_hangs_does_not_delete_the_job_of_another(api):
-    """Its machine does not answer, so that Kubeflow starts the step on another."""
-    first = start(api, manifest=tfjob(owner=Owner("step", "a-uid")))
-    second = follow(manifest=tfjob(owner=Owner("step-again", "another-uid")))
-    error = first.wait()
-    assert isinstance(error, NotFollowedError)
-    assert str(error) == f"another attempt of this step follows TFJob {NAME} by now"
-    assert exists(api)
-    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert second.wait() is None
-
-
-def test_a_job_that_was_created_again_meanwhile_is_not_deleted(api):
-    manifest = tfjob()
-    connection.load_config()
-    jobs = JobClient(TFJob(), NAME, NAMESPACE)
-    jobs.create(copy.deepcopy(manifest))
-
-    def is_own(_):
-        api.delete(NAMESPACE, NAME)
-        jobs.create(copy.deepcopy(manifest))
-        return True
-
-    jobs.delete_if(is_own, timeout_seconds=0)
-    assert exists(api)
-
-
-@pytest.mark.parametrize("code", [429, 500, 503])
-def test_a_job_is_removed_though_the_api_does_not_answer_at_first(api, code):
-    launch = start(api, deadline_seconds=1)
-    api.fail(code, times=2, verb="delete")
-    api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
-    assert str(launch.wait()).endswith("takes longer than active_deadline_seconds")
+def test_the_step_is_terminated(api, tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps(tfjob()))
+    code = (
+        "import json, sys\nsys.path[:0] = sys.argv[2:]\n"
+        "import tfjobs\n"
+        "from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher\n"
+        "from tfx_distribute.components.launchers.launcher import Limits, follow\n"
+        "from tfx_distribute.components.launchers.restarts import Restarts\n"
+        "follow(KubernetesLauncher(tfjobs.SETTINGS), json.load(open(sys.argv[1])), Limits(Restarts(3)))"
+    )
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    arguments = [sys.executable, "-c", code, str(tmp_path / "job.json"), *sys.path]
+    process = subprocess.Popen(arguments, env=environment)
+    try:
+        wait_until(lambda: exists(api), seconds=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) != 0
+    finally:
+        process.kill()
     assert not exists(api)
 
 
-def test_a_job_that_cannot_be_deleted(api, caplog):
-    launch = start(api, deadline_seconds=1)
-    api.fail(503, times=1000, verb="delete")
-    api.set_status(NAMESPACE, NAME, status(condition("Running")) | {"startTime": "2026-01-01T00:00:00Z"})
-    assert str(launch.wait()).endswith("takes longer than active_deadline_seconds")
-    assert f"cannot delete TFJob {NAME}, whose pods may run for another half an hour" in caplog.text
-
-
-def test_a_terminated_step_sends_one_request(api, monkeypatch):
-    """It has about a second."""
-    launch = start(api)
-    api.fail(503, times=1000, verb="delete")
-
-    def terminate(jobs):
-        raise TerminatedError
-
-    monkeypatch.setattr(JobClient, "list_pods", terminate)
-    assert isinstance(launch.wait(), TerminatedError)
-    assert [verb for verb, _ in api.requests].count("delete") == 1
-
-
-def test_a_job_that_is_gone_before_a_retried_step_owns_it(api, monkeypatch):
+def test_a_job_of_an_earlier_attempt_that_has_left_the_result(api):
+    """It stays, and nothing is trained again if it is gone with the pod of the step."""
     first = start(api)
-    set_owners = JobClient.set_owners
-
-    def delete_before(jobs, owners):
-        api.delete(NAMESPACE, NAME)
-        set_owners(jobs, owners)
-
-    monkeypatch.setattr(JobClient, "set_owners", delete_before)
-    error = follow().wait()
-    assert isinstance(error, TrainingError)
-    assert str(error).startswith(f"TFJob {NAME} is gone")
-    assert isinstance(first.wait(), TrainingError)
-
-
-def succeed_before(api):
-    """Leaves a TFJob of an earlier attempt that has succeeded, and returns its uid."""
-    first = start(api)
-    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    succeed(api)
     assert first.wait() is None
-    return api.get(NAMESPACE, NAME)["metadata"]["uid"]
-
-
-def test_a_job_of_an_earlier_attempt_that_has_left_the_result_stays(api):
-    uid = succeed_before(api)
+    uid = uid_of(api)
     assert follow(has_result=True).wait() is None
-    assert api.get(NAMESPACE, NAME)["metadata"]["uid"] == uid
-
-
-def test_nothing_is_trained_again_if_only_the_job_is_gone(api):
-    """Kubernetes deletes it with the pod of the step, for which "Retry run" asks."""
+    assert uid_of(api) == uid
+    api.delete(NAMESPACE, NAME)
     assert follow(has_result=True).wait() is None
     assert not exists(api)
 
 
-def test_processes_that_still_run_after_the_result_are_waited_for(api):
+def test_a_job_that_has_ended_is_created_again(api):
     first = start(api)
-    second = follow(has_result=True)
-    time.sleep(0.5)
-    assert second.is_running, "an evaluator may still write"
-    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert (first.wait(), second.wait()) == (None, None)
-
-
-def test_a_job_of_an_earlier_attempt_that_has_left_no_result_is_created_again(api):
-    uid = succeed_before(api)
+    succeed(api)
+    assert first.wait() is None
+    uid = uid_of(api)
     second = follow()
-    wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != uid)
-    assert second.is_running
-    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
+    wait_until(lambda: exists(api) and uid_of(api) != uid)
+    succeed(api)
     assert second.wait() is None
 
 
-def test_a_job_of_an_earlier_attempt_that_failed_is_created_again(api):
-    first = start(api)
-    api.set_pod(NAMESPACE, pod(exit_code=1))
+def test_the_pod_that_failed_for_good_is_named_with_its_last_lines(api, tmp_path):
+    launch = start(api)
+    (tmp_path / "log").write_text("2026-01-01T00:00:00.000000000Z loss is nan\n")
+    api.logs[(NAMESPACE, f"{NAME}-chief-0")] = tmp_path / "log"
+    failed = pod(exit_code=1)
+    failed["spec"] = {"containers": [{"name": "tensorflow"}]}
+    api.set_pod(NAMESPACE, failed)
+    api.set_status(NAMESPACE, NAME, status(condition("Failed", message="1 Chief replica(s) failed.")))
+    assert str(launch.wait()) == (
+        f"TFJob {NAME} failed: 1 Chief replica(s) failed.\npod {NAME}-chief-0 ended with exit code 1 (Error)\n  loss is nan"
+    )
+    assert exists(api), "it stays for people to look at"
+
+
+def with_proxy(pod, state, phase):
+    """Adds a sidecar in a state to a pod, and sets the phase that results from it."""
+    proxy = {"name": "a-proxy", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": state}
+    pod["status"]["containerStatuses"].append(proxy)
+    pod["status"]["phase"] = phase
+    return pod
+
+
+def test_a_chief_that_has_succeeded_while_the_job_goes_on(api):
+    """As when a sidecar keeps its pod running, or the operator does not run."""
+    launch = start(api)
+    api.set_pod(NAMESPACE, with_proxy(pod(exit_code=0), {"running": {}}, "Running"))
+    api.set_status(NAMESPACE, NAME, status(condition("Running"), Chief={"active": 1}))
+    assert launch.wait() is None
+    assert not exists(api), "otherwise it would be running for ever"
+
+
+def test_a_sidecar_that_fails_after_the_training(api):
+    """The pod has failed, although there is a model."""
+    launch = start(api)
+    terminated = {"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:02Z"}
+    api.set_pod(NAMESPACE, with_proxy(pod(exit_code=0), {"terminated": terminated}, "Failed"))
     api.set_status(NAMESPACE, NAME, status(condition("Failed")))
-    assert isinstance(first.wait(), TrainingError)
-    uid = api.get(NAMESPACE, NAME)["metadata"]["uid"]
-    api.remove(NAMESPACE, f"{NAME}-chief-0")
-    second = follow()
-    wait_until(lambda: exists(api) and api.get(NAMESPACE, NAME)["metadata"]["uid"] != uid)
-    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert second.wait() is None
+    assert launch.wait() is None
 
 
-@pytest.mark.parametrize("permission", sorted(NEEDED - {LIST_EVENTS}))
-def test_not_allowed(api, permission):
-    api.allowed = NEEDED - {permission}
-    error = follow().wait()
-    assert isinstance(error, ConfigurationError)
-    assert str(error) == (
-        "the service account of this step may not run a TFJob in namespace team: it may not "
-        f"{permission[2]} {permission[1]}; apply what `tfx-distribute manifests` prints, or name another "
-        "targets.kubeflow.service_account"
-    )
-    assert not api.objects("tfjobs")
+# What the cluster says.
 
 
-def test_no_namespace(api):
-    api.namespaces = {"default"}
-    error = follow().wait()
-    assert isinstance(error, ConfigurationError)
-    assert str(error).startswith(f"the cluster has no namespace {NAMESPACE} (")
+def test_each_warning_is_said_once(api, caplog):
+    launch = start(api)
+    waiting = pod(name=f"{NAME}-chief-0") | {"status": {"phase": "Pending"}}
+    for name in (f"{NAME}-chief-0", f"{NAME}-worker-0"):
+        about = api.set_pod(NAMESPACE, {**waiting, "metadata": {**waiting["metadata"], "name": name}})
+        warn(api, "FailedScheduling", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", about)
+    other = api.set_pod(NAMESPACE, pod(name="of-another-job"))
+    warn(api, "FailedMount", "another pod's own", other)
+    words = "FailedScheduling: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    wait_until(lambda: words in caplog.text)
+    time.sleep(0.5)
+    assert caplog.text.count(words) == 1
+    assert "another pod's own" not in caplog.text
+    assert launch.is_running
+    succeed(api)
+    assert launch.wait() is None
 
 
-def test_a_webhook_of_an_operator_that_does_not_run(api, monkeypatch):
-    def create(self, namespace, body, dry_run):
-        raise ApiError(500, 'Internal error occurred: failed calling webhook "validator": no endpoints available')
-
-    monkeypatch.setattr(ApiServer, "_create", create)
-    error = follow().wait()
-    assert isinstance(error, ConfigurationError)
-    assert str(error).startswith(f"the cluster cannot check TFJob {NAME} (Internal error occurred: failed calling webhook")
-    assert "see whether the pods of Kubeflow's Training Operator run" in str(error)
-
-
-def test_an_old_operator_drops_fields(api, monkeypatch):
-    """A cluster drops what its resource does not have, and does not say so."""
-    put = ApiServer._create
-
-    def create_without(self, namespace, body, dry_run):
-        del body["spec"]["runPolicy"]["ttlSecondsAfterFinished"]
-        return put(self, namespace, body, dry_run)
-
-    monkeypatch.setattr(ApiServer, "_create", create_without)
-    error = follow().wait()
-    assert isinstance(error, ConfigurationError)
-    assert str(error) == (
-        "the TFJobs of this cluster have no spec.runPolicy.ttlSecondsAfterFinished; install Kubeflow's Training Operator 1.9"
-    )
+def test_the_start_deadline_ends_with_the_last_words(api):
+    launch = start(api, start_seconds=1.0)
+    warn(api, "FailedCreatePod", 'Error creating: pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1')
+    error = str(launch.wait())
+    assert error.startswith("the training has not started within 1 s (start_timeout_seconds): TFJob digits-1: FailedCreatePod")
+    assert "exceeded quota" in error
+    assert "have the quota of the namespace raised" in error
     assert not exists(api)
+
+
+def test_what_no_waiting_ends_is_final_at_once(api):
+    launch = start(api)
+    warn(api, "FailedCreatePod", 'Error creating: pods "x" is forbidden: no PriorityClass with name high was found')
+    error = launch.wait(20)
+    assert isinstance(error, TrainingError)
+    assert "no PriorityClass with name high was found; create the class" in str(error)
+    assert not exists(api)
+
+
+def test_warnings_from_before_the_job_do_not_count(api):
+    launch = start(api)
+    job = api.get(NAMESPACE, NAME)
+    api.add_event(job, "FailedCreatePod", "pods is forbidden: no PriorityClass with name high was found", at="2020-01-01T00:00:00Z")
+    time.sleep(0.5)
+    assert launch.is_running
+    succeed(api)
+    assert launch.wait() is None
+
+
+def test_a_suspended_job_in_no_queue(api, caplog):
+    manifest = tfjob()
+    manifest["spec"]["runPolicy"]["suspend"] = True
+    launch = start(api, manifest=manifest, start_seconds=0.5)
+    wait_until(lambda: "is suspended, and in no queue" in caplog.text)
+    time.sleep(0.7)
+    assert launch.is_running, "the wait in a queue does not count"
+    succeed(api)
+    assert launch.wait() is None
+
+
+def test_a_kind_that_the_queue_does_not_manage(api):
+    """It would run past the queue."""
+    queued = KubernetesLauncher(replace(SETTINGS, queue="team"))
+    manifest = queued.request(Training(NAME, "/job.json", Distribution(), {}))
+    error = follow(manifest=manifest).wait()
+    assert isinstance(error, ConfigurationError)
+    assert "targets.kubeflow.queue: TFJobs of this cluster do not wait in queues" in str(error)
+    assert not exists(api)
+
+
+def test_trains_without_the_permission_to_read_events(api, caplog):
+    api.allowed = ALLOWED - {("", "events", "list")}
+    launch = start(api)
+    wait_until(lambda: "this step may not list events in namespace team" in caplog.text)
+    succeed(api)
+    assert launch.wait() is None
+
+
+# An API server that refuses, or does not answer.
+
+
+def test_refusals_name_the_remedy(api):
+    api.allowed = ALLOWED - {("kubeflow.org", "tfjobs", "create")}
+    error = follow().wait()
+    assert isinstance(error, ConfigurationError)
+    assert str(error).startswith("the service account of this step may not run a TFJob in namespace team (")
+    assert "apply what `tfx-distribute manifests` prints" in str(error)
 
 
 def test_no_training_operator(api):
@@ -249,33 +273,74 @@ def test_refused_by_the_operator(api):
     assert str(error).startswith(f"the cluster refuses TFJob {NAME}: admission webhook")
 
 
-def test_a_quota_of_tfjobs_is_no_matter_of_permissions(api):
-    api.fail(403, verb="create")
-    error = follow().wait()
-    assert isinstance(error, ConfigurationError)
-    assert "may not run a TFJob" not in str(error)
+def test_deleted_by_somebody(api):
+    launch = start(api)
+    api.delete(NAMESPACE, NAME)
+    assert str(launch.wait()) == f"TFJob {NAME} is gone: somebody has deleted it while it was training"
 
 
-@pytest.mark.parametrize("outer", ["nullcontext", "terminable"])
-def test_a_terminated_step_removes_the_job(api, tmp_path, outer):
-    """Works within another handler of SIGTERM too."""
-    (tmp_path / "job.json").write_text(json.dumps(tfjob()))
-    code = (
-        "import json, sys; from contextlib import nullcontext; "
-        "from tfx_distribute.components.launchers.kubernetes import launcher; "
-        "from tfx_distribute.components.launchers.sigterm import terminable\n"
-        f"with {outer}():\n"
-        "    launcher.launch(launcher.find_kind('tfjob'), json.load(open(sys.argv[1])), launcher.Limits(3))"
-    )
-    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
-    step = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "job.json")], env=environment)
-    try:
-        wait_until(lambda: exists(api), seconds=60)
-        step.send_signal(signal.SIGTERM)
-        assert step.wait(20) != 0
-    finally:
-        step.kill()
-    assert not exists(api)
+def test_api_server_gone_for_a_while(api):
+    launch = start(api)
+    api.set_pod(NAMESPACE, pod())
+    api.unreachable(2.0)
+    api.fail(503, times=3)
+    api.fail(403, times=2)
+    api.fail(404, times=2)
+    time.sleep(2.5)
+    assert launch.is_running
+    succeed(api)
+    assert launch.wait() is None
+
+
+def test_api_server_gone_for_good(api, monkeypatch):
+    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 1.0)
+    launch = start(api)
+    api.unreachable(1000.0)
+    error = launch.wait()
+    assert isinstance(error, NoAnswerError)
+    assert str(error).startswith("the Kubernetes API server did not answer for 1 s; the last error: ")
+
+
+def test_a_job_that_cannot_be_deleted(api, caplog):
+    launch = start(api, deadline_seconds=0.5)
+    api.fail(503, times=1000, verb="delete")
+    assert "active_deadline_seconds" in str(launch.wait())
+    assert f"cannot delete TFJob {NAME}, whose pods may run for another half an hour" in caplog.text
+
+
+def test_logs_continue_where_the_connection_was_lost(api, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    launch = start(api)
+    api.set_pod(NAMESPACE, pod() | {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}})
+    api.logs[(NAMESPACE, f"{NAME}-chief-0")] = tmp_path / "log"
+    with (tmp_path / "log").open("w") as log:
+        for number in range(1, 9):
+            log.write(f"2026-01-01T00:00:0{number}.000000000Z line {number}\n")
+            log.flush()
+            wait_until(lambda number=number: f"chief: line {number}" in caplog.text)
+            if number == 3:
+                api.drop_watches()
+    succeed(api)
+    assert launch.wait() is None
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("chief: line")]
+    assert lines == [f"chief: line {number}" for number in range(1, 9)]
+
+
+@pytest.mark.parametrize("workers", [2, 30])
+def test_requests_in_each_round_do_not_grow_with_the_workers(api, workers):
+    launch = start(api, manifest=tfjob(workers=workers))
+    for number in range(workers - 1):
+        waiting = pod(name=f"{NAME}-worker-{number}", replica="worker") | {"status": {"phase": "Pending"}}
+        api.set_pod(NAMESPACE, waiting)
+    wait_until_seen(api)
+    before = len(api.requests)
+    wait_until_seen(api)
+    assert len(api.requests) - before <= 12, api.requests[before:]
+    succeed(api)
+    assert launch.wait() is None
+
+
+# The step whose rights the pods have.
 
 
 def token(claims):
@@ -287,9 +352,8 @@ def token(claims):
 @pytest.fixture
 def account(tmp_path, monkeypatch):
     """Returns a function that writes the token of this step."""
-    file = tmp_path / "token"
-    monkeypatch.setattr(kubernetes_launcher, "_TOKEN_FILE", file)
-    return file.write_text
+    monkeypatch.setattr(kubernetes_launcher, "_ACCOUNT_FOLDER", tmp_path)
+    return (tmp_path / "token").write_text
 
 
 @pytest.mark.parametrize(
@@ -298,62 +362,47 @@ def account(tmp_path, monkeypatch):
         # Of three lengths, which lack no, two or one character of padding.
         *((token({"sub": f"system:serviceaccount:team:{name}"}), name) for name in ("runner", "a-runner", "my-runner")),
         (token({"sub": "system:serviceaccount:team:pipeline.runner", "aud": ["https://müller?>"]}), "pipeline.runner"),
-        (token({"sub": "ann@example.com"}), None),
-        (token({"aud": "somebody"}), None),
-        ("opaque", None),
-        ("a.b.c", None),
-        ("", None),
+        (token({"sub": "ann@example.com"}), ""),
+        (token({"aud": "somebody"}), ""),
+        ("opaque", ""),
+        ("a.b.c", ""),
+        ("", ""),
     ],
 )
 def test_service_account_of_the_step(account, text, name):
-    assert kubernetes_launcher.service_account() is None, "there is no token"
+    assert kubernetes_launcher._find_account() == "", "there is no token"
     account(text)
-    assert kubernetes_launcher.service_account() == name
+    assert kubernetes_launcher._find_account() == name
 
 
-def test_pods_without_a_service_account_get_that_of_the_step(api, account):
-    account(token({"sub": "system:serviceaccount:team:pipeline-runner"}))
-    manifest = tfjob(workers=2)
-    manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "trainer"
-    before = copy.deepcopy(manifest)
-    launch = start(api, manifest=manifest)
-    (job,) = api.objects("tfjobs")
-    names = {
-        kind: replica["template"]["spec"]["serviceAccountName"] for kind, replica in job["spec"]["tfReplicaSpecs"].items()
-    }
-    assert names == {"Chief": "pipeline-runner", "Worker": "trainer"}
-    assert manifest == before
-    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert launch.wait() is None
+def pod_spec(owner, **spec):
+    template = {"metadata": {}, "spec": {"containers": [{"name": "tensorflow", "image": "i"}], **spec}}
+    launcher = KubernetesLauncher(replace(SETTINGS, worker=template))
+    manifest = launcher._kinds[0].make_manifest(Training(NAME, "/job.json", Distribution(), {}), launcher.settings, owner)
+    return manifest["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]
 
 
-def test_pods_run_as_the_user_of_the_step():
-    manifest = tfjob(workers=2)
-    contexts = {"Chief": {"runAsNonRoot": True, "fsGroup": 5}, "Worker": {"runAsUser": 7}}
-    for kind, context in contexts.items():
-        manifest["spec"]["tfReplicaSpecs"][kind]["template"]["spec"]["securityContext"] = context
-    changed = kubernetes_launcher.as_step(TFJob(), manifest, "runner", 1000, 2000)
-    pods = {kind: replica["template"]["spec"] for kind, replica in changed["spec"]["tfReplicaSpecs"].items()}
-    assert pods["Chief"]["securityContext"] == {"runAsUser": 1000, "runAsGroup": 2000, "runAsNonRoot": True, "fsGroup": 5}
-    assert pods["Worker"]["securityContext"] == {"runAsUser": 7}, "a template's own user stays"
+def test_pods_have_the_rights_of_the_step():
+    spec = pod_spec(step("s", "u"), securityContext={"runAsNonRoot": True, "fsGroup": 5})
+    assert spec["serviceAccountName"] == "runner"
+    assert spec["securityContext"] == {"runAsUser": 1000, "runAsGroup": 1000, "runAsNonRoot": True, "fsGroup": 5}
+    own = pod_spec(step("s", "u"), serviceAccountName="trainer", securityContext={"runAsUser": 7})
+    assert own["serviceAccountName"] == "trainer"
+    assert own["securityContext"] == {"runAsUser": 7}, "a template's own user stays"
+    assert "serviceAccountName" not in pod_spec(None), "outside of a cluster"
 
 
 def test_pods_of_a_step_that_is_root():
-    manifest = tfjob()
-    pod = manifest["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]
-    pod["securityContext"] = {"runAsNonRoot": True}
-    with pytest.raises(
-        ConfigurationError, match=r"this step runs as root, .* give the image a USER .*run_as_non_root: false"
-    ):
-        kubernetes_launcher.as_step(TFJob(), manifest, "runner", 0, 0)
-    pod["securityContext"] = {"runAsNonRoot": False}
-    changed = kubernetes_launcher.as_step(TFJob(), manifest, "runner", 0, 0)
-    assert changed["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["securityContext"] == {"runAsNonRoot": False}
+    root = replace(step("s", "u"), user=0)
+    with pytest.raises(ConfigurationError, match=r"this step runs as root, .* give the image a USER .*run_as_non_root: false"):
+        pod_spec(root, securityContext={"runAsNonRoot": True})
+    assert pod_spec(root, securityContext={"runAsNonRoot": False})["securityContext"] == {"runAsNonRoot": False}
 
 
-def test_pods_get_no_service_account_outside_a_cluster(api, account):
-    launch = start(api)
-    (job,) = api.objects("tfjobs")
-    assert "serviceAccountName" not in job["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]
-    api.set_status(NAMESPACE, NAME, status(condition("Succeeded")))
-    assert launch.wait() is None
+def test_preferred_kinds():
+    def kinds(**settings):
+        return [kind.title for kind in KubernetesLauncher(replace(SETTINGS, **settings))._kinds]
+
+    assert kinds(training="auto") == ["JobSet", "TFJob"]
+    assert kinds(training="pods", scheduling_policy={}) == ["TFJob"], "which only the Training Operator has"
+    assert kinds(training="jobset") == ["JobSet"]

@@ -41,9 +41,6 @@ def test_an_end_that_another_attempt_would_have_too(exit_code, seconds, deleted,
     assert end.is_final == final
 
 
-def test_a_pod_that_should_be_gone():
-    assert pods.describe_removal(pod(), GRACE + 59) == ""
-    assert "still being removed from node node-3, which may be lost" in pods.describe_removal(pod(), GRACE + 61)
 
 
 def pod_of(*containers, phase="Running"):
@@ -60,16 +57,6 @@ def test_the_end_of_another_container_is_none_of_the_training():
     assert (end.how, end.is_final) == ("failed: its container a-proxy ended with exit code 1 (Error)", False)
 
 
-@pytest.mark.parametrize("exit_code", [0, 1])
-def test_a_pod_that_another_container_keeps_running(exit_code):
-    ended = container("tensorflow", exit_code)
-    held = pods.find_held(pod_of(container("a-proxy"), ended))
-    assert held == pods.HeldPod("p", exit_code, ("a-proxy",))
-    assert f"exit code {exit_code}, but its container a-proxy still runs" in str(held)
-    for others in ([], [container("a-proxy", 0)]):
-        assert pods.find_held(pod_of(*others, ended)) is None
-    assert pods.find_held(pod_of(container("a-proxy"), container("tensorflow"))) is None
-    assert pods.find_held(pod_of(container("a-proxy"), ended, phase="Failed")) is None
 
 
 def test_an_init_container_that_fails():
@@ -80,13 +67,8 @@ def test_an_init_container_that_fails():
     assert not end.is_final
 
 
-def test_an_init_container_that_does_not_end():
-    waiting = pod_of(phase="Pending")
-    waiting.status.init_container_statuses = [container("first", exit_code=0), container("login")]
-    waiting.status.init_container_statuses[1].state.running.started_at = DELETED
-    assert pods.describe_initial(waiting, DELETED + timedelta(seconds=59)) == ""
-    assert pods.describe_initial(waiting, DELETED + timedelta(seconds=61)).startswith(
-        "waits for its init container login, which has been running for over 60 s"
-    )
-    waiting.status.init_container_statuses[1].ready = True  # a native sidecar
-    assert pods.describe_initial(waiting, DELETED + timedelta(days=1)) == ""
+@pytest.mark.parametrize(("exit_code", "has_trained"), [(0, True), (1, False), (None, False)])
+def test_a_pod_whose_training_has_ended_while_a_sidecar_runs(exit_code, has_trained):
+    running = pod_of(container("a-proxy"), container("tensorflow", exit_code))
+    assert pods.has_trained(running) == has_trained
+    assert pods.has_started(running)

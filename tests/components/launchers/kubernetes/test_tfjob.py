@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 import yaml
 from kubernetes_api import ApiServer
+from launching import pod_templates
 from pod_settings import DISTRIBUTIONS, SETTINGS
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import LONG_AGO, Owner, Training, read_time
+from tfx_distribute.components.launchers.kubernetes.job_kind import Step
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
+from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.components.trainer.remote_training import job_name
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -17,7 +19,7 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 
 def make(distribution: Distribution, settings: KubernetesSettings = SETTINGS) -> dict:
     training = Training("digits-1", "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, 3)
-    return TFJob().make_manifest(training, settings, Owner("trainer-pod", "1b4b5a5e"))
+    return TFJob().make_manifest(training, settings, Step("trainer-pod", "1b4b5a5e", "runner", 1000, 1000))
 
 
 @pytest.mark.parametrize("strategy", DISTRIBUTIONS)
@@ -29,7 +31,7 @@ def test_the_operator_accepts_each(tmp_path):
     """Checks the CRD's schema and the webhook's rules that the fake knows."""
     from kubernetes import client, config
 
-    queued = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "q"}, active_deadline_seconds=60)
+    queued = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "q"})
     with ApiServer() as api:
         api.write_kubeconfig(tmp_path / "kubeconfig")
         config.load_kube_config(str(tmp_path / "kubeconfig"))
@@ -43,12 +45,11 @@ def test_the_operator_accepts_each(tmp_path):
 
 
 def test_queues_and_gangs():
-    settings = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "training"}, active_deadline_seconds=60)
+    settings = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "training"})
     manifest = make(DISTRIBUTIONS["parameter_server"], settings)
     assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
     policy = manifest["spec"]["runPolicy"]
     assert policy["schedulingPolicy"] == {"minAvailable": 6, "queue": "training"}, "all six pods start together"
-    assert policy["activeDeadlineSeconds"] == 60
 
 
 def test_the_priority_class_of_a_gang_is_that_of_its_pods():
@@ -63,7 +64,7 @@ def test_the_priority_class_of_a_gang_is_that_of_its_pods():
     }
     assert classes == {"Chief": "own", "PS": "own", "Worker": "high", "Evaluator": "high"}
     without = make(DISTRIBUTIONS["parameter_server"], replace(SETTINGS, scheduling_policy={}))
-    assert not any("priorityClassName" in template["spec"] for template in TFJob().pod_templates(without))
+    assert not any("priorityClassName" in template["spec"] for template in pod_templates(without))
 
 
 def test_reduction_servers_need_vertex_ai():
@@ -99,7 +100,6 @@ def condition(kind: str, status: str = "True") -> dict:
         ([], "active"),
         ([condition("Created"), condition("Running")], "active"),
         ([condition("Created"), condition("Running", "False"), condition("Restarting")], "active"),
-        ([condition("Created"), condition("Suspended")], "suspended"),
         ([condition("Created"), condition("Suspended", "False"), condition("Running")], "active"),
         ([condition("Created"), condition("Failed")], "failed"),
         ([condition("Failed"), condition("Succeeded")], "succeeded"),
@@ -114,26 +114,15 @@ def test_words_of_a_state():
     running = read({"conditions": [condition("Running")], "replicaStatuses": counts})
     assert running.words == "Running; Chief 1 active; Worker 1 active, 2 failed"
     assert read({}).words == "Created"
-    assert read({"conditions": [condition("Suspended")]}).words == "Suspended: it waits to be admitted"
     assert read({"conditions": [condition("Failed")]}).reason == "it is Failed"
 
 
-def test_the_start_of_a_suspended_job_is_old():
-    status = {"startTime": "2026-01-01T00:00:01Z", "conditions": [condition("Suspended")]}
-    suspended = read(status)
-    assert suspended.start.time == ""
-    assert suspended.changed_at == read_time("2026-01-01T00:00:05Z")
-    assert read({"startTime": "2026-01-01T00:00:01Z"}).start.time == "2026-01-01T00:00:01Z"
-    assert read({}).changed_at == LONG_AGO
 
 
-def test_a_job_that_is_out_of_time_is_not_tried_again():
-    late = condition("Failed") | {"message": "job was active longer than specified deadline"}
-    assert read({"conditions": [late]}).is_final
-    assert not read({"conditions": [condition("Failed")]}).is_final
 
 
-def test_a_resumed_job_that_still_says_suspended():
+def test_only_the_spec_says_that_it_is_suspended():
     conditions = [condition("Suspended")]
-    assert read({"conditions": conditions}, runPolicy={"suspend": True}).is_suspended
-    assert not read({"conditions": conditions}, runPolicy={"suspend": False}).is_suspended
+    assert read({"conditions": conditions}, runPolicy={"suspend": True}).phase == "suspended"
+    assert read({"conditions": conditions}, runPolicy={"suspend": False}).phase == "active"
+    assert read({"conditions": [condition("Failed")]}, runPolicy={"suspend": True}).phase == "failed"

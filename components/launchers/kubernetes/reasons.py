@@ -1,0 +1,150 @@
+"""Knows some of the words with which a cluster says why a training does not start.
+
+What is not known here is passed on as it is, and may end. Pure functions.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+_IMAGE = "write another targets.kubeflow.image, or name the secret of its registry in image_pull_secrets"
+_MACHINE = "write other cpu and memory for this component in resources"
+_CREDENTIALS = "create it in the namespace, or change targets.kubeflow.secrets"
+_NO_PACKAGE = (
+    "the image lacks tfx-distribute: build it from the Dockerfile of tfx-distribute, or install the package in it, and "
+    "write it as targets.kubeflow.image"
+)
+_ONE_OF_COUNT = r"exceeded quota: [^,]*, requested: count/\S+=1, used: count/\S+, limited: count/[^=]+=[1-9]"
+# Kueue's words about a flavor that can never have the pods.
+_NEVER = re.compile(
+    r"(insufficient quota for .*? maximum capacity( \([^)]*\))?|resource \S+ unavailable in ClusterQueue"
+    r"|untolerated taint .*? in flavor \S+|flavor \S+ (doesn't match node affinity|not found))(, |$)"
+)
+_UNASSIGNED = re.compile(r"couldn't assign flavors to pod set [^:]+: (.*)")
+_NO_QUEUE = re.compile(r"LocalQueue \S+ doesn't exist|namespace doesn't match ClusterQueue selector")
+_DENIED = re.compile(r"is forbidden|is invalid|denied the request|InvalidImageName")
+# Others may free their part, or the controller of the quota has not counted yet.
+_QUOTA = re.compile(r"exceeded quota: .*requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
+_UNCOUNTED = "status unknown for quota"
+# The first pattern that matches decides.
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    (r"failed quota: .*must specify", "write cpu and memory for this component in resources, which the quota counts"),
+    (_ONE_OF_COUNT, "delete a job of the namespace that has ended, or wait until another ends and is deleted"),
+    (r"LocalQueue \S+ doesn't exist", "write the name of a queue of the namespace in targets.kubeflow.queue"),
+    (
+        r"namespace doesn't match ClusterQueue selector",
+        "run in a namespace that the ClusterQueue selects, or write another queue",
+    ),
+    (
+        r"untolerated taint|doesn't match node affinity|flavor \S+ not found",
+        "write another accelerator, node_selector or tolerations in resources, or another queue",
+    ),
+    (r"> maximum capacity", "ask for smaller or fewer machines in resources, or have the quota of the queue raised"),
+    (r"exceeded quota", "ask for smaller or fewer machines in resources, or have the quota of the namespace raised"),
+    (
+        r"violates PodSecurity",
+        "write what the namespace asks for in targets.kubeflow.security_context, or run in another namespace",
+    ),
+    (
+        r"security context constraint",
+        "write the namespace's own user and groups, or fs_group: null, in targets.kubeflow.security_context",
+    ),
+    (r"no PriorityClass", "create the class, or write another targets.kubeflow.gang_scheduling.priority_class"),
+    (
+        r"serviceaccount .*not found",
+        "create it in the namespace, or name another targets.kubeflow.service_account",
+    ),
+    (r"(maximum|minimum) \S+ usage per|limit to request ratio", _MACHINE),
+    (r"ErrImage|ImagePull|InvalidImageName|ImageInspectError|RegistryUnavailable", _IMAGE),
+    (
+        r"persistentvolumeclaim .*not found",
+        "create the claim in the namespace, or change targets.kubeflow.volumes",
+    ),
+    (
+        r"Multi-Attach error",
+        "a ReadWriteOnce volume works on one machine only: write a ReadWriteMany claim in targets.kubeflow.volumes",
+    ),
+    (r"(configmap|ConfigMap) .*not found", "create it in the namespace"),
+    (r"secret .*not found|in Secret ", _CREDENTIALS),
+    (
+        r"runAsNonRoot",
+        "give the image a USER that is a number and not 0, or write run_as_non_root: false in "
+        "targets.kubeflow.security_context",
+    ),
+    (r"executable file not found", _NO_PACKAGE),
+    (r"OOMKilled", "write more memory for this component in resources, or a smaller per_replica_batch_size"),
+    (
+        r"Evicted.*ephemeral",
+        "have it write less to its own disk, or have the namespace's limit of ephemeral-storage raised",
+    ),
+)
+
+
+def find_remedy(words: str) -> str:
+    """Returns what to write or do instead; empty if the words are not known."""
+    return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, words)), "")
+
+
+def find_remedy_for_output(lines: Iterable[str]) -> str:
+    """Returns what to do about a program that could not start; empty if it could.
+
+    Args:
+      lines: The last lines that it printed.
+    """
+    return _NO_PACKAGE if any("No module named 'tfx_distribute'" in line for line in lines) else ""
+
+
+def with_remedy(words: str) -> str:
+    """Returns Kubernetes' words, followed by the remedy if there is one."""
+    remedy = find_remedy(words)
+    return f"{words}; {remedy}" if remedy else words
+
+
+def is_final(words: str) -> bool:
+    """Returns True for a reason that no waiting ends, only a person.
+
+    A pod that the cluster denies, or a queue that can never admit the training.
+
+    Args:
+      words: The cluster's words.
+    """
+    unassigned = [match[1] for part in words.split("; ") if (match := _UNASSIGNED.fullmatch(part))]
+    # Kueue gives a reason for each flavor. As long as one may pass, so may the wait.
+    if _NO_QUEUE.search(words) or any(not _NEVER.sub("", each) for each in unassigned):
+        return True
+    quota = _QUOTA.search(words)
+    if quota:
+        return _is_too_small(quota["requested"], quota["limited"])
+    return bool(_DENIED.search(words)) and _UNCOUNTED not in words
+
+
+def _is_too_small(requested: str, limited: str) -> bool:
+    """Returns True if a request exceeds the whole quota."""
+    try:
+        amounts, limits = (
+            {name: parse_quantity(amount) for name, amount in (part.split("=") for part in parts.split(","))}
+            for parts in (requested, limited)
+        )
+    except ValueError:  # words of another kind of quota
+        return False
+    return any(name in limits and amount > limits[name] for name, amount in amounts.items())
+
+
+def find_wait(workloads: Sequence[Mapping[str, Any]]) -> str:
+    """Returns Kueue's words about what a job waits for; empty if it has none.
+
+    Args:
+      workloads: The Workloads that Kueue has made for the job.
+    """
+    words = []
+    for workload in workloads:
+        status = workload.get("status") or {}
+        for condition in status.get("conditions") or ():
+            is_waiting = {"QuotaReserved": "False", "Evicted": "True", "Finished": "True"}.get(condition["type"])
+            if condition["status"] == is_waiting:
+                words.append(str(condition.get("message", "")))
+        checks = (check for check in status.get("admissionChecks") or () if check.get("state") != "Ready")
+        words += [f"admission check {each['name']} is {each['state']}: {each.get('message', '')}" for each in checks]
+    return "; ".join(dict.fromkeys(filter(None, words)))

@@ -47,7 +47,12 @@ class ClusterJob(Launch):
             distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
         template = _pod_template(namespace.image, container)
         settings = KubernetesSettings(
-            "digits", template, template, training=kind.name, queue=queue, labels=labels or {}  # type: ignore[arg-type]
+            "digits",
+            template,
+            template,
+            training=kind.name,
+            queue=queue,
+            labels=labels or {},  # type: ignore[arg-type]
         )
         training = Training(f"digits-{uuid.uuid4().hex[:8]}", "/job.json", distribution, {}, max_restarts)
         launcher = KubernetesLauncher(settings)

@@ -622,7 +622,7 @@ def _aggregate(messages: list[str]) -> str:
 def _selector(query: dict[str, str], namespace: str) -> Callable[[Document], bool]:
     """Returns a test for the label and field selectors of a request in a namespace."""
     requirements = []
-    fields = ("metadata.name", "metadata.namespace", "involvedObject.uid", "involvedObject.name", "involvedObject.kind")
+    fields = ("metadata.name", "metadata.namespace", "type")
     for kind in ("labelSelector", "fieldSelector"):
         for requirement in filter(None, query.get(kind, "").split(",")):
             match = re.fullmatch(r"([^=!]+)(!=|==?)([^=!]*)", requirement)
@@ -633,7 +633,7 @@ def _selector(query: dict[str, str], namespace: str) -> Callable[[Document], boo
     def selects(document: Document) -> bool:
         meta = document["metadata"]
         values = {**meta.get("labels", {}), "metadata.name": meta["name"], "metadata.namespace": meta["namespace"]}
-        values |= {f"involvedObject.{key}": value for key, value in document.get("involvedObject", {}).items()}
+        values["type"] = document.get("type")  # of an event
         return meta["namespace"] == namespace and all(
             (values.get(key) == value) == equal for key, equal, value in requirements
         )

@@ -117,8 +117,8 @@ class JobClient:
         Args:
           has_time: False to send the request once, for a launcher that has to end.
         """
-        # In the foreground: what belongs to the job goes first. JobSet would take an old
-        # Job for one of a new JobSet of the same name.
+        # In the foreground: what belongs to the job goes first. JobSet would take an
+        # old Job for one of a new JobSet of the same name.
         options = client.V1DeleteOptions(propagation_policy="Foreground")
 
         def delete() -> None:
@@ -128,9 +128,7 @@ class JobClient:
 
         logging.info("removing %s", self)
         try:
-            retry.call_with_retries(
-                delete, "the Kubernetes API server", self._may_pass, DELETE_SECONDS if has_time else 0.0
-            )
+            retry.call_with_retries(delete, "the Kubernetes API server", self._may_pass, DELETE_SECONDS if has_time else 0.0)
         except (ApiException, urllib3.exceptions.HTTPError, NotFollowedError) as error:
             if not (isinstance(error, ApiException) and error.status == 404):
                 reason = _message(error) if isinstance(error, ApiException) else error
@@ -157,9 +155,11 @@ class JobClient:
         """
         events = self._explaining(
             "list events",
-            lambda: self._core.list_namespaced_event(
-                self.namespace, field_selector="type=Warning", _request_timeout=REQUEST_SECONDS
-            ).items,
+            lambda: (
+                self._core.list_namespaced_event(
+                    self.namespace, field_selector="type=Warning", _request_timeout=REQUEST_SECONDS
+                ).items
+            ),
         )
         own = [event for event in events if f"{event.involved_object.name}-".startswith(f"{self.name}-")]
         created = job["metadata"]["creationTimestamp"]

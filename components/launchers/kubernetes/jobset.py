@@ -132,8 +132,8 @@ class JobSet(JobKind):
             words="; ".join([words, *([f"restart {restarts}"] if restarts else []), *jobs]),
             reason=str(end.get("message") or end.get("reason") or ""),
             is_final=end.get("reason") != _RESTARTS_USED_UP,
-            # JobSet suspends Jobs one by one, and the end of those which are not suspended
-            # yet counts as a failure.
+            # JobSet suspends Jobs one by one, and the end of those which are not
+            # suspended yet counts as a failure.
             has_restarted=end.get("reason") == _RESTARTS_USED_UP and not job["spec"].get("suspend"),
         )
 

@@ -1,4 +1,4 @@
-"""Launches a training in pods of Kubernetes: creates a job, follows it, and deletes it."""
+"""Launches a training in pods of Kubernetes."""
 
 import base64
 import json
@@ -79,8 +79,8 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
     def start(self, request: Request, has_result: bool) -> bool:
         """Creates the job, or takes over that of an earlier attempt; see `Launcher`.
 
-        Of several kinds, it takes the first that the cluster has and, with a queue, that
-        Kueue manages.
+        Of several kinds, it takes the first that the cluster has and, with a queue,
+        that Kueue manages.
         """
         from tfx_distribute.components.launchers.kubernetes import client, connection
 
@@ -211,7 +211,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         return State("queued" if state.phase == "suspended" else "starting", words)
 
     def news(self) -> list[str]:
-        """Returns warnings about the job and its pods, and what it waits for in a queue."""
+        """Returns warnings about the job and its pods, and what it waits for."""
         return list(self._news.values())
 
     def stop(self, has_time: bool) -> None:

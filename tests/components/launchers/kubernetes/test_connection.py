@@ -11,7 +11,8 @@ from cryptography import x509
 from kubernetes import client
 
 from tfx_distribute.components.launchers.kubernetes import client as job_client
-from tfx_distribute.components.launchers.kubernetes import connection, job_kinds
+from tfx_distribute.components.launchers.kubernetes import connection
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -61,10 +62,10 @@ def test_a_cluster_with_an_old_certificate_is_trusted():
 def test_another_certificate_is_named_at_once(configuration, tmp_path):
     configuration.ssl_ca_cert = str(certificates.write(tmp_path / "other.pem", "other", CA).file)
     with pytest.raises(ConfigurationError, match="^this step does not trust the certificate of the Kubernetes API server"):
-        job_client.has_kind(job_kinds.JOB_KINDS["tfjob"])
+        job_client.has_kind(JOB_KINDS["tfjob"])
 
 
 def test_a_name_that_is_not_the_servers_is_refused(configuration):
     configuration.host = configuration.host.replace("127.0.0.1", "localhost")
     with pytest.raises(ConfigurationError, match=r"Hostname mismatch|doesn't match"):
-        job_client.has_kind(job_kinds.JOB_KINDS["tfjob"])
+        job_client.has_kind(JOB_KINDS["tfjob"])

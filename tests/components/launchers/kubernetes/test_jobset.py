@@ -143,10 +143,6 @@ def test_words_of_a_state():
     assert (final.reason, final.is_final, final.has_restarted) == ("for good", True, False)
 
 
-
-
-
-
 def test_task_of_a_pod():
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": "worker", "jobset.sigs.k8s.io/job-index": "12"}
     pod = client.V1Pod(metadata=client.V1ObjectMeta(name="p", labels=labels))

@@ -191,9 +191,15 @@ def test_each_warning_is_said_once(api, caplog):
 
 def test_the_start_deadline_ends_with_the_last_words(api):
     launch = start(api, start_seconds=1.0)
-    warn(api, "FailedCreatePod", 'Error creating: pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1')
+    warn(
+        api,
+        "FailedCreatePod",
+        'Error creating: pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1',
+    )
     error = str(launch.wait())
-    assert error.startswith("the training has not started within 1 s (start_timeout_seconds): TFJob digits-1: FailedCreatePod")
+    assert error.startswith(
+        "the training has not started within 1 s (start_timeout_seconds): TFJob digits-1: FailedCreatePod"
+    )
     assert "exceeded quota" in error
     assert "have the quota of the namespace raised" in error
     assert not exists(api)
@@ -211,7 +217,9 @@ def test_what_no_waiting_ends_is_final_at_once(api):
 def test_warnings_from_before_the_job_do_not_count(api):
     launch = start(api)
     job = api.get(NAMESPACE, NAME)
-    api.add_event(job, "FailedCreatePod", "pods is forbidden: no PriorityClass with name high was found", at="2020-01-01T00:00:00Z")
+    api.add_event(
+        job, "FailedCreatePod", "pods is forbidden: no PriorityClass with name high was found", at="2020-01-01T00:00:00Z"
+    )
     time.sleep(0.5)
     assert launch.is_running
     succeed(api)
@@ -394,7 +402,9 @@ def test_pods_have_the_rights_of_the_step():
 
 def test_pods_of_a_step_that_is_root():
     root = replace(step("s", "u"), user=0)
-    with pytest.raises(ConfigurationError, match=r"this step runs as root, .* give the image a USER .*run_as_non_root: false"):
+    with pytest.raises(
+        ConfigurationError, match=r"this step runs as root, .* give the image a USER .*run_as_non_root: false"
+    ):
         pod_spec(root, securityContext={"runAsNonRoot": True})
     assert pod_spec(root, securityContext={"runAsNonRoot": False})["securityContext"] == {"runAsNonRoot": False}
 

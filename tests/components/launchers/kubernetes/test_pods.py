@@ -41,8 +41,6 @@ def test_an_end_that_another_attempt_would_have_too(exit_code, seconds, deleted,
     assert end.is_final == final
 
 
-
-
 def pod_of(*containers, phase="Running"):
     status = client.V1PodStatus(phase=phase, container_statuses=list(containers))
     return client.V1Pod(metadata=client.V1ObjectMeta(name="p"), spec=client.V1PodSpec(containers=[]), status=status)
@@ -55,8 +53,6 @@ def test_the_end_of_another_container_is_none_of_the_training():
     assert end.how == "ended with exit code 143 (Error)"
     end = pods.PodEnd.of(pod_of(proxy, container("tensorflow", exit_code=0), phase="Failed"))
     assert (end.how, end.is_final) == ("failed: its container a-proxy ended with exit code 1 (Error)", False)
-
-
 
 
 def test_an_init_container_that_fails():

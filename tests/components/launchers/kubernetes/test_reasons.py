@@ -1,4 +1,4 @@
-"""Tests what is concluded from the cluster's words about a training that does not start."""
+"""Tests what is concluded from the cluster's words."""
 
 import pytest
 
@@ -38,7 +38,10 @@ TAINT = "{spot true NoSchedule <nil>}"
         (f"{UNASSIGNED} resource nvidia.com/gpu unavailable in ClusterQueue", True),
         (f"{UNASSIGNED} flavor t4 doesn't match node affinity, untolerated taint {TAINT} in flavor spot", True),
         (f"{UNASSIGNED} flavor t4 doesn't match node affinity, {FITS_LATER.partition(': ')[2]}", False),
-        (f'{UNASSIGNED} topology "racks" allows to fit only 1 out of 2 pod(s), untolerated taint {TAINT} in flavor b', False),
+        (
+            f'{UNASSIGNED} topology "racks" allows to fit only 1 out of 2 pod(s), untolerated taint {TAINT} in flavor b',
+            False,
+        ),
         ("LocalQueue nobody doesn't exist", True),
         ("ClusterQueue team is inactive", False),
         ("Workload namespace doesn't match ClusterQueue selector", True),

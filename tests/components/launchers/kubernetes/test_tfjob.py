@@ -117,10 +117,6 @@ def test_words_of_a_state():
     assert read({"conditions": [condition("Failed")]}).reason == "it is Failed"
 
 
-
-
-
-
 def test_only_the_spec_says_that_it_is_suspended():
     conditions = [condition("Suspended")]
     assert read({"conditions": conditions}, runPolicy={"suspend": True}).phase == "suspended"

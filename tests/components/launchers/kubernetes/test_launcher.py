@@ -177,7 +177,9 @@ def test_each_warning_is_said_once(api, caplog):
     for name in (f"{NAME}-chief-0", f"{NAME}-worker-0"):
         about = api.set_pod(NAMESPACE, {**waiting, "metadata": {**waiting["metadata"], "name": name}})
         warn(api, "FailedScheduling", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", about)
-    other = api.set_pod(NAMESPACE, pod(name="of-another-job"))
+    other = pod(name="of-another-job")
+    other["metadata"]["labels"] = {}
+    other = api.set_pod(NAMESPACE, other)
     warn(api, "FailedMount", "another pod's own", other)
     words = "FailedScheduling: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     wait_until(lambda: words in caplog.text)
@@ -291,9 +293,8 @@ def test_api_server_gone_for_a_while(api):
     launch = start(api)
     api.set_pod(NAMESPACE, pod())
     api.unreachable(2.0)
-    api.fail(503, times=3)
-    api.fail(403, times=2)
-    api.fail(404, times=2)
+    for code in (503, 403, 404):  # as one that starts again
+        api.fail(code)
     time.sleep(2.5)
     assert launch.is_running
     succeed(api)

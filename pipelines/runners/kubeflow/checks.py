@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from tfx_distribute.components.launchers import settings as launcher_settings
 from tfx_distribute.pipelines.machines import accelerators, machine_checks
 from tfx_distribute.pipelines.runners.kubeflow import pods, trainer_settings
 from tfx_distribute.pipelines.runners.kubeflow.settings import KubeflowSettings
@@ -81,8 +80,7 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
     machine_checks.check_trainer(machine_of(spec.resources, TRAINER), distribution)
     strategy_table.check_all_reduce(distribution, "Kubeflow")
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
-    runs_remotely = launcher_settings.runs_remotely(launcher, distribution)
-    if runs_remotely and training_dir is None and not settings.pipeline_root.startswith("gs://"):
+    if launcher.runs_remotely(distribution) and training_dir is None and not settings.pipeline_root.startswith("gs://"):
         raise ConfigurationError(
             "targets.kubeflow.training_dir: is missing; the pods of a training cannot reach "
             f"{settings.pipeline_root}: write a folder below the mount_path of a volume that all can write to, or a gs:// "
@@ -118,7 +116,7 @@ def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
                     f"{content}; write another mount_path, unless your image has it elsewhere"
                 )
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
-    trains_remotely = launcher_settings.runs_remotely(launcher, distribution)
+    trains_remotely = launcher.runs_remotely(distribution)
     for name, machine in spec.resources.items():
         affinity = pods.make_machine(machine, settings.platform).node_affinity
         if affinity and name != PARAMETER_SERVER and not (name == TRAINER and trains_remotely):

@@ -86,10 +86,11 @@ class KubeflowSettings(RemoteSettings):
     platform: Literal["kubernetes", "gke"] = "kubernetes"
     """Platform that decides how accelerators are named; `gke` is Google Kubernetes
     Engine."""
-    training: Literal["auto", "step", "tfjob", "jobset"] = "auto"
-    """Where training runs: `step` is the Trainer's own step, `tfjob` the pods of a
-    TFJob, `jobset` those of a JobSet, and `auto` the step if training is one process,
-    else a TFJob where the cluster has them, or a JobSet."""
+    training: Literal["auto", "step", "jobset", "tfjob"] = "auto"
+    """Where training runs: `step` is the Trainer's own step, `jobset` the pods of a
+    JobSet, `tfjob` those of a TFJob, and `auto` the step if training is one process,
+    else a JobSet where the cluster has them, or a TFJob. With a `queue`, `auto` takes
+    what Kueue manages."""
     training_dir: str | None = Field(None, pattern=r"^(gs://.|/[^/])")
     """Folder that all pods of a training can reach, for its inputs, outputs and
     checkpoints: below the `mount_path` of a volume, or a gs:// address. Default: below
@@ -111,10 +112,11 @@ class KubeflowSettings(RemoteSettings):
     runs with `--gang-scheduler-name`; with that option, it starts all pods together
     even without this setting. JobSets have none."""
     active_deadline_seconds: int | None = Field(None, ge=1)
-    """Seconds after which a training in pods has failed."""
-    quota_timeout_seconds: int = Field(3600, ge=0)
-    """Seconds to wait while a ResourceQuota refuses pods of a training. Others may free
-    their part of it; an hour by default, as the step that waits needs little."""
+    """Seconds after which a training in pods has failed. Waiting in a queue does not
+    count."""
+    start_timeout_seconds: int = Field(3600, ge=0)
+    """Seconds after which a training in pods fails if not all of them have started; 0
+    for no limit. Waiting in a queue does not count."""
     security_context: SecurityContext = Field(default_factory=SecurityContext)
     """User and group of pods."""
     metrics_port: names.Port = Field(None, ge=1024, le=65535)

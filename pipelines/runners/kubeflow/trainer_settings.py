@@ -40,8 +40,8 @@ def launcher(
         labels=settings.labels,
         queue=settings.queue,
         scheduling_policy=None if gang is None else {key: value for key, value in policy.items() if value is not None},
+        start_timeout_seconds=settings.start_timeout_seconds,
         active_deadline_seconds=settings.active_deadline_seconds,
-        quota_timeout_seconds=settings.quota_timeout_seconds,
     )
 
 

@@ -18,10 +18,9 @@ from digits_on_cluster import Installation, install
 from kubernetes import client
 from launching import Launch
 
-from tfx_distribute.components.launchers.kubernetes import client as kubernetes_client
-from tfx_distribute.components.launchers.kubernetes import missing_pods, pod_starts, refusals, watcher
+from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS, KubernetesLauncher
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +32,7 @@ def admin() -> client.ApiClient:
 
 
 # Of one test: pytest would put tests with the same value of a wider scope together.
-@pytest.fixture(params=sorted(JOB_KINDS, reverse=True))
+@pytest.fixture(params=list(JOB_KINDS))
 def kind(request) -> JobKind:
     return JOB_KINDS[request.param]
 
@@ -64,15 +63,19 @@ def installation(namespace, tmp_path_factory) -> Iterator[Installation]:
 
 @pytest.fixture
 def as_step(namespace, monkeypatch) -> None:
-    """Gives the launcher the permissions that `tfx-distribute manifests` prints."""
+    """Gives the launcher the permissions that `tfx-distribute manifests` prints.
+
+    It looks more often than in use.
+    """
+    monkeypatch.setattr(KubernetesLauncher, "poll_seconds", 0.3)
+    monkeypatch.setattr(kubernetes_launcher, "NEWS_SECONDS", 1.0)
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
 
 @pytest.fixture
-def start_job(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., ClusterJob]]:
+def start_job(namespace, kind, as_step) -> Iterator[Callable[..., ClusterJob]]:
     """Returns a function that starts a job of each kind with a shell command."""
-    monkeypatch.setattr(watcher, "POLL_SECONDS", 0.3)
     started: list[ClusterJob] = []
 
     def start(command: str, of: JobKind = kind, **arguments: Any) -> ClusterJob:
@@ -87,17 +90,11 @@ def start_job(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., C
 
 
 @pytest.fixture
-def start(namespace, kind, as_step, monkeypatch) -> Iterator[Callable[..., Launch]]:
+def start(namespace, kind, as_step) -> Iterator[Callable[..., Launch]]:
     """Returns a function that starts a job whose pods are those of a pipeline file.
 
-    It takes the arguments of `file_jobs.start` after the first two. The launcher waits
-    less than in use.
+    It takes the arguments of `file_jobs.start` after the first two.
     """
-    monkeypatch.setattr(watcher, "POLL_SECONDS", 0.3)
-    monkeypatch.setattr(pod_starts, "EVENTS_SECONDS", 1.0)
-    monkeypatch.setattr(refusals, "FINAL_SECONDS", 6.0)
-    monkeypatch.setattr(missing_pods, "CONTROLLER_SECONDS", 10.0)
-    monkeypatch.setattr(kubernetes_client, "WEBHOOK_SECONDS", 5.0)
     started: list[Launch] = []
 
     def make(*arguments: Any, **settings: Any) -> Launch:
@@ -131,7 +128,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             for kind in JOB_KINDS.keys() & set(words):
                 others = "-".join(word for word in words if word != kind)
                 outcomes[f"{scenario}{bracket and others and f'[{others}]'}"][kind] = outcome
-    kinds = sorted(JOB_KINDS, reverse=True)
+    kinds = list(JOB_KINDS)
     if outcomes:
         terminalreporter.section("scenarios with each kind of job")
         terminalreporter.line(" | ".join(["", "scenario", *kinds, ""]).strip())

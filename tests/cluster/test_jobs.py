@@ -11,7 +11,9 @@ import uuid
 import pytest
 from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS, KubernetesLauncher
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -70,23 +72,7 @@ def test_restarts_are_used_up(start_job):
     assert isinstance(error, TrainingError)
     assert str(error).endswith("All 1 restarts (max_restarts) are used up")
     assert "  lost worker 0\n" in str(error)
-    if job.kind.restarts_itself:
-        assert job.job, "it stays for people to look at"
-    else:
-        wait_until(lambda: not job.job)
-
-
-def test_a_lost_worker_is_replaced_and_with_jobsets_all_others_too(start_job):
-    end, strike = f"/shared/{uuid.uuid4().hex}", f"/shared/{uuid.uuid4().hex}"
-    job = start_job(
-        f"while ! test -e {end}; do {IS_WORKER} && rm {strike} 2>/dev/null && exit 137; sleep 0.2; done", workers=2
-    )
-    before = [pod.metadata.uid for pod in job.wait_for_running(2)]
-    job.touch(strike)
-    wait_until(lambda: job.wait_for_running(2)[1].metadata.uid != before[1])
-    assert (job.wait_for_running(2)[0].metadata.uid != before[0]) == job.kind.restarts_itself
-    job.touch(end)
-    assert job.wait() is None
+    assert job.job, "it stays for people to look at"
 
 
 def test_a_final_exit_code_of_a_worker_counts_whatever_its_peers_do_then(start_job):
@@ -114,10 +100,7 @@ def test_lack_of_memory_is_named(start_job):
 
 @pytest.mark.parametrize("how", ["deleted", "evicted", "lost with its node"])
 def test_a_pod_that_is_taken_away_is_replaced(start_job, how):
-    """The Training Operator gives up the job, and the launcher creates it again.
-
-    A pod that disappears at once, as with its node, the operator itself may replace.
-    """
+    """A TFJob is created again; a pod that is gone at once, the operator replaces."""
     file = f"/shared/{uuid.uuid4().hex}"
     job = start_job(f"while ! test -e {file}; do sleep 0.2; done", workers=2)
     _, worker = job.wait_for_running(2)
@@ -140,23 +123,10 @@ def test_deleted_by_somebody(start_job):
     assert str(error) == f"{job.kind.title} {job.name} is gone: somebody has deleted it while it was training"
 
 
-def test_pods_after_a_suspension_do_not_count_as_restarts(start_job, caplog):
-    caplog.set_level("INFO", logger="absl")
-    file = f"/shared/{uuid.uuid4().hex}"
-    job = start_job(f"echo starts; while ! test -e {file}; do sleep 0.2; done", max_restarts=0)
-    wait_until(lambda: caplog.text.count("chief: starts") == 1)
-    job.suspend(True)
-    wait_until(lambda: "Suspended" in caplog.text and not job.pods())
-    job.suspend(False)
-    wait_until(lambda: caplog.text.count("chief: starts") == 2)
-    job.touch(file)
-    assert job.wait() is None
-
-
 def test_a_job_that_no_node_has_room_for_waits_and_says_so(start_job, caplog):
     caplog.set_level("INFO", logger="absl")
     job = start_job("exit 0", resources={"limits": {"cpu": "1000"}})
-    wait_until(lambda: "waits for a node (Unschedulable: " in caplog.text)
+    wait_until(lambda: "FailedScheduling: 0/" in caplog.text)
     time.sleep(1)
     assert job.is_running
 
@@ -178,26 +148,19 @@ def test_parameter_servers_and_evaluators_end_with_the_chief(start_job):
     wait_until(lambda: not [pod for pod in job.pods() if pod.status.phase == "Running"])
 
 
-def test_training_goes_on_while_an_evaluator_is_replaced(start_job):
-    distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1)
-    end, strike = f"/shared/{uuid.uuid4().hex}", f"/shared/{uuid.uuid4().hex}"
-    fall = f"{IS_EVALUATOR} && rm {strike} 2>/dev/null && exit 137"
-    job = start_job(f"while ! test -e {end}; do {fall}; sleep 0.2; done", distribution=distribution, max_restarts=1)
-    chief, evaluator, _ = job.wait_for_running(3)
-    job.touch(strike)
-    wait_until(lambda: [pod.metadata.uid for pod in job.wait_for_running(3)][1] != evaluator.metadata.uid)
-    assert job.wait_for_running(3)[0].metadata.uid == chief.metadata.uid, "the others did not start again"
-    job.touch(end)
-    assert job.wait() is None
+def test_a_step_without_a_choice_takes_what_the_cluster_has(namespace, as_step, monkeypatch):
+    pod = {"spec": {"containers": [{"name": "tensorflow", "image": namespace.image}]}}
 
+    def start():
+        launcher = KubernetesLauncher(KubernetesSettings("digits", pod, pod, training="pods"))
+        name = f"digits-{uuid.uuid4().hex[:8]}"
+        assert launcher.start(launcher.request(Training(name, "/job.json", Distribution(), {})), has_result=False)
+        launcher.stop(has_time=True)
+        return str(launcher._jobs)
 
-def test_a_step_without_a_choice_finds_what_the_cluster_has(as_step, monkeypatch, caplog):
-    caplog.set_level("INFO", logger="absl")
-    assert kubernetes_launcher.find_kind("auto").title == "TFJob"
-    assert "training: auto: the cluster has TFJobs, one of which trains" in caplog.text
-    assert kubernetes_launcher.find_kind("jobset").title == "JobSet"
-    monkeypatch.setattr(kubernetes_launcher.JOB_KINDS["tfjob"], "plural", "tfjobs-of-another-cluster")
-    assert kubernetes_launcher.find_kind("auto").title == "JobSet"
-    monkeypatch.setattr(kubernetes_launcher.JOB_KINDS["jobset"], "version", "v0")
-    with pytest.raises(ConfigurationError, match=r"has neither TFJobs nor JobSets; install JobSet .*Training Operator 1\.9"):
-        kubernetes_launcher.find_kind("auto")
+    assert start().startswith("JobSet ")
+    monkeypatch.setattr(JOB_KINDS["jobset"], "version", "v0")
+    assert start().startswith("TFJob ")
+    monkeypatch.setattr(JOB_KINDS["tfjob"], "plural", "tfjobs-of-another-cluster")
+    with pytest.raises(ConfigurationError, match=r"has neither JobSets nor TFJobs; install JobSet "):
+        start()

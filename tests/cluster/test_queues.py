@@ -4,10 +4,10 @@ import functools
 import uuid
 
 import pytest
-from cluster_queues import GROUP, PRIORITY_LABEL, VERSION, local_queue, queue
+from cluster_queues import PRIORITY_LABEL, queue
 from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.kubernetes import queue_wait, queues, refusals
+from tfx_distribute.components.launchers.kubernetes import launcher
 from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
@@ -24,10 +24,8 @@ def team(namespace):
 
 
 @pytest.fixture
-def start(namespace, start_job, monkeypatch):
+def start(namespace, start_job):
     """Returns a function that starts a job of each kind in the queue."""
-    monkeypatch.setattr(queue_wait, "WORKLOADS_SECONDS", 1.0)
-    monkeypatch.setattr(refusals, "FINAL_SECONDS", 10.0)
     wait_until(lambda: not namespace.pods())  # those of the test before
     return functools.partial(start_job, **{"queue": "team", **ONE_CPU})
 
@@ -49,15 +47,14 @@ def test_a_job_waits_until_there_is_room(start, file, caplog):
     words = f"{second.kind.title} {second.name} waits in queue team: couldn't assign flavors to pod set"
     wait_until(lambda: words in caplog.text)
     assert "insufficient unused quota for cpu" in caplog.text
-    assert f"{second.kind.title} {second.name}: Suspended: it waits to be admitted" in caplog.text
+    assert f"{second.kind.title} {second.name}: Suspended" in caplog.text
     assert second.is_running
     first.touch(file)
     assert (first.wait(), second.wait()) == (None, None)
 
 
-def test_a_job_that_is_preempted_goes_on_later(start, namespace, file, caplog, monkeypatch):
+def test_a_job_that_is_preempted_goes_on_later(start, namespace, file, caplog):
     """It uses up no restart: it has none."""
-    monkeypatch.setattr(queue_wait, "WORKLOADS_SECONDS", 300.0)  # by the second look, it might run again
     caplog.set_level("INFO", logger="absl")
     job = start(f"echo starts; {until(file)}", workers=2, max_restarts=0)
     job.wait_for_running(2)
@@ -72,77 +69,26 @@ def test_a_job_that_is_preempted_goes_on_later(start, namespace, file, caplog, m
     assert caplog.text.count("chief: starts") == 2
 
 
-def test_a_job_that_never_fits(start, caplog):
-    job = start("exit 0", workers=3)
-    wait_until(lambda: "maximum capacity" in caplog.text)
-    assert job.is_running, "it goes on for a while"
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"workers": 3}, "> maximum capacity"),
+        ({"queue": "nobody"}, "LocalQueue nobody doesn't exist"),
+        ({"node_selector": {"machine": "none"}}, "doesn't match node affinity"),
+    ],
+    ids=["never fits", "no queue", "no machine"],
+)
+def test_what_a_queue_can_never_admit(start, settings, words):
+    job = start("exit 0", **settings)
     error = job.wait(60)
     assert isinstance(error, TrainingError)
-    assert str(error).endswith(
-        "; ask for smaller or fewer machines in resources, or have the quota of the ClusterQueue raised"
-    )
+    assert words in str(error)
     wait_until(lambda: not job.job)
 
 
-def test_machines_that_the_queue_does_not_have(start, namespace):
-    """As with a queue of spot machines only, which a job does not tolerate."""
-    taint = {"key": "spot", "value": "true", "effect": "NoSchedule"}
-
-    def set_taints(taints):
-        flavor = (GROUP, VERSION, "resourceflavors", namespace.name)
-        namespace.custom.patch_cluster_custom_object(*flavor, {"spec": {"nodeTaints": taints}})
-
-    set_taints([taint])
-    try:
-        job = start("exit 0")
-        error = job.wait(60)
-    finally:
-        set_taints([])
-    assert isinstance(error, TrainingError)
-    assert "untolerated taint" in str(error)
-    assert str(error).endswith("; write another accelerator, node_selector or tolerations in resources, or another queue")
-    wait_until(lambda: not job.job)
-
-
-def test_a_priority_class_that_does_not_exist(start):
-    """Kueue says nothing at all."""
-    job = start("exit 0", labels={PRIORITY_LABEL: "nobody"})
-    error = job.wait(60)
-    assert isinstance(error, TrainingError)
-    assert "Kueue has made no Workload for it; see whether the WorkloadPriorityClass in its labels exists" in str(error)
-    wait_until(lambda: not job.job)
-
-
-def test_a_workload_that_is_deactivated(start, namespace, caplog):
-    job = start("sleep 300")
-    job.wait_for_running()
-    selector = f"{queues.JOB_UID_LABEL}={job.job['metadata']['uid']}"
-    resource = (GROUP, VERSION, namespace.name, "workloads")
-    (workload,) = namespace.custom.list_namespaced_custom_object(*resource, label_selector=selector)["items"]
-    name = workload["metadata"]["name"]
-    namespace.custom.patch_namespaced_custom_object(*resource, name, {"spec": {"active": False}})
-    error = job.wait(60)
-    assert isinstance(error, TrainingError)
-    assert f"set spec.active of Workload {name} to true" in str(error)
-
-
-def test_a_queue_that_does_not_exist(start, namespace):
-    job = start("exit 0", queue="nobody")
-    error = job.wait(60)
+def test_a_kind_that_kueue_does_not_manage(start, namespace, monkeypatch):
+    """It would run past the queue."""
+    monkeypatch.setattr(launcher, "QUEUE_LABEL", "team")  # which the job has, and Kueue does not read
+    error = start("exit 0", queue=None, labels={"team": "a"}).wait(60)
     assert isinstance(error, ConfigurationError)
-    assert str(error) == (f"targets.kubeflow.queue: namespace {namespace.name} has no LocalQueue nobody; write one of team")
-    assert not job.job
-
-
-def test_a_queue_of_no_cluster_queue(start, namespace):
-    with local_queue(namespace, "lost", "nobody"):
-        error = start("exit 0", queue="lost").wait(60)
-    assert isinstance(error, ConfigurationError)
-    assert str(error).endswith("LocalQueue lost belongs to ClusterQueue nobody, which does not exist; have it created")
-
-
-def test_a_cluster_without_kueue(start, monkeypatch):
-    monkeypatch.setattr(queues, "GROUP", "kueue.example.com")
-    error = start("exit 0").wait(60)
-    assert isinstance(error, ConfigurationError)
-    assert "the cluster does not have Kueue" in str(error)
+    assert "of this cluster do not wait in queues" in str(error)

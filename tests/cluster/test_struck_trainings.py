@@ -54,7 +54,7 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
         run = installation.run_and_strike(kind.name, *TRAIN_ONLY, "queue", strike=strike, **parameters)
     assert pods == installation.steps.pods["Trainer"][-2:]
     (log,) = logs
-    assert ("starting it again from its last save" in log) != kind.restarts_itself
+    assert ("; restart 1 of" in log) == (kind.name == "tfjob"), "JobSet restarts by itself"
     assert f"waits in queue {QUEUE}: Preempted to accommodate a workload" in log
     # A pod has time to save, unless the kernel kills it.
     saved = steps_after("saved", log)

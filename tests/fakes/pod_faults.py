@@ -169,7 +169,7 @@ def cut_network(namespace: Namespace, pod: client.V1Pod, seconds: float) -> None
 
 def delete_controller(namespace: Namespace, kind: JobKind) -> None:
     """Deletes the pods of the controller; their deployment makes new ones."""
-    core, where = namespace.core, kind.controller_namespace
+    core, where = namespace.core, {"tfjob": "kubeflow", "jobset": "jobset-system"}[kind.name]
     labels = "control-plane in (controller-manager, kubeflow-training-operator)"
     for pod in core.list_namespaced_pod(where, label_selector=labels).items:
         core.delete_namespaced_pod(pod.metadata.name, where)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.runners.target import PLACEHOLDER_ID, Package, RemoteTarget, follow
+from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follow
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
 _SCHEDULE = ("start_time", "end_time", "max_run_count", "max_concurrent_run_count")
 

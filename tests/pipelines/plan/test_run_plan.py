@@ -6,8 +6,8 @@ import re
 import pytest
 import yaml
 from click.testing import CliRunner
+from launching import pod_templates
 
-from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.plan import run_plan as plan_lib
 from tfx_distribute.pipelines.plan.text import as_text
@@ -282,7 +282,7 @@ def test_a_thousand_workers_are_planned_with_the_addresses_of_their_target(targe
     assert len(text) < 15_000
     assert len(json_text) < 25_000
     if target == "jobset":  # whose own TF_CONFIG is in its manifest
-        (container,) = JobSet().pod_templates(plan["launches"])[1]["spec"]["containers"]
+        (container,) = pod_templates(plan["launches"])[1]["spec"]["containers"]
         (tf_config,) = [variable["value"] for variable in container["env"] if variable["name"] == "TF_CONFIG"]
         assert json.loads(tf_config.replace("$(TFX_DISTRIBUTE_TASK_INDEX)", "0"))["cluster"] == addresses
 

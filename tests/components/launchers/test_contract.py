@@ -7,19 +7,23 @@ import contextlib
 import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from launcher_harness import Act, Harness
+from own_launcher import SshLauncher, SshSettings
 from running import wait_until
 
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
-from tfx_distribute.components.launchers.launcher import Limits, follow
+from tfx_distribute.components.launchers.launcher import Limits, Training, follow
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import TrainingResult
 from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 # Launcher -> "module:class" of its harness. A harness that is not there is skipped.
@@ -155,3 +159,16 @@ def test_a_training_with_a_result_is_not_started(harness):
     _, is_followed = start(harness, Restarts(0), has_result=True)
     assert not is_followed
     assert not harness.exists()
+
+
+@pytest.mark.e2e
+def test_the_launcher_of_another_package_trains(cluster):
+    """Without ssh: on this machine."""
+    job_file = cluster.folder / "job.json"
+    job_file.write_text(cluster.job.to_json())
+    settings = SshSettings("digits", hosts=("127.0.0.1",), python=sys.executable, ssh=("sh", "-c", 'eval "exec $2"', "ssh"))
+    launcher = SshLauncher(settings)
+    follow(
+        launcher, launcher.request(Training("digits-1", str(job_file), cluster.job.distribution, {})), Limits(Restarts(0))
+    )
+    assert TrainingResult.from_json(Path(cluster.job.outputs.result_file).read_text()).train_steps == 44

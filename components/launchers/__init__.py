@@ -1,13 +1,14 @@
-"""Launches training clusters: one room for each place where they run.
+"""Launches trainings: one interface, one loop, and one room for each platform.
 
-Each room has a `launcher.py`, whose `launch` starts every process of a cluster, follows
-them until they end, and ends what must not continue:
+`launcher.py` has the interface `Launcher`, and `follow`, the loop that is the same on
+all platforms. Each room has a launcher of its own:
 
 * `local/`: processes on this machine.
 * `kubernetes/`: pods of a TFJob or a JobSet.
-* `custom_job/`: worker pools of a CustomJob of Vertex AI.
+* `vertex/`: worker pools of a CustomJob of Vertex AI.
 
-They share `settings.py` (where a training runs, as one document), `retry.py` (requests
-to a service that may not answer), `restart_budget.py` (how often a training is started
-again), `sigterm.py` (signals to a launcher) and `locks.py` (one live run per folder).
+`registry.py` finds launchers by name, those of other packages too, and writes their
+settings. They share `restarts.py` (how often a training is started again), `errors.py`,
+`retry.py` and `storage.py` (services that may not answer), and `sigterm.py` (signals to
+a launcher). `locks.py` keeps two live runs from writing to one folder.
 """

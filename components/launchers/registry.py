@@ -31,7 +31,8 @@ def find(name: str) -> type[Launcher[Any]]:
     launchers = plugins.find(GROUP, LAUNCHERS)
     if name not in launchers:
         raise ConfigurationError(f"launcher: no package here has {name!r}; install the one that has it in the image")
-    return launchers[name].load()  # type: ignore[no-any-return]
+    launcher: type[Launcher[Any]] = launchers[name].load()
+    return launcher
 
 
 def to_json(settings: LauncherSettings) -> str:
@@ -48,8 +49,8 @@ def from_json(text: str) -> LauncherSettings:
       pydantic.ValidationError: The document does not describe its settings.
     """
     document = json.loads(text)
-    settings: LauncherSettings = TypeAdapter(find(document.pop("launcher")).Settings).validate_python(document)
-    return settings
+    settings_class = find(document.pop("launcher")).Settings
+    return TypeAdapter(settings_class).validate_python(document)
 
 
 def make(settings: LauncherSettings) -> Launcher[Any]:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 from launcher_harness import Act, Harness
 from own_launcher import SshSettings
+from programs import Programs
 from running import is_running
-from shells import Shells
 
 from tfx_distribute.components import plugins
 from tfx_distribute.components.launchers import registry
@@ -71,7 +71,7 @@ class LocalHarness(ProcessHarness):
     """Has a stand-in for the fork server start the script."""
 
     def make_launcher(self, restarts: Restarts) -> Launcher[Any]:
-        server: Any = Shells({"chief-0": f"exec {self._script}"})
+        server: Any = Programs({"chief-0": [str(self._script)]})
         settings = LocalLauncherSettings(log_dir=self._folder, server=server)
         outputs = Outputs("", "", str(self._folder / "result.json"))
         job = TrainingJob(UserModule("model.build_model"), None, Distribution(), TrainingOptions(epochs=1), outputs)

@@ -4,22 +4,28 @@ A launcher takes part with a harness, see `launcher_harness`: a module in tests/
 """
 
 import contextlib
+import importlib
+import importlib.util
 import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from launcher_harness import Act, Harness
+from own_launcher import SshLauncher, SshSettings
 from running import wait_until
 
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
-from tfx_distribute.components.launchers.launcher import Limits, follow
+from tfx_distribute.components.launchers.launcher import Limits, Training, follow
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import TrainingResult
 from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 # Launcher -> "module:class" of its harness. A harness that is not there is skipped.
@@ -77,7 +83,9 @@ CASES = [
 @pytest.fixture(params=HARNESSES)
 def harness(request, tmp_path, monkeypatch) -> Iterator[Harness]:
     module, _, name = HARNESSES[request.param].partition(":")
-    harness_class = getattr(pytest.importorskip(module, reason="it has no harness yet"), name)
+    if importlib.util.find_spec(module) is None:
+        pytest.skip("it has no harness yet")
+    harness_class = getattr(importlib.import_module(module), name)
     case = request.node.callspec.params.get("case")
     name = case.name if case else request.node.originalname.removeprefix("test_").replace("_", " ")
     if name in harness_class.SKIPPED:
@@ -155,3 +163,16 @@ def test_a_training_with_a_result_is_not_started(harness):
     _, is_followed = start(harness, Restarts(0), has_result=True)
     assert not is_followed
     assert not harness.exists()
+
+
+@pytest.mark.e2e
+def test_the_launcher_of_another_package_trains(cluster):
+    """Without ssh: on this machine."""
+    job_file = cluster.folder / "job.json"
+    job_file.write_text(cluster.job.to_json())
+    settings = SshSettings("digits", hosts=("127.0.0.1",), python=sys.executable, ssh=("sh", "-c", 'eval "exec $2"', "ssh"))
+    launcher = SshLauncher(settings)
+    follow(
+        launcher, launcher.request(Training("digits-1", str(job_file), cluster.job.distribution, {})), Limits(Restarts(0))
+    )
+    assert TrainingResult.from_json(Path(cluster.job.outputs.result_file).read_text()).train_steps == 44

@@ -1,50 +1,20 @@
 """Tests how hanging processes are handled, with real ones and without TensorFlow."""
 
 import os
-import queue
 import re
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from shells import Shells
+from programs import Programs
 
 from tfx_distribute.components.launchers.local import processes as processes_lib
 from tfx_distribute.components.launchers.local import silence as silence_lib
 from tfx_distribute.components.launchers.local.processes import Process, Processes
 from tfx_distribute.components.launchers.local.silence import SilenceMonitor
+from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-
-
-class Children:
-    """Starts and ends Python programs as the fork server does training processes."""
-
-    def __init__(self, program):
-        self._program = program
-        self._answers = queue.Queue()
-        self.process = None
-
-    def start(self, task, job, log, environment, imports_tensorflow):
-        self.process = subprocess.Popen([sys.executable, "-c", self._program], env={**os.environ, **environment})
-        self._answers.put({"started": task, "pid": self.process.pid})
-
-    def signal(self, task, number):
-        self.process.send_signal(number)
-
-    def next_answer(self, timeout):
-        try:
-            return self._answers.get(timeout=timeout)
-        except queue.Empty:
-            status = self.process.poll()
-            if status is None:
-                raise
-            return {"ended": "chief-0", "pid": self.process.pid, "status": status}
-
-    def close(self):
-        self.process.kill()
-        self.process.wait(timeout=20)
 
 
 @pytest.fixture
@@ -57,15 +27,15 @@ def chief_of(tmp_path, monkeypatch):
     started = []
 
     def start(program, silence):
-        started.append(children := Children(program))
+        started.append(programs := Programs({"chief-0": [sys.executable, "-c", program]}))
         chief = Process(CHIEF_TASK, tmp_path / "job.json", {}, tmp_path, tmp_path)
-        cluster = Processes(children, [chief], lambda *_: None, silence)
+        cluster = Processes(programs, [chief], lambda *_: None, silence)
         cluster.start()
-        return cluster, children.process.pid
+        return cluster, programs.running["chief-0"].pid
 
     yield start
-    for children in started:
-        children.close()
+    for programs in started:
+        programs.close()
 
 
 def follow(cluster):
@@ -137,8 +107,8 @@ def follow_scripts(tmp_path, monkeypatch):
     def follow_both(chief, evaluator):
         tasks = [ClusterTask(role, 0) for role in ("chief", "evaluator")]
         all_processes = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path) for task in tasks]
-        shells = Shells({"chief-0": chief, "evaluator-0": evaluator})
-        cluster = Processes(shells, all_processes, lambda *_: None, SilenceMonitor(60, 60))
+        programs = Programs({"chief-0": ["sh", "-c", chief], "evaluator-0": ["sh", "-c", evaluator]})
+        cluster = Processes(programs, all_processes, lambda *_: None, SilenceMonitor(60, 60))
         cluster.start()
         try:
             assert "exit code 143" in follow(cluster).failure.message
@@ -160,3 +130,26 @@ def test_evaluator_is_not_waited_for_if_the_chief_is_asked_to_stop(follow_script
     began = time.monotonic()
     follow_scripts("exit 143", "sleep 600")
     assert time.monotonic() - began < processes_lib.SAVE_SECONDS / 2
+
+
+DIES_ONCE = "[ -e again ] && exec sleep 600; touch again; kill -KILL $$"
+WAITS_FOR_IT = "until [ -e again ]; do sleep 0.05; done; sleep 0.5"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("max_restarts", "phase"), [(1, "succeeded"), (0, "failed")])
+def test_worker_that_serves_is_started_again_alone(tmp_path, monkeypatch, max_restarts, phase):
+    monkeypatch.chdir(tmp_path)
+    tasks = [CHIEF_TASK, ClusterTask("worker", 0)]
+    both = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path, task.role == "worker") for task in tasks]
+    programs = Programs({"chief-0": ["sh", "-c", WAITS_FOR_IT], "worker-0": ["sh", "-c", DIES_ONCE]})
+    told = []
+    restarts = Restarts(max_restarts, tell=told.append)
+    cluster = Processes(programs, both, lambda *_: None, SilenceMonitor(60, 60), restarts.allow)
+    cluster.start()
+    try:
+        assert follow(cluster).phase == phase
+    finally:
+        cluster.kill()
+    assert len(told) == max_restarts
+    assert all(words.endswith("; restart 1 of 1") for words in told)

@@ -47,7 +47,7 @@ def test_a_job_waits_until_there_is_room(start, file, caplog):
     words = f"{second.kind.title} {second.name} waits in queue team: couldn't assign flavors to pod set"
     wait_until(lambda: words in caplog.text)
     assert "insufficient unused quota for cpu" in caplog.text
-    assert f"{second.kind.title} {second.name}: Suspended" in caplog.text
+    assert f"{second.kind.title} {second.name}: suspended" in caplog.text
     assert second.is_running
     first.touch(file)
     assert (first.wait(), second.wait()) == (None, None)

@@ -37,7 +37,6 @@ def has_kind(kind: JobKind) -> bool:
     """Returns True if the cluster has a kind of job, or may have it.
 
     Raises:
-      ConfigurationError: The API server's certificate is not trusted.
       NoAnswerError: The API server does not answer.
     """
     api = client.CustomObjectsApi(connection.api_client())
@@ -186,21 +185,31 @@ class JobClient:
 
         return self._explaining("list workloads", request)
 
-    def last_lines(self, pod: str, container: str = CONTAINER) -> list[str]:
-        """Returns the last lines of a container; none if its log cannot be read."""
+    def read_log(self, pod: str, container: str = CONTAINER, **options: Any) -> list[str] | None:
+        """Returns lines of a container, each with its time in front.
+
+        Args:
+          pod: Name of the pod.
+          container: Name of the container.
+          **options: Arguments of `read_namespaced_pod_log` that are not None, such as
+            `tail_lines`.
+
+        Returns:
+          The lines; None if they cannot be read now.
+        """
         try:
             answer = self._core.read_namespaced_pod_log(
                 pod,
                 self.namespace,
                 container=container,
-                tail_lines=LAST_LINES,
+                timestamps=True,
                 _preload_content=False,
                 _request_timeout=REQUEST_SECONDS,
+                **{name: value for name, value in options.items() if value is not None},
             )
         except (ApiException, urllib3.exceptions.HTTPError):
-            return []
-        lines: list[str] = answer.data.decode(errors="replace").rstrip().splitlines()
-        return lines
+            return None
+        return list(answer.data.decode(errors="replace").splitlines())
 
     def _explaining(self, permission: str, request: Callable[[], list[T]]) -> list[T]:
         """Sends a request whose answer only explains; returns nothing if it fails."""
@@ -268,20 +277,14 @@ class JobClient:
 
 def _call(request: Callable[[], T], may_pass: Callable[[Exception], bool] | None = None) -> T:
     """Sends a request, repeatedly while the API server does not answer."""
-    try:
-        return retry.call_with_retries(request, "the Kubernetes API server", may_pass or _is_transient)
-    except urllib3.exceptions.HTTPError as error:  # all others are transient
-        raise ConfigurationError(
-            f"this step does not trust the certificate of the Kubernetes API server ({error}); see whether the ca.crt of "
-            "its service account, or of kubectl's configuration, is that of the cluster"
-        ) from error
+    return retry.call_with_retries(request, "the Kubernetes API server", may_pass or _is_transient)
 
 
 def _is_transient(error: Exception) -> bool:
     """Returns True for an error after which another request may succeed."""
     if isinstance(error, ApiException):
         return not error.status or error.status == 429 or error.status >= 500
-    return isinstance(error, urllib3.exceptions.HTTPError) and not connection.is_untrusted(error)
+    return isinstance(error, urllib3.exceptions.HTTPError)
 
 
 def _message(error: ApiException) -> str:

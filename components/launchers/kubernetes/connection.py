@@ -2,10 +2,8 @@
 
 import ssl
 
-import urllib3
 from kubernetes import client, config
 from urllib3.util.ssl_ import create_urllib3_context
-from urllib3.util.ssl_match_hostname import CertificateError
 
 
 def load_config() -> None:
@@ -36,15 +34,3 @@ def api_client(configuration: client.Configuration | None = None) -> client.ApiC
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     settings["ssl_context"] = context  # urllib3 loads ca_certs and cert_file into it
     return api
-
-
-def is_untrusted(error: Exception) -> bool:
-    """Returns True if a request failed because of the server's certificate.
-
-    Args:
-      error: An error that a client raised.
-    """
-    reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
-    return isinstance(reason, urllib3.exceptions.SSLError) and isinstance(
-        next(iter(reason.args), None), ssl.SSLCertVerificationError | CertificateError
-    )

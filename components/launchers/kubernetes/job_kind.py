@@ -71,14 +71,12 @@ class JobState:
 
     Attributes:
       phase: `succeeded`, `failed`, `suspended`, or `active` for all others.
-      words: The state, and how many processes of each role there are, for people.
       reason: The controller's words about its end.
       is_final: True if the controller has given up a failed job for good.
       has_restarted: True if it has given it up after as many restarts as it may make.
     """
 
     phase: Literal["active", "suspended", "succeeded", "failed"]
-    words: str
     reason: str = ""
     is_final: bool = False
     has_restarted: bool = False
@@ -147,10 +145,6 @@ class JobKind(abc.ABC):
     @abc.abstractmethod
     def task_of(self, pod: "client.V1Pod") -> ClusterTask:
         """Returns the task that a job has made a pod for."""
-
-    @abc.abstractmethod
-    def chief_selector(self, name: str) -> str:
-        """Returns the label selector for the chief's pod of the job of a name."""
 
     @abc.abstractmethod
     def read_state(self, job: Mapping[str, Any]) -> JobState:

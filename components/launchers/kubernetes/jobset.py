@@ -108,10 +108,6 @@ class JobSet(JobKind):
         """Returns the task that a pod was made for."""
         return ClusterTask(pod.metadata.labels[_ROLE], int(pod.metadata.labels[_INDEX]))
 
-    def chief_selector(self, name: str) -> str:
-        """Returns the label selector for the chief's pod."""
-        return f"{self.name_label}={name},{_ROLE}={CHIEF}"
-
     def read_state(self, job: Mapping[str, Any]) -> JobState:
         """Reads the status of a JobSet."""
         status = job.get("status") or {}
@@ -123,13 +119,9 @@ class JobSet(JobKind):
             phase = "failed"
         elif job["spec"].get("suspend"):
             phase = "suspended"
-        jobs = _count_jobs(status)
-        words = {"active": "Running" if jobs else "Created"}.get(phase, phase.capitalize())
-        restarts = int(status.get("restarts") or 0)
         end = holding.get("Completed") or holding.get("Failed") or {}
         return JobState(
             phase=phase,
-            words="; ".join([words, *([f"restart {restarts}"] if restarts else []), *jobs]),
             reason=str(end.get("message") or end.get("reason") or ""),
             is_final=end.get("reason") != _RESTARTS_USED_UP,
             # JobSet suspends Jobs one by one, and the end of those which are not
@@ -175,13 +167,3 @@ def _make_replicated_job(
             }
         },
     }
-
-
-def _count_jobs(status: Mapping[str, Any]) -> list[str]:
-    """Describes how many Jobs of each role there are in which state."""
-    roles = []
-    for counts in sorted(status.get("replicatedJobsStatus") or (), key=lambda counts: str(counts["name"])):
-        states = [f"{counts[name]} {name}" for name in ("active", "succeeded", "failed") if counts.get(name)]
-        if states:
-            roles.append(f"{counts['name']} {', '.join(states)}")
-    return roles

@@ -26,8 +26,8 @@ from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 if TYPE_CHECKING:
     from kubernetes import client
 
+    from tfx_distribute.components.launchers.kubernetes.chief_log import ChiefLog
     from tfx_distribute.components.launchers.kubernetes.client import JobClient
-    from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
     from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
 
 JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (JobSet(), TFJob())}
@@ -61,7 +61,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             self._kinds = list(JOB_KINDS.values())
         self._training: Training | None = None
         self._jobs: JobClient | None = None
-        self._log: PodLog | None = None
+        self._log: ChiefLog | None = None
         self._news: dict[str, str] = {}  # without what differs each time -> words
         self._look_at = self._trained_at = 0.0
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
@@ -128,7 +128,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             jobs.delete()  # it would run past the queue
             return False
         logging.info("created %s in namespace %s", jobs, jobs.namespace)
-        self._follow_log()
+        self._begin()
         return True
 
     def _take_over(self, manifest: Request) -> bool:
@@ -145,7 +145,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         # deleted.
         jobs.set_owners(manifest["metadata"].get("ownerReferences", []))
         logging.info("%s of an earlier attempt is still running; following it", jobs)
-        self._follow_log()
+        self._begin()
         return True
 
     def _wait_until_gone(self) -> None:
@@ -169,27 +169,29 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             f"there; its pods: {pods or 'none'}. If a machine is lost, `kubectl delete node` removes its pods"
         )
 
-    def _follow_log(self) -> None:
-        from tfx_distribute.components.launchers.kubernetes.pod_log import PodLog
+    def _begin(self) -> None:
+        from tfx_distribute.components.launchers.kubernetes.chief_log import ChiefLog
 
-        jobs = self._client()
         self._failed_pods.clear()
         self._trained_at = 0.0
-        self._log = PodLog(jobs.namespace, jobs.kind.chief_selector(jobs.name))
-        self._log.start()
+        self._log = self._log or ChiefLog()
 
     def state(self) -> State:
         """Reads the status of the job and its pods; see `Launcher`."""
         from tfx_distribute.components.launchers.kubernetes import pods as pods_lib
 
         jobs = self._client()
+        assert self._log is not None
         job, pods = jobs.get(), jobs.list_pods()
         state = jobs.kind.read_state(job)
-        words = f"{jobs}: {state.words}"
+        num_running = sum(pod.status.phase == "Running" for pod in pods)
+        words = f"{jobs}: {state.phase}, {num_running} of {len(jobs.kind.list_tasks(job))} pods run"
+        chiefs = [pod for pod in pods if jobs.kind.task_of(pod) == CHIEF_TASK]
+        for chief in filter(pods_lib.has_started, chiefs):
+            self._log.read(jobs, chief)
         # A controller looks at failed pods first, if another one failed in that moment.
-        has_trained = any(pods_lib.has_trained(pod) for pod in pods if jobs.kind.task_of(pod) == CHIEF_TASK)
+        has_trained = any(map(pods_lib.has_trained, chiefs))
         if state.phase == "succeeded" or (has_trained and (state.phase == "failed" or self._is_unseen())):
-            self._finish_log()
             if state.phase == "active":  # such as pods that a sidecar keeps running
                 jobs.delete()
             return State("succeeded", words)
@@ -199,7 +201,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             for pod in pods:
                 self._note_end(pod)
         if state.phase == "failed":
-            self._finish_log()
             is_final = state.is_final or any(end.is_final for end in self._failed_pods.values())
             return State("failed", words, Failure(self._why(state), is_final, has_restarted=state.has_restarted))
         if state.phase != "suspended" and self._has_started(job, pods):
@@ -216,8 +217,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
     def stop(self, has_time: bool) -> None:
         """Deletes the job."""
-        if self._log:
-            self._log.end()
         if self._jobs:
             self._jobs.delete(has_time)
 
@@ -269,11 +268,13 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
     def _note_end(self, pod: "client.V1Pod") -> None:
         """Notes how a pod failed: it is soon deleted, with its log."""
+        from tfx_distribute.components.launchers.kubernetes.client import LAST_LINES
         from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
 
         end, uid = PodEnd.of(pod), pod.metadata.uid
         if end.how and uid not in self._failed_pods:
-            end = replace(end, last_lines=tuple(self._client().last_lines(end.name, end.container)))
+            lines = self._client().read_log(end.name, end.container, tail_lines=LAST_LINES) or []
+            end = replace(end, last_lines=tuple(line.partition(" ")[2] for line in lines))
             self._failed_pods[uid] = end
             self._news[uid] = f"pod {end.name} {end.how}"
 
@@ -293,10 +294,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         if not ends and self._log and self._log.last_lines:  # the controller has removed the pods already
             lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
         return "\n".join(lines)
-
-    def _finish_log(self) -> None:
-        if self._log:
-            self._log.finish()
 
 
 def _find_step() -> Step | None:

@@ -78,10 +78,6 @@ class TFJob(JobKind):
         labels = pod.metadata.labels
         return ClusterTask(labels[f"{_LABELS}/replica-type"], int(labels[f"{_LABELS}/replica-index"]))
 
-    def chief_selector(self, name: str) -> str:
-        """Returns the label selector for the chief's pod."""
-        return f"{self.name_label}={name},{_LABELS}/replica-type={CHIEF}"
-
     def read_state(self, job: Mapping[str, Any]) -> JobState:
         """Reads the status of a TFJob: the latest condition that holds is its state."""
         status = job.get("status") or {}
@@ -91,9 +87,7 @@ class TFJob(JobKind):
             phase = "succeeded" if latest["type"] == "Succeeded" else "failed"
         elif (job["spec"].get("runPolicy") or {}).get("suspend"):
             phase = "suspended"
-        words = "Suspended" if phase == "suspended" else str(latest["type"])
-        reason = str(latest.get("message") or latest.get("reason") or "")
-        return JobState(phase, "; ".join([words, *_count_replicas(status)]), reason)
+        return JobState(phase, str(latest.get("message") or latest.get("reason") or ""))
 
 
 def _latest(holding: list[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -105,13 +99,3 @@ def _latest(holding: list[Mapping[str, Any]]) -> Mapping[str, Any]:
             if condition["type"] == last_type:
                 return condition
     return (holding or [{"type": "Created"}])[-1]
-
-
-def _count_replicas(status: Mapping[str, Any]) -> list[str]:
-    """Describes how many replicas of each type there are in which state."""
-    replicas = []
-    for kind, counts in sorted((status.get("replicaStatuses") or {}).items()):
-        states = [f"{counts[name]} {name}" for name in ("active", "succeeded", "failed") if counts.get(name)]
-        if states:
-            replicas.append(f"{kind} {', '.join(states)}")
-    return replicas

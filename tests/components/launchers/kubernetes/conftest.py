@@ -5,7 +5,7 @@ from kubernetes_api import ApiServer
 from tfjobs import ALLOWED, NAMESPACE
 
 from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.kubernetes import client, launcher, pod_log
+from tfx_distribute.components.launchers.kubernetes import client, launcher
 
 
 @pytest.fixture
@@ -17,7 +17,6 @@ def api(tmp_path, monkeypatch):
         (retry, "RETRY_SECONDS", 0.1),
         (retry, "TIMEOUT_SECONDS", 8.0),
         (client, "DELETE_SECONDS", 2.0),
-        (pod_log, "RETRY_SECONDS", 0.1),
     ):
         monkeypatch.setattr(module, name, value)
     # Allows only what `tfx-distribute manifests` prints.

@@ -111,11 +111,6 @@ def condition(kind, status="True", reason="", message=""):
     }
 
 
-def counts(name, **numbers):
-    zero = dict.fromkeys(("active", "failed", "ready", "succeeded", "suspended"), 0)
-    return {"name": name, **zero, **numbers}
-
-
 @pytest.mark.parametrize(
     ("conditions", "suspend", "phase"),
     [
@@ -132,13 +127,9 @@ def test_states(conditions, suspend, phase):
     assert read({"conditions": conditions}, suspend).phase == phase
 
 
-def test_words_of_a_state():
-    jobs = [counts("worker", ready=2, active=2), counts("chief", active=1), counts("ps")]
-    assert read({"replicatedJobsStatus": jobs, "restarts": 2}).words == "Running; restart 2; chief 1 active; worker 2 active"
-    assert read({"replicatedJobsStatus": [counts("chief")], "restarts": 0}).words == "Created"
-    assert read({}, suspend=True).words == "Suspended"
+def test_the_reason_of_an_end():
     failed = read({"conditions": [condition("Failed", reason="ReachedMaxRestarts", message="too often")]})
-    assert (failed.words, failed.reason, failed.has_restarted) == ("Failed", "too often", True)
+    assert (failed.reason, failed.is_final, failed.has_restarted) == ("too often", False, True)
     final = read({"conditions": [condition("Failed", reason="FailJobSetFailurePolicyAction", message="for good")]})
     assert (final.reason, final.is_final, final.has_restarted) == ("for good", True, False)
 

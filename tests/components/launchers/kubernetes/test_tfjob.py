@@ -109,16 +109,12 @@ def test_states(conditions, phase):
     assert read({"conditions": conditions}).phase == phase
 
 
-def test_words_of_a_state():
-    counts = {"Chief": {"active": 1}, "Worker": {"active": 1, "failed": 2}, "PS": {}}
-    running = read({"conditions": [condition("Running")], "replicaStatuses": counts})
-    assert running.words == "Running; Chief 1 active; Worker 1 active, 2 failed"
-    assert read({}).words == "Created"
-    assert read({"conditions": [condition("Failed")]}).reason == "it is Failed"
-
-
 def test_only_the_spec_says_that_it_is_suspended():
     conditions = [condition("Suspended")]
     assert read({"conditions": conditions}, runPolicy={"suspend": True}).phase == "suspended"
     assert read({"conditions": conditions}, runPolicy={"suspend": False}).phase == "active"
     assert read({"conditions": [condition("Failed")]}, runPolicy={"suspend": True}).phase == "failed"
+
+
+def test_the_reason_of_an_end():
+    assert read({"conditions": [condition("Failed")]}).reason == "it is Failed"

@@ -237,7 +237,7 @@ def test_what_the_trainer_would_create(target, request):
     two = json.loads(CliRunner().invoke(main, [*words, "-p", "num_workers=2"]).output)
     if target == "kubeflow":
         assert one["launches"] is None, "a step has the machine of one process"
-        assert list(two["launches"]["spec"]["tfReplicaSpecs"]) == ["Chief", "Worker"]
+        assert [job["name"] for job in two["launches"]["spec"]["replicatedJobs"]] == ["chief", "worker"]
     else:
         assert len(one["launches"]["job_spec"]["worker_pool_specs"]) == 1, "a step has no spot machine"
         assert len(two["launches"]["job_spec"]["worker_pool_specs"]) == 2
@@ -247,7 +247,7 @@ def test_what_the_trainer_would_create(target, request):
     ("target", "chief", "last_worker"),
     [
         ("local", "127.0.0.1:PORT", "127.0.0.1:PORT"),
-        ("tfjob", "digits-0123456789-chief-0.team.svc:2222", "digits-0123456789-worker-998.team.svc:2222"),
+        ("tfjob", "digits-0123456789-chief-0.NAMESPACE.svc:2222", "digits-0123456789-worker-998.NAMESPACE.svc:2222"),
         (
             "jobset",
             "digits-0123456789-chief-0-0.digits-0123456789:2222",
@@ -299,7 +299,7 @@ def test_what_the_trainer_would_create_as_text(request):
     words = ["plan", str(file), "--target", "kubeflow", "-p", "strategy=parameter_server"]
     output = CliRunner().invoke(main, words).output
     manifest = yaml.safe_load(output.partition("They run as:\n")[2])
-    assert manifest["kind"] == "TFJob"
+    assert manifest["kind"] == "JobSet"
 
 
 def test_reduction_servers_are_not_of_this_machine(request):

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from absl import logging
 
-from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+if TYPE_CHECKING:
+    from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
 MAX_SECONDS = 30.0  # between two starts
 
@@ -37,21 +38,23 @@ class Restarts:
     Args:
       max_restarts: How many restarts in a row are allowed in which the training does
         not advance.
-      read_step: Returns the training step of the newest saved state. If that is
-        unknown, each restart counts.
+      read_step: Returns the training step of the newest saved state. If it is None,
+        each restart counts.
       tell: Called with the reason of each restart.
     """
 
     def __init__(
         self,
         max_restarts: int,
-        read_step: Callable[[], SavedStep] = SavedStep,
+        read_step: "Callable[[], SavedStep] | None" = None,
         tell: Callable[[str], None] = lambda words: None,
     ):
-        self._max, self._read_step, self._tell = max_restarts, read_step, tell
+        from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep  # imports TensorFlow
+
+        self._max, self._read_step, self._tell = max_restarts, read_step or SavedStep, tell
         self._used = 0
         self._last_kind = ""
-        saved = read_step()
+        saved = self._read_step()
         # The furthest step of each state's settings. A training may begin in a folder
         # whose newest state is further, but of other settings.
         self._furthest = {saved.made_with: saved.step}

@@ -1,16 +1,22 @@
-"""Tests the specs of CustomJobs against expected documents and the API's messages."""
+"""Tests the requests for CustomJobs against expected documents and the messages."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 from google.cloud.aiplatform_v1.types import CustomJob
 from google.protobuf import json_format
 
-from tfx_distribute.components.launchers.custom_job import spec as custom_job_spec
-from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
+from tfx_distribute.components.launchers.launcher import Training
+from tfx_distribute.components.launchers.vertex.launcher import (
+    REDUCTION_SERVER_IMAGE,
+    VertexLauncher,
+    VertexTrainingSettings,
+)
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
-SETTINGS = CustomJobSettings(
+SETTINGS = VertexTrainingSettings(
     name="digits",
     project="example-project",
     location="europe-west4",
@@ -69,12 +75,12 @@ CASES = {
 def make(case: str) -> dict:
     distribution, settings = CASES[case]
     address = "gs://example-bucket/digits/digits-1/job.json"
-    return custom_job_spec.make_spec("digits-1", address, distribution, {"TF_USE_LEGACY_KERAS": "1"}, settings)
+    return VertexLauncher(settings).request(Training("digits-1", address, distribution, {"TF_USE_LEGACY_KERAS": "1"}))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_job_of_each_strategy(case, expected):
-    expected(f"custom_job/{case}", make(case))
+    expected(f"vertex/{case}", make(case))
     # ParseDict is strict: it raises for a field that the API does not have.
     json_format.ParseDict(make(case), CustomJob.pb(CustomJob()))
 
@@ -86,5 +92,14 @@ def test_a_pool_that_is_not_needed_is_empty():
 
 def test_reduction_servers_have_their_own_command():
     pool = make("reduction_server")["job_spec"]["worker_pool_specs"][2]
-    assert pool["container_spec"] == {"image_uri": custom_job_spec.REDUCTION_SERVER_IMAGE}
+    assert pool["container_spec"] == {"image_uri": REDUCTION_SERVER_IMAGE}
     assert (pool["replica_count"], pool["machine_spec"]) == (4, {"machine_type": "n1-highcpu-16"})
+
+
+def test_a_request_needs_no_client():
+    code = (
+        "import sys\n"
+        "from tfx_distribute.components.launchers.vertex.launcher import VertexLauncher\n"
+        "print(*[name for name in ('tensorflow', 'google.cloud.aiplatform', 'google.api_core') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

@@ -5,7 +5,7 @@ them until they end, and ends what must not continue:
 
 * `local/`: processes on this machine.
 * `kubernetes/`: pods of a TFJob or a JobSet.
-* `custom_job/`: worker pools of a CustomJob of Vertex AI.
+* `vertex/`: worker pools of a CustomJob of Vertex AI.
 
 They share `settings.py` (where a training runs, as one document), `retry.py` (requests
 to a service that may not answer), `restart_budget.py` (how often a training is started

@@ -154,7 +154,7 @@ class Trainer(base_component.BaseComponent):
             the cluster share. Each run keeps its state in a subfolder named after its
             inputs until it has ended successfully. Default: `.checkpoints` next to the
             component's outputs.
-          launcher: Where to train, as `launchers.settings.to_json` writes it. By
+          launcher: Where to train, as `launchers.registry.to_json` writes it. By
             default, training processes run on the executor's machine.
           statistics: Channel of `standard_artifacts.ExampleStatistics`, for
             `fn_args.num_examples` of a `run_fn`: name of a split -> its number of

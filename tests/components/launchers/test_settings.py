@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from tfx_distribute.components.launchers import settings as settings_lib
-from tfx_distribute.components.launchers.custom_job.spec import CustomJobSettings
+from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
-CUSTOM_JOB = CustomJobSettings(
+WORKER_POOLS = VertexTrainingSettings(
     name="digits",
     project="example-project",
     location="europe-west4",
@@ -23,12 +23,12 @@ POD = {"spec": {"containers": [{"name": "tensorflow"}]}}
 PODS = KubernetesSettings("digits", POD, POD)
 
 
-@pytest.mark.parametrize("settings", [CUSTOM_JOB, PODS])
+@pytest.mark.parametrize("settings", [WORKER_POOLS, PODS])
 def test_settings_survive_json(settings):
-    assert settings_lib.from_json(settings_lib.to_json(settings)) == settings
+    assert registry.from_json(registry.to_json(settings)) == settings
 
 
-@pytest.mark.parametrize("settings", [CUSTOM_JOB, PODS])
+@pytest.mark.parametrize("settings", [WORKER_POOLS, PODS])
 @pytest.mark.parametrize(
     ("training", "distribution", "remotely"),
     [
@@ -41,5 +41,5 @@ def test_settings_survive_json(settings):
     ],
 )
 def test_when_training_runs_remotely(settings, training, distribution, remotely):
-    settings = settings_lib.force_remote(settings) if training == "always" else replace(settings, training=training)
-    assert settings_lib.runs_remotely(settings, distribution) is remotely
+    settings = settings.elsewhere() if training == "always" else replace(settings, training=training)
+    assert settings.runs_remotely(distribution) is remotely

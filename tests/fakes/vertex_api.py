@@ -12,7 +12,7 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -41,12 +41,7 @@ _FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error.
-
-    Args:
-      code: Name of the gRPC code.
-      message: Error message; empty for the usual one.
-    """
+    """A request that is answered with an error, of the name of a gRPC code."""
 
     def __init__(self, code: str, message: str = ""):
         super().__init__(message or _MESSAGES.get(code, code))
@@ -66,12 +61,11 @@ class VertexApi:
     Args:
       folder: Folder for the output of replicas.
       options: How custom jobs run.
-      project: Name of the project in all names.
+      project: The only project.
       location: The only location.
 
     Attributes:
-      error_delay: Seconds from the state of a failed job to its error. The real service
-        takes about a minute.
+      error_delay: Seconds from the state of a failed job to its error.
       verbs: Method of each request, such as `CreateCustomJob`.
       forked: Forks the processes of jobs that come from now on; None for new ones.
     """
@@ -107,29 +101,14 @@ class VertexApi:
             job.cancel()
             job.join(30)
 
-    @contextlib.contextmanager
-    def connected(self) -> Iterator[None]:
+    def connected(self) -> contextlib.ExitStack:
         """Connects the SDK of this process to the fake, within the block."""
-        from google.cloud import aiplatform
-
-        config = aiplatform.initializer.global_config
-        before = dict(vars(config))
-        with redirect(self.address, self.project, self.location):
-            try:
-                yield
-            finally:
-                vars(config).update(before)
-
-    # Faults of the service.
+        return redirect(self.address, self.project, self.location)
 
     def fail(self, code: str, times: int = 1, verb: str | None = None, after: bool = False) -> None:
-        """Answers the next requests with an error.
+        """Answers the next requests, of a method, with an error.
 
-        Args:
-          code: Name of the gRPC code.
-          times: Number of the requests.
-          verb: Method of the requests; None for any.
-          after: True if they are carried out first.
+        With `after`, they are carried out first.
         """
         with self._lock:
             self._faults += [_Fault(verb, RefusedError(code), after)] * times
@@ -138,18 +117,11 @@ class VertexApi:
         """Answers all requests with an error for a number of seconds."""
         self._outage_until = time.monotonic() + seconds
 
-    # Resources. Names are full names, and messages are copies.
-
     def plan(self, *states: str, error: str = "", code: int = 0, tasks: Sequence[types.PipelineTaskDetail] = ()) -> None:
-        """Plans the states of the next job that is created.
+        """Plans the states of the next job that is created, such as `RUNNING`.
 
-        The job takes the next state at each request for it, and stays in the last.
-
-        Args:
-          *states: Names such as `RUNNING`.
-          error: Error message in the last state.
-          code: Code of the error; 0 for the usual one.
-          tasks: Tasks of a pipeline job in the last state.
+        The job takes the next state at each request for it, and stays in the last, with
+        its error and tasks.
         """
         *first, last = states
         changes = [lambda job, state=state: self._change(job, state) for state in first]
@@ -183,8 +155,7 @@ class VertexApi:
 
     def pids(self, name: str) -> dict[str, int]:
         """Returns replica -> process id of a custom job."""
-        job = self._running.get(name)
-        return {replica: process.pid for replica, process in job.processes.items()} if job else {}
+        return {replica: process.pid for replica, process in self._running[name].processes.items()}
 
     def printed(self, name: str, replica: str = "workerpool0-0") -> str:
         """Returns the output of a replica of a custom job, over all of its starts."""
@@ -192,11 +163,7 @@ class VertexApi:
         return log.read_text() if log.exists() else ""
 
     def answer(self, verb: str, request: Any) -> Any:
-        """Answers a request.
-
-        Raises:
-          RefusedError: The answer is an error.
-        """
+        """Answers a request; raises RefusedError if the answer is an error."""
         with self._lock:
             self.verbs.append(verb)
             if time.monotonic() < self._outage_until:
@@ -219,11 +186,10 @@ class VertexApi:
             kind = f"{kind[0].lower()}{kind[1:]}"
             label = re.fullmatch(r'labels\.([\w-]+)="([\w-]*)"', request.filter)
             matching = [each for each in reversed(self.all(kind)) if not label or each.labels.get(label[1]) == label[2]]
-            start, size = int(request.page_token or 0), request.page_size or 100
+            end = int(request.page_token or 0) + 100
             field = re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", kind)
-            token = str(start + size) if len(matching) > start + size else ""
-            answer_type = getattr(types, f"{verb}Response")
-            return answer_type(**{field: matching[start : start + size], "next_page_token": token})
+            page = {field: matching[end - 100 : end], "next_page_token": str(end) if len(matching) > end else ""}
+            return getattr(types, f"{verb}Response")(**page)
         job = self._find(request.name)
         if action == "Get":
             if self._planned.get(job.name):
@@ -247,8 +213,6 @@ class VertexApi:
         elif kind == "PipelineJob":
             message, errors = request.pipeline_job, pipeline_job_errors(request.pipeline_job, self.location)
             ident = request.pipeline_job_id
-            if not re.fullmatch(r"[a-z][-a-z0-9]{0,127}", ident):
-                raise RefusedError("INVALID_ARGUMENT", f"pipeline_job_id {ident}")
         else:
             message, errors = request.schedule, schedule_errors(request.schedule, self.location)
         if refused := list(errors):
@@ -266,7 +230,7 @@ class VertexApi:
         elif kind == "CustomJob":
             folder = self._folder / ident
             report = lambda state, error, name=message.name: self._report(name, state, error)  # noqa: E731
-            job = PoolJob(message.name, message.job_spec, folder, self._options, report, self.forked)
+            job = PoolJob(message.job_spec, folder, self._options, report, self.forked)
             self._running[message.name] = job
             job.start()
         return message
@@ -338,6 +302,8 @@ def redirect(address: str, project: str, location: str) -> contextlib.ExitStack:
         return grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
 
     stack = contextlib.ExitStack()
+    config = aiplatform.initializer.global_config
+    stack.callback(vars(config).update, dict(vars(config)))
     for transport in _TRANSPORTS:
         stack.enter_context(mock.patch.object(transport, "create_channel", create_channel))
     aiplatform.init(project=project, location=location, credentials=AnonymousCredentials())

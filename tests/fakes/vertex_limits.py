@@ -100,10 +100,8 @@ def pipeline_job_errors(job: types.PipelineJob, location: str) -> Errors:
 
 def schedule_errors(schedule: types.Schedule, location: str) -> Errors:
     """Yields what is wrong with a schedule."""
-    if not schedule.display_name:
-        yield "display_name is required"
     if not _CRON.fullmatch(schedule.cron):
         yield f"invalid cron: {schedule.cron}"
-    if schedule.max_concurrent_run_count < 1:
-        yield "max_concurrent_run_count is positive"
+    if not schedule.display_name or schedule.max_concurrent_run_count < 1:
+        yield "display_name and max_concurrent_run_count are required"
     yield from pipeline_job_errors(schedule.create_pipeline_job_request.pipeline_job, location)

@@ -1,26 +1,21 @@
 """Runs pipeline jobs as Vertex AI Pipelines does, with a process for each task.
 
-It does what TFX's entrypoint expects, for schema 2.0.0: it passes an ExecutorInput to
-each task, runs the driver in a container's lifecycle first, retries tasks by their
-policies (but at once), and passes on the outputs of tasks. Resolvers find nothing.
-There are no containers: a task sees this machine, and addresses of buckets are replaced
-by others that this machine can reach.
+It does what TFX's entrypoint expects, for schema 2.0.0: drivers run first, tasks are
+retried, and resolvers find nothing. There are no containers: a task sees this machine,
+and addresses of buckets are replaced by others that this machine can reach.
 """
 
-import contextlib
 import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forked import ForkedProcess, ForkedProcesses
+import vertex_process
+from forked import ForkedProcesses
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
 
@@ -34,14 +29,7 @@ class TaskError(Exception):
 
 @dataclass
 class Run:
-    """A pipeline job that has ended.
-
-    Attributes:
-      tasks: Names of the tasks whose containers ran, in their order.
-      outputs: Task -> name -> output artifact, a RuntimeArtifact.
-      parameters: Task -> name -> output parameter, a Value.
-      logs: Task -> output of all of its attempts.
-    """
+    """A pipeline job that has ended: its tasks in order, and what each has left."""
 
     tasks: list[str] = field(default_factory=list)
     outputs: dict[str, dict[str, Document]] = field(default_factory=dict)
@@ -51,16 +39,15 @@ class Run:
 
 @dataclass
 class VertexPipelines:
-    """The service in one project and location.
+    """The service.
 
     Attributes:
       folder: Folder for the output of tasks.
       places: Beginning of an address -> its replacement, everywhere in a job.
       environment: Environment variables of every task, as of its image.
-      connected: Task -> arguments of `connected.py`, for tasks that use the service's
-        API.
+      connected: Task -> arguments of `connected.py`, for tasks that use the API.
       on_start: Called with the name of each task and its process.
-      forked: Starts tasks; None if each is a new process.
+      forked: Starts tasks.
       new_processes: Names of tasks that are new processes, as in containers.
     """
 
@@ -68,21 +55,14 @@ class VertexPipelines:
     places: Mapping[str, str]
     environment: Mapping[str, str]
     connected: Mapping[str, list[str]]
-    on_start: Callable[[str, subprocess.Popen[bytes] | ForkedProcess], None] = lambda task, process: None
+    on_start: Callable[[str, vertex_process.Process], None] = lambda task, process: None
     forked: ForkedProcesses | None = None
     new_processes: Collection[str] = ()
 
     def run(self, job: Document, job_id: str, earlier: Run | None = None, only: Collection[str] = ()) -> Run:
-        """Runs a pipeline job.
+        """Runs a PipelineJob, or only some tasks of it; raises TaskError.
 
-        Args:
-          job: The PipelineJob, as compiled or as the API returns it.
-          job_id: Id of the job.
-          earlier: Run whose outputs the other tasks have, as from the cache.
-          only: Tasks to run; empty for all.
-
-        Raises:
-          TaskError: A task failed.
+        The others have the outputs of an earlier run, as from the cache.
         """
         text = json.dumps(job)
         for place, instead in self.places.items():
@@ -133,9 +113,6 @@ class _Execution:
         for key, source in inputs.get("artifacts", {}).items():
             output = source["taskOutputArtifact"]
             artifacts[key] = self.result.outputs[output["producerTask"]].get(output["outputArtifactKey"])
-        for kind, values in (("parameters", parameters), ("artifacts", artifacts)):
-            declared = component.get("inputDefinitions", {}).get(kind, {})
-            assert set(values) == set(declared), f"{name}: its {kind} are {values}, and it declares {declared}"
         if "importer" in executor:
             importer = executor["importer"]
             (key,) = component["outputDefinitions"]["artifacts"]
@@ -199,31 +176,16 @@ class _Execution:
         python, *arguments = [argument.replace("{{$}}", message) for argument in command]
         assert python == "python", command
         arguments = [str(Path(__file__).with_name("connected.py")), *service.connected.get(name, ()), *arguments]
-        environment = {**os.environ, **service.environment}
-        environment |= {variable["name"]: variable["value"] for variable in container.get("env", ())}
-        log = service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log"
-        with log.open("wb") as stream:
-            process: subprocess.Popen[bytes] | ForkedProcess
-            if service.forked and name not in service.new_processes:
-                process = service.forked.start(arguments, environment, service.folder, stream, ends_session=True)
-            else:
-                process = subprocess.Popen(
-                    [sys.executable, *arguments],
-                    env=environment,
-                    cwd=service.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+        variables = {variable["name"]: variable["value"] for variable in container.get("env", ())}
+        forked = None if name in service.new_processes else service.forked
+        with (service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log").open("wb") as log:
+            process = vertex_process.start(arguments, {**service.environment, **variables}, log, forked)
             try:
                 service.on_start(name, process)
                 process.wait(TASK_SECONDS)
             finally:
-                with contextlib.suppress(ProcessLookupError):  # nothing outlives a container's first process
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        text = log.read_text(errors="replace")
+                vertex_process.kill(process)
+        text = Path(log.name).read_text(errors="replace")
         self.result.logs[name] += text
         if process.returncode:
             raise TaskError(f"{name} failed:\n{text[-6000:]}")
@@ -242,16 +204,8 @@ def _read_output(file: Path, outputs: Mapping[str, Document]) -> tuple[dict[str,
     """Reads a task's ExecutorOutput: its changed artifacts, and its parameters."""
     output: Document = json_format.MessageToDict(json_format.Parse(file.read_text(), pb.ExecutorOutput()))
     artifacts = {key: listed["artifacts"][0] for key, listed in output.get("artifacts", {}).items()}
-    values = {key: _value(value) for key, value in output.get("parameterValues", {}).items()}
     changed = {key: {**artifact, **artifacts.get(key, {})} for key, artifact in outputs.items()}
-    return changed, {**values, **output.get("parameters", {})}
-
-
-def _value(value: Any) -> Document:
-    """Returns a plain value as a Value of schema 2.0.0."""
-    if isinstance(value, str):
-        return {"stringValue": value}
-    return {"intValue": str(int(value))} if float(value).is_integer() else {"doubleValue": value}
+    return changed, output.get("parameters", {})
 
 
 def _path(address: str) -> Path:

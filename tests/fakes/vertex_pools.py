@@ -8,15 +8,14 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forked import ForkedProcess, ForkedProcesses
+import vertex_process
+from forked import ForkedProcesses
 from google.cloud.aiplatform_v1 import types
 from vertex_limits import REDUCTION_SERVER
 
@@ -26,14 +25,9 @@ ROLES = ("chief", "worker", "ps", "evaluator")  # of the worker pools, in TF_CON
 
 @dataclass(frozen=True)
 class Options:
-    """Behavior of custom jobs.
+    """How often a failed replica, and then the whole job, is started again.
 
-    Attributes:
-      worker_restarts: How many times a failed replica is started again.
-      job_restarts: How many times the whole job is started again after that.
-      grace: Seconds from SIGTERM to SIGKILL.
-      environment: Environment variables of all processes; those of containers override
-        them.
+    `grace` is the seconds from SIGTERM to SIGKILL.
     """
 
     worker_restarts: int = 5
@@ -43,20 +37,13 @@ class Options:
 
 
 class PoolJob(threading.Thread):
-    """A custom job that runs. There is no Reduction Server here.
+    """A custom job that runs; it reports each state, and the error of the last.
 
-    Args:
-      name: Name of the job.
-      spec: What it runs.
-      folder: Folder for the output of its replicas.
-      options: How it runs.
-      report: Called with each new state, and the error of the last.
-      forked: Forks its Python processes; None for new processes.
+    There is no Reduction Server here.
     """
 
     def __init__(
         self,
-        name: str,
         spec: types.CustomJobSpec,
         folder: Path,
         options: Options,
@@ -64,7 +51,7 @@ class PoolJob(threading.Thread):
         forked: ForkedProcesses | None,
     ):
         super().__init__(daemon=True)
-        self.processes: dict[str, subprocess.Popen[bytes] | ForkedProcess] = {}
+        self.processes: dict[str, vertex_process.Process] = {}
         self._options, self._report, self._forked, self._folder = options, report, forked, folder
         self._cancelled = threading.Event()
         self._containers = {
@@ -77,14 +64,9 @@ class PoolJob(threading.Thread):
         for replica, address in addresses.items():
             cluster.setdefault(_role(replica), []).append(address)
         cluster.pop("evaluator", None)  # as documented
+        tasks = {replica: {"type": _role(replica), "index": int(replica.rpartition("-")[2])} for replica in addresses}
         self._variables = {
-            replica: {
-                "CLOUD_ML_JOB_ID": name.rpartition("/")[2],
-                "TF_CONFIG": json.dumps(
-                    {"cluster": cluster, "task": {"type": _role(replica), "index": int(replica.rpartition("-")[2])}}
-                ),
-            }
-            for replica in addresses
+            replica: {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})} for replica, task in tasks.items()
         }
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -129,22 +111,11 @@ class PoolJob(threading.Thread):
         if container.image_uri == REDUCTION_SERVER:
             return
         variables = {variable.name: variable.value for variable in container.env}
-        environment = {**os.environ, **self._options.environment, **self._variables[replica], **variables}
+        environment = {**self._options.environment, **self._variables[replica], **variables}
         python, *arguments = [*container.command, *container.args]
         assert python == "python", "the images of this package have Python"
         with (self._folder / f"{replica}.log").open("ab") as log:
-            if self._forked:
-                self.processes[replica] = self._forked.start(arguments, environment, self._folder, log, ends_session=True)
-                return
-            self.processes[replica] = subprocess.Popen(
-                [sys.executable, *arguments],
-                env=environment,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self.processes[replica] = vertex_process.start(arguments, environment, log, self._forked)
 
     def _end_all(self) -> None:
         """Ends all processes: with SIGTERM, and after a while with SIGKILL."""
@@ -155,9 +126,7 @@ class PoolJob(threading.Thread):
         while time.monotonic() < deadline and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_SECONDS)
         for process in self.processes.values():
-            with contextlib.suppress(ProcessLookupError):  # nothing in a container outlives its first process
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+            vertex_process.kill(process)
         self.processes.clear()
 
 

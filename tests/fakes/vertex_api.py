@@ -1,8 +1,7 @@
 """Serves the parts of the Vertex AI API for custom jobs, pipeline jobs and schedules.
 
-It answers the SDK over gRPC, with the published messages, and refuses what
-`vertex_limits` refuses. Custom jobs run; pipeline jobs do not, and go through the
-states that a test plans.
+It answers the SDK over gRPC, with the published messages. Custom jobs run; pipeline
+jobs go through the states that a test plans.
 """
 
 import concurrent.futures
@@ -13,7 +12,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -48,21 +46,8 @@ class RefusedError(Exception):
         self.code = grpc.StatusCode[code]
 
 
-@dataclass(frozen=True)
-class _Fault:
-    verb: str | None
-    error: RefusedError
-    after: bool  # True if the request is carried out first
-
-
 class VertexApi:
     """The service, on a free port of loopback. A context manager.
-
-    Args:
-      folder: Folder for the output of replicas.
-      options: How custom jobs run.
-      project: The only project.
-      location: The only location.
 
     Attributes:
       error_delay: Seconds from the state of a failed job to its error.
@@ -84,7 +69,7 @@ class VertexApi:
         self._late: dict[str, tuple[float, status_pb2.Status]] = {}  # errors that jobs get later
         self._plans: list[list[Callable[[Any], None]]] = []  # of jobs that do not exist yet
         self._planned: dict[str, list[Callable[[Any], None]]] = {}
-        self._faults: list[_Fault] = []
+        self._faults: list[tuple[str | None, RefusedError, bool]] = []
         self._outage_until = 0.0
         self._ids = itertools.count(5_000_000_000_000_000_001)
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
@@ -106,23 +91,16 @@ class VertexApi:
         return redirect(self.address, self.project, self.location)
 
     def fail(self, code: str, times: int = 1, verb: str | None = None, after: bool = False) -> None:
-        """Answers the next requests, of a method, with an error.
-
-        With `after`, they are carried out first.
-        """
+        """Answers the next requests with an error; with `after`, does them first."""
         with self._lock:
-            self._faults += [_Fault(verb, RefusedError(code), after)] * times
+            self._faults += [(verb, RefusedError(code), after)] * times
 
     def outage(self, seconds: float) -> None:
         """Answers all requests with an error for a number of seconds."""
         self._outage_until = time.monotonic() + seconds
 
     def plan(self, *states: str, error: str = "", code: int = 0, tasks: Sequence[types.PipelineTaskDetail] = ()) -> None:
-        """Plans the states of the next job that is created, such as `RUNNING`.
-
-        The job takes the next state at each request for it, and stays in the last, with
-        its error and tasks.
-        """
+        """Plans the states of the next job; it takes one at each request for it."""
         *first, last = states
         changes = [lambda job, state=state: self._change(job, state) for state in first]
         self._plans.append([*changes, lambda job: self._change(job, last, error, code, tasks)])
@@ -168,14 +146,12 @@ class VertexApi:
             self.verbs.append(verb)
             if time.monotonic() < self._outage_until:
                 raise RefusedError("UNAVAILABLE")
-            fault = next((each for each in self._faults if each.verb in (None, verb)), None)
+            fault = next((each for each in self._faults if each[0] in (None, verb)), None)
             if fault:
                 self._faults.remove(fault)
-                if not fault.after:
-                    raise fault.error
-            answer = self._do(verb, request)
+            answer = self._do(verb, request) if not fault or fault[2] else None
             if fault:
-                raise fault.error
+                raise fault[1]
             return copy.deepcopy(answer)
 
     def _do(self, verb: str, request: Any) -> Any:
@@ -288,8 +264,6 @@ class _Handler(grpc.GenericRpcHandler):
             answer = self._api.answer(verb, getattr(types, f"{verb}Request").deserialize(body))
         except RefusedError as error:
             context.abort(error.code, str(error))
-        except Exception as error:
-            context.abort(grpc.StatusCode.INTERNAL, repr(error))
         return bytes(answer.SerializeToString() if isinstance(answer, empty_pb2.Empty) else type(answer).serialize(answer))
 
 

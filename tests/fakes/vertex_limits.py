@@ -1,8 +1,6 @@
 """Refuses what the protos of Vertex AI allow, and its documented limits do not.
 
-Sources: the messages of `google.cloud.aiplatform_v1`, and the pages
-distributed-training and configure-compute of
-https://cloud.google.com/vertex-ai/docs/training.
+Source: https://cloud.google.com/vertex-ai/docs/training/configure-compute
 """
 
 import re
@@ -27,8 +25,6 @@ def custom_job_errors(job: types.CustomJob, location: str) -> Errors:
     spec = job.job_spec
     pools = list(spec.worker_pool_specs)
     yield from _job_errors(job, spec.network, location)
-    if not job.display_name:
-        yield "display_name is required"
     if not 1 <= len(pools) <= 4:
         yield "there are 1 to 4 worker pools"
     for number, pool in enumerate(pools):
@@ -59,17 +55,14 @@ def _pool_errors(pool: types.WorkerPoolSpec, number: int, pools: int) -> Errors:
         yield "both accelerator_type and accelerator_count are specified, or none"
     if machine.machine_type.startswith("ct") != bool(machine.tpu_topology) or (machine.tpu_topology and pools > 1):
         yield "tpu_topology is for TPU machines, in the only pool"
-    if disk.boot_disk_type not in ("", "pd-ssd", "pd-standard", "hyperdisk-balanced"):
-        yield f"boot_disk_type {disk.boot_disk_type} is not supported"
     if disk.boot_disk_size_gb and not 100 <= disk.boot_disk_size_gb <= 64000:
         yield "boot_disk_size_gb is from 100 to 64000"
 
 
 def _job_errors(job: types.CustomJob | types.PipelineJob, network: str, location: str) -> Errors:
-    labels = [*job.labels, *job.labels.values()]
-    if len(job.display_name) > 128:
-        yield "display_name has at most 128 characters"
-    if len(job.labels) > 64 or not all(map(_LABEL.fullmatch, labels)) or "" in job.labels:
+    if not 1 <= len(job.display_name) <= 128:
+        yield "display_name is required, with at most 128 characters"
+    if len(job.labels) > 64 or not all(map(_LABEL.fullmatch, [*job.labels, *job.labels.values()])):
         yield "labels: at most 64, of lowercase letters, numbers, dashes and underscores"
     if network and not _NETWORK.fullmatch(network):
         yield "network is of the form projects/NUMBER/global/networks/NETWORK"
@@ -102,6 +95,6 @@ def schedule_errors(schedule: types.Schedule, location: str) -> Errors:
     """Yields what is wrong with a schedule."""
     if not _CRON.fullmatch(schedule.cron):
         yield f"invalid cron: {schedule.cron}"
-    if not schedule.display_name or schedule.max_concurrent_run_count < 1:
-        yield "display_name and max_concurrent_run_count are required"
+    if schedule.max_concurrent_run_count < 1:
+        yield "max_concurrent_run_count is positive"
     yield from pipeline_job_errors(schedule.create_pipeline_job_request.pipeline_job, location)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import vertex_process
 from forked import ForkedProcesses
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
+from vertex_pools import Process, kill_process, start_process
 
 Document = dict[str, Any]
 TASK_SECONDS = 280.0
@@ -39,31 +39,22 @@ class Run:
 
 @dataclass
 class VertexPipelines:
-    """The service.
+    """The service; `places` are replaced everywhere in a job, as a bucket by a folder.
 
-    Attributes:
-      folder: Folder for the output of tasks.
-      places: Beginning of an address -> its replacement, everywhere in a job.
-      environment: Environment variables of every task, as of its image.
-      connected: Task -> arguments of `connected.py`, for tasks that use the API.
-      on_start: Called with the name of each task and its process.
-      forked: Starts tasks.
-      new_processes: Names of tasks that are new processes, as in containers.
+    `connected` are the arguments of `connected.py` for tasks that use the API, and
+    `new_processes` the tasks that are no forks, as in containers.
     """
 
     folder: Path
     places: Mapping[str, str]
     environment: Mapping[str, str]
     connected: Mapping[str, list[str]]
-    on_start: Callable[[str, vertex_process.Process], None] = lambda task, process: None
+    on_start: Callable[[str, Process], None] = lambda task, process: None
     forked: ForkedProcesses | None = None
     new_processes: Collection[str] = ()
 
     def run(self, job: Document, job_id: str, earlier: Run | None = None, only: Collection[str] = ()) -> Run:
-        """Runs a PipelineJob, or only some tasks of it; raises TaskError.
-
-        The others have the outputs of an earlier run, as from the cache.
-        """
+        """Runs a PipelineJob, or only some tasks, with the others' outputs of a run."""
         text = json.dumps(job)
         for place, instead in self.places.items():
             text = text.replace(place, instead)
@@ -113,11 +104,6 @@ class _Execution:
         for key, source in inputs.get("artifacts", {}).items():
             output = source["taskOutputArtifact"]
             artifacts[key] = self.result.outputs[output["producerTask"]].get(output["outputArtifactKey"])
-        if "importer" in executor:
-            importer = executor["importer"]
-            (key,) = component["outputDefinitions"]["artifacts"]
-            uri = importer["artifactUri"]["constantValue"]["stringValue"]
-            return {key: {"name": self._name(), "uri": uri, "type": importer["typeSchema"]}}
         attempts = 1 + task.get("retryPolicy", {}).get("maxRetryCount", 0)
         found = {key: {"artifacts": [artifact]} for key, artifact in artifacts.items() if artifact}
         read = {"parameters": parameters, "artifacts": found}
@@ -179,12 +165,12 @@ class _Execution:
         variables = {variable["name"]: variable["value"] for variable in container.get("env", ())}
         forked = None if name in service.new_processes else service.forked
         with (service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log").open("wb") as log:
-            process = vertex_process.start(arguments, {**service.environment, **variables}, log, forked)
+            process = start_process(arguments, {**service.environment, **variables}, log, forked)
             try:
                 service.on_start(name, process)
                 process.wait(TASK_SECONDS)
             finally:
-                vertex_process.kill(process)
+                kill_process(process)
         text = Path(log.name).read_text(errors="replace")
         self.result.logs[name] += text
         if process.returncode:

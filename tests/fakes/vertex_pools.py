@@ -1,26 +1,29 @@
-"""Runs custom jobs as Vertex AI does, with a process on loopback for each replica.
-
-Source: https://cloud.google.com/vertex-ai/docs/training/understanding-training-service
-"""
+"""Runs custom jobs as Vertex AI does, with a process on loopback for each replica."""
 
 import contextlib
 import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
-import vertex_process
-from forked import ForkedProcesses
+from forked import ForkedProcess, ForkedProcesses
 from google.cloud.aiplatform_v1 import types
 from vertex_limits import REDUCTION_SERVER
 
 POLL_SECONDS = 0.03
 ROLES = ("chief", "worker", "ps", "evaluator")  # of the worker pools, in TF_CONFIG
+
+Process = subprocess.Popen[bytes] | ForkedProcess
+Forked = ForkedProcesses | None
+Report = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -42,16 +45,9 @@ class PoolJob(threading.Thread):
     There is no Reduction Server here.
     """
 
-    def __init__(
-        self,
-        spec: types.CustomJobSpec,
-        folder: Path,
-        options: Options,
-        report: Callable[[str, str], None],
-        forked: ForkedProcesses | None,
-    ):
+    def __init__(self, spec: types.CustomJobSpec, folder: Path, options: Options, report: Report, forked: Forked):
         super().__init__(daemon=True)
-        self.processes: dict[str, vertex_process.Process] = {}
+        self.processes: dict[str, Process] = {}
         self._options, self._report, self._forked, self._folder = options, report, forked, folder
         self._cancelled = threading.Event()
         self._containers = {
@@ -115,7 +111,7 @@ class PoolJob(threading.Thread):
         python, *arguments = [*container.command, *container.args]
         assert python == "python", "the images of this package have Python"
         with (self._folder / f"{replica}.log").open("ab") as log:
-            self.processes[replica] = vertex_process.start(arguments, environment, log, self._forked)
+            self.processes[replica] = start_process(arguments, environment, log, self._forked)
 
     def _end_all(self) -> None:
         """Ends all processes: with SIGTERM, and after a while with SIGKILL."""
@@ -126,7 +122,7 @@ class PoolJob(threading.Thread):
         while time.monotonic() < deadline and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_SECONDS)
         for process in self.processes.values():
-            vertex_process.kill(process)
+            kill_process(process)
         self.processes.clear()
 
 
@@ -141,3 +137,26 @@ def _free_addresses(count: int) -> list[str]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+
+
+def start_process(arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes], forked: Forked) -> Process:
+    """Runs `python ARGUMENTS` in a session of its own, in the folder of its output."""
+    variables, folder = {**os.environ, **environment}, Path(log.name).parent
+    if forked:
+        return forked.start(arguments, variables, folder, log, ends_session=True)
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env=variables,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def kill_process(process: Process) -> None:
+    """Kills all processes of a container: none outlives the first."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)

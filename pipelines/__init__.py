@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
     from tfx_distribute.pipelines.runners.local.runner import NodeError
     from tfx_distribute.pipelines.runners.local.settings import LocalSettings
-    from tfx_distribute.pipelines.runners.vertex.settings import DnsPeeringConfig, PscInterfaceConfig, VertexSettings
+    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.beam import Beam
     from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration
     from tfx_distribute.pipelines.spec.pipeline import (
@@ -53,7 +53,6 @@ __all__ = [
     "Change",
     "ConfigurationError",
     "Data",
-    "DnsPeeringConfig",
     "Evaluate",
     "GangScheduling",
     "KubeflowSettings",
@@ -64,7 +63,6 @@ __all__ = [
     "NodeError",
     "Parameters",
     "PipelineSpec",
-    "PscInterfaceConfig",
     "Push",
     "RunPlan",
     "RunResult",
@@ -97,7 +95,7 @@ __getattr__, __dir__ = lazy_names.export(
         ".runners.local.results": ("MetricResult", "RunResult"),
         ".runners.local.runner": ("NodeError",),
         ".runners.local.settings": ("LocalSettings",),
-        ".runners.vertex.settings": ("DnsPeeringConfig", "PscInterfaceConfig", "VertexSettings"),
+        ".runners.vertex.settings": ("VertexSettings",),
         ".spec.beam": ("Beam",),
         ".spec.machines": ("MachineSpec", "Toleration"),
         ".spec.pipeline": (

@@ -217,6 +217,5 @@ for command in (
     remote.compile_,
     remote.submit,
     project.manifests,
-    project.doctor,
 ):
     main.add_command(command)

@@ -1,10 +1,7 @@
 """Lists the machine types that Vertex AI offers for training, with CPUs and memory.
 
-Plain data: importing this module imports neither TensorFlow nor an SDK. A machine type
-that is not in the list is refused, although Compute Engine may have it: Vertex AI has
-fewer.
-
-`find` returns a machine type, and `find_smallest` the smallest that suffices.
+Plain data: importing this module imports neither TensorFlow nor an SDK. `find_smallest`
+chooses from it; a pipeline file may name any other machine type.
 
 Sources, as of 2026:
 - names: the list of machine types in
@@ -17,27 +14,16 @@ Sources, as of 2026:
   https://cloud.google.com/tpu/docs/v5e.
 - disks: https://cloud.google.com/compute/docs/disks/persistent-disks and
   https://cloud.google.com/compute/docs/disks/hyperdisks, of those that Vertex AI has.
-- limits of a step: https://cloud.google.com/vertex-ai/docs/pipelines/machine-types
-- regions of TPUs: https://cloud.google.com/vertex-ai/docs/general/locations#accelerators,
-  except those for serving only. GPUs have no such list here: their regions change
-  often, and the service refuses a job before it is billed.
 """
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 # The service's own processes use up to 40 % of the memory of small machines. The
 # documentation has no number for larger ones; we leave them what they may use of 16
 # GiB, the memory of the service's usual machines.
 AGENTS_SHARE = 0.4
 MAX_AGENTS_GIB = 16 * AGENTS_SHARE
-
-MAX_STEP_CPUS = 96
-MAX_STEP_GB = 624  # GB, not GiB
 
 
 @dataclass(frozen=True)
@@ -61,17 +47,6 @@ class MachineType:
     def usable_gib(self) -> float:
         """Memory that the service's agents leave, in GiB."""
         return self.memory_gib - min(AGENTS_SHARE * self.memory_gib, MAX_AGENTS_GIB)
-
-    @property
-    def accelerator(self) -> str:
-        """Accelerator that the machine always has; empty if there is none.
-
-        N1 machines get theirs attached.
-        """
-        if self.name.startswith("n1-"):
-            return ""
-        rows = accelerators.ACCELERATORS.values()
-        return next((row.name for row in rows for types in row.machines.values() if self.name in types), "")
 
     def suffices(self, cpus: float, memory_gib: float) -> bool:
         """Returns True if a machine has this many CPUs and usable memory."""
@@ -135,41 +110,6 @@ N2 = tuple(name for name in MACHINE_TYPES if name.startswith(("n2-standard-", "n
 """Machine types to choose from where a pipeline file names neither one nor an
 accelerator."""
 
-# Source: https://cloud.google.com/compute/docs/accelerator-optimized-machines#a3-high-vms
-NOT_ON_DEMAND = ("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g")
-"""Machine types that Compute Engine starts only as spot or flex-start machines."""
-
-TPU_REGIONS: dict[str, tuple[str, ...]] = {
-    "tpu-v3-device": ("us-central1", "europe-west4"),
-    "tpu-v5-lite-podslice": ("us-central1", "us-east1", "us-west1", "us-west4"),
-}
-"""TPU -> regions where Vertex AI has it for training."""
-
-
-def find(name: str) -> MachineType:
-    """Returns a machine type.
-
-    ```python
-    find("n2-standard-4").usable_gib  # 9.6
-    ```
-
-    Args:
-      name: Its name.
-
-    Raises:
-      ConfigurationError: Vertex AI has no machine type of this name for training. The
-        message names the nearest ones.
-    """
-    if name in MACHINE_TYPES:
-        return MACHINE_TYPES[name]
-    series = name.rpartition("-")[0]
-    nearest = [other for other in MACHINE_TYPES if series and other.rpartition("-")[0] == series]
-    nearest = nearest or difflib.get_close_matches(name, MACHINE_TYPES, n=3)
-    raise ConfigurationError(
-        f"machine_type: Vertex AI has no {name!r} for training; write one of "
-        f"{', '.join(nearest or list_series())} (docs/accelerators.md lists all)"
-    )
-
 
 def find_smallest(names: Iterable[str], cpus: float, memory_gib: float) -> MachineType | None:
     """Returns the smallest of several machine types that suffices; None if none does.
@@ -188,12 +128,6 @@ def find_smallest(names: Iterable[str], cpus: float, memory_gib: float) -> Machi
     return min(rows, key=lambda row: (row.cpus, row.memory_gib), default=None)
 
 
-def list_series() -> list[str]:
-    """Returns the first machine type of each series without accelerators."""
-    series = {name.rpartition("-")[0]: name for name in reversed(MACHINE_TYPES) if not MACHINE_TYPES[name].accelerator}
-    return sorted(series.values())
-
-
 def add_agents(memory_gib: float) -> float:
     """Returns the memory of a machine that leaves this much, in GiB.
 
@@ -205,22 +139,3 @@ def add_agents(memory_gib: float) -> float:
       memory_gib: Memory that is needed.
     """
     return min(memory_gib / (1 - AGENTS_SHARE), memory_gib + MAX_AGENTS_GIB)
-
-
-def check_region(accelerator: str | None, region: str | None) -> None:
-    """Checks that a region can have an accelerator, where that is known.
-
-    Args:
-      accelerator: The accelerator; None for none.
-      region: Region of Google Cloud; None if it is not known.
-
-    Raises:
-      ConfigurationError: The region has none. The message begins with the setting's
-        name.
-    """
-    regions = TPU_REGIONS.get(accelerator or "")
-    if region and regions and region not in regions:
-        raise ConfigurationError(
-            f"accelerator: {region} has no {accelerator} for training; write another targets.vertex.region, one of "
-            f"{', '.join(regions)}, or another accelerator"
-        )

@@ -2,8 +2,7 @@
 
 Vertex AI itself is a stand-in, its machines are processes, and its bucket is a folder;
 the compiled document, the SDK that submits it, each task's command, the CustomJob, its
-replicas' commands, TFX, Beam and TensorFlow are real. The steps have the roles that
-`tfx-distribute manifests` prints, and no others.
+replicas' commands, TFX, Beam and TensorFlow are real.
 """
 
 import contextlib
@@ -19,14 +18,12 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-import vertex_example
 import yaml
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 from running import wait_until
-from vertex_admission import Document
 from vertex_api import VertexApi
-from vertex_pipelines import Run, VertexPipelines
+from vertex_pipelines import Document, Run, VertexPipelines
 from vertex_pools import Options
 
 from tfx_distribute.pipelines.runners.vertex import client as vertex_client
@@ -62,7 +59,6 @@ class Cloud:
         self.file.write_text(yaml.safe_dump(document | changes))
         # A process that was given GPUs does not train on the CPU unless it is told to.
         words = [word for parameter in ("accelerator_type=cpu", *parameters) for word in ("-p", parameter)]
-        vertex_example.grant_roles(self.api, self.file, *words)
         output = self.folder / f"{example}.json"
         done = self.command("compile", self.file, "--target", "vertex", "-o", output, *words)
         assert done.code == 0, done.output
@@ -78,8 +74,8 @@ class Cloud:
         target = loader.load(self.file).targets.vertex
         assert target is not None
         run = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
-        with self.api.connected("grpc"):
-            name = vertex_client.Pipelines(target).submit(run).id
+        with self.api.connected():
+            name = vertex_client.VertexRuns(target.project, target.region).submit(run, target).id
         return json_format.MessageToDict(types.PipelineJob.pb(self.api.get(name))), name.rpartition("/")[2]
 
     @property
@@ -115,11 +111,10 @@ def cloud(tmp_path, command, forked) -> Iterator[Cloud]:
     environment |= {"TF_CPP_MIN_LOG_LEVEL": "2", "no_proxy": "127.0.0.1"}
     options = Options(environment=environment, grace=10.0)
     with VertexApi(jobs, options, project="example-project", location="europe-west4") as api:
-        api.around.make_bucket(BUCKET.removeprefix("gs://"), is_open=False)
-        arguments = [api.grpc_address, api.project, api.location, vertex_example.ACCOUNT]
+        arguments = [api.address, api.project, api.location]
         connected = dict.fromkeys(("Trainer", "Tuner"), arguments)
         places = {BUCKET: f"file://{bucket}"}
-        pipelines = VertexPipelines(tasks, places, api.number, api.location, environment, connected, forked=forked)
+        pipelines = VertexPipelines(tasks, places, environment, connected, forked=forked)
         project = Cloud(tmp_path, bucket, image, api, pipelines, command)
         pipelines.on_start = lambda task, process: project.steps.append(process.pid)
         yield project
@@ -155,7 +150,7 @@ def kill_replica(cloud: Cloud, number: int, replica: str, step: int) -> None:
     os.kill(cloud.api.pids(job.name)[replica], signal.SIGKILL)
 
 
-def test_digits_on_worker_pools_of_a_custom_job(cloud, forked_trainings):
+def test_digits_on_worker_pools(cloud, forked_trainings):
     parameters = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1")
     compiled = cloud.compiled("digits", *parameters)
     document, job_id = cloud.submitted(compiled, epochs=12)
@@ -164,7 +159,7 @@ def test_digits_on_worker_pools_of_a_custom_job(cloud, forked_trainings):
     cloud.pipelines.new_processes = ("Trainer",)
     first = cloud.pipelines.run(document, job_id)
     cloud.pipelines.new_processes = ()
-    cloud.api.pools.forked = forked_trainings
+    cloud.api.forked = forked_trainings
     check_first(cloud, first)
 
     # Two other trainings with the same data, each of which loses a process.
@@ -251,7 +246,7 @@ def check_third(cloud: Cloud) -> None:
 
 def test_trials_are_custom_jobs_and_outlive_their_step(cloud, forked_trainings):
     """Two trials at a time; the step of the search is killed and tried again."""
-    cloud.api.pools.forked = forked_trainings
+    cloud.api.forked = forked_trainings
     tune = {
         "objective": "val_accuracy",
         "max_trials": 3,

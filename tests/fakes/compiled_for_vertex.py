@@ -5,7 +5,8 @@ from typing import Any
 
 import example_project
 
-from tfx_distribute.components.launchers import settings
+from tfx_distribute.components.launchers import registry
+from tfx_distribute.components.launchers.launcher import LauncherSettings
 from tfx_distribute.pipelines.runners.vertex.compiler import Package
 from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
 from tfx_distribute.pipelines.spec import loader, user_module
@@ -47,6 +48,6 @@ def trainer_parameters(package: Package) -> dict[str, Any]:
     return package.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
 
 
-def read_launcher(package: Package) -> settings.Settings:
+def read_launcher(package: Package) -> LauncherSettings:
     """Returns the launcher that the Trainer's task is given."""
-    return settings.from_json(trainer_parameters(package)["launcher"]["runtimeValue"]["constantValue"]["stringValue"])
+    return registry.from_json(trainer_parameters(package)["launcher"]["runtimeValue"]["constantValue"]["stringValue"])

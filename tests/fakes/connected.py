@@ -1,11 +1,11 @@
 """Runs code or a module as Python does, with fakes in place of Google Cloud.
 
-    python connected.py [GRPC_ADDRESS PROJECT LOCATION ACCOUNT] -c CODE [ARGUMENT ...]
-    python connected.py [GRPC_ADDRESS PROJECT LOCATION ACCOUNT] -m MODULE [ARGUMENT ...]
+    python connected.py [GRPC_ADDRESS PROJECT LOCATION] -c CODE [ARGUMENT ...]
+    python connected.py [GRPC_ADDRESS PROJECT LOCATION] -m MODULE [ARGUMENT ...]
 
 Makes Beam accept addresses that begin with file://, as TensorFlow and TFX do. With the
-address of a `VertexApi`, connects the SDK to it over gRPC, its default, as an account,
-and makes the launcher of CustomJobs poll more often. Exits at once when the module has
+address of a `VertexApi`, connects the SDK to it, and makes the launcher of CustomJobs
+poll more often. Exits at once when the module has
 ended with success, to save seconds of cleanup.
 """
 
@@ -81,20 +81,14 @@ def _path(address: str) -> str:
     return address.removeprefix(SCHEME)
 
 
-def connect(address: str, project: str, location: str, account: str) -> None:
-    """Connects the SDK to a fake.
+def connect(address: str, project: str, location: str) -> None:
+    """Connects the SDK to a fake, for good."""
+    import vertex_api
 
-    This lasts: `aiplatform.init` without these settings keeps them.
-    """
-    import vertex_grpc
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import aiplatform
+    from tfx_distribute.components.launchers.vertex.launcher import VertexLauncher
 
-    from tfx_distribute.components.launchers.custom_job import launcher as custom_job_launcher
-
-    custom_job_launcher.POLL_SECONDS = POLL_SECONDS
-    vertex_grpc.redirect(address, account)
-    aiplatform.init(project=project, location=location, api_endpoint=address, credentials=AnonymousCredentials())
+    VertexLauncher.poll_seconds = POLL_SECONDS
+    vertex_api.redirect(address, project, location)
 
 
 def main(arguments: list[str]) -> None:

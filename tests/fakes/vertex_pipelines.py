@@ -1,143 +1,72 @@
 """Runs pipeline jobs as Vertex AI Pipelines does, with a process for each task.
 
-It does what is documented of the service, and what TFX's entrypoint and its tests
-expect, for schema 2.0.0. It gives parameters their values. It passes an ExecutorInput
-to each task, with artifact names like those of the managed metadata store. It runs the
-driver in a container's lifecycle first, retries tasks by their policies (but at once),
-and passes on the outputs of tasks. There are no containers: a task sees this machine,
+It does what TFX's entrypoint expects, for schema 2.0.0: drivers run first, tasks are
+retried, and resolvers find nothing. There are no containers: a task sees this machine,
 and addresses of buckets are replaced by others that this machine can reach.
-
-Sources: https://cloud.google.com/vertex-ai/docs/pipelines/build-pipeline, the protobufs
-  of
-kfp-pipeline-spec, and in TFX's `orchestration/kubeflow/v2`:
-container/kubeflow_v2_run_executor.py, container/testdata and
-file_based_example_gen/driver.py.
 """
 
-import contextlib
 import itertools
 import json
 import os
-import re
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forked import ForkedProcess, ForkedProcesses
+from forked import ForkedProcesses
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
-from vertex_admission import Document
-from vertex_metadata import ArtifactStore
+from vertex_pools import Process, kill_process, start_process
 
+Document = dict[str, Any]
 TASK_SECONDS = 280.0
-METADATA_BYTES = 200_000  # of an artifact: https://cloud.google.com/vertex-ai/docs/reference/rest (Artifact.metadata)
-_KINDS = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
-_OF_TASKS = {"taskInfo", "inputs", "dependentTasks", "cachingOptions", "componentRef", "retryPolicy"}  # fields
 
 
 class TaskError(Exception):
-    """A task failed.
-
-    Attributes:
-      task: Name of the task.
-      log: Output of the task.
-    """
-
-    def __init__(self, task: str, log: str):
-        super().__init__(f"{task} failed:\n{log[-6000:]}")
-        self.task, self.log = task, log
+    """A task failed."""
 
 
 @dataclass
 class Run:
-    """A pipeline job that has ended.
-
-    Attributes:
-      tasks: Names of the tasks whose containers ran, in their order.
-      outputs: Task -> name -> output artifact, a RuntimeArtifact. Models that a
-        resolver has not found are missing.
-      parameters: Task -> name -> output parameter, a Value.
-      inputs: Task -> its ExecutorInput.
-      logs: Task -> output of all of its attempts.
-    """
+    """A pipeline job that has ended: its tasks in order, and what each has left."""
 
     tasks: list[str] = field(default_factory=list)
     outputs: dict[str, dict[str, Document]] = field(default_factory=dict)
     parameters: dict[str, dict[str, Document]] = field(default_factory=dict)
-    inputs: dict[str, Document] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class VertexPipelines:
-    """The service in one project and location.
+    """The service; `places` are replaced everywhere in a job, as a bucket by a folder.
 
-    Attributes:
-      folder: Folder for the output of tasks.
-      places: Beginning of an address -> its replacement, everywhere in a job.
-      number: Number of the project.
-      location: The location.
-      environment: Environment variables of every task, as of its image.
-      connected: Task -> arguments of `connected.py`, for tasks that use the service's
-        API.
-      on_start: Called with the name of each task and its process.
-      forked: Starts tasks; None if each is a new process.
-      new_processes: Names of tasks that are new processes, as in containers.
-      metadata: Artifacts of all runs, which resolvers find.
+    `connected` are the arguments of `connected.py` for tasks that use the API, and
+    `new_processes` the tasks that are no forks, as in containers.
     """
 
     folder: Path
-    places: Mapping[str, str] = field(default_factory=dict)
-    number: str = "123456789012"
-    location: str = "us-central1"
-    environment: Mapping[str, str] = field(default_factory=dict)
-    connected: Mapping[str, list[str]] = field(default_factory=dict)
-    on_start: Callable[[str, subprocess.Popen[bytes] | ForkedProcess], None] = lambda task, process: None
+    places: Mapping[str, str]
+    environment: Mapping[str, str]
+    connected: Mapping[str, list[str]]
+    on_start: Callable[[str, Process], None] = lambda task, process: None
     forked: ForkedProcesses | None = None
     new_processes: Collection[str] = ()
-    metadata: ArtifactStore = field(default_factory=ArtifactStore)
-    _ids: Any = field(default_factory=lambda: itertools.count(10_000_000_000_000_001))
 
     def run(self, job: Document, job_id: str, earlier: Run | None = None, only: Collection[str] = ()) -> Run:
-        """Runs a pipeline job.
-
-        Args:
-          job: The PipelineJob, as compiled or as the API returns it.
-          job_id: Id of the job.
-          earlier: Run whose outputs the other tasks have, as from the cache.
-          only: Tasks to run; empty for all.
-
-        Raises:
-          TaskError: A task failed.
-          ValueError: The service does not accept the job.
-        """
+        """Runs a PipelineJob, or only some tasks, with the others' outputs of a run."""
         text = json.dumps(job)
         for place, instead in self.places.items():
             text = text.replace(place, instead)
         job = json.loads(text)
-        config = job["runtimeConfig"]
-        root = f"{config['gcsOutputDirectory'].rstrip('/')}/{self.number}/{job_id}"
-        execution = _Execution(self, _pipeline_spec(job["pipelineSpec"]), root, config.get("parameters", {}), Run())
+        config, document = job["runtimeConfig"], job["pipelineSpec"]
+        spec = json_format.MessageToDict(json_format.ParseDict(document, pb.PipelineSpec()))
+        deployment = json_format.ParseDict(document["deploymentSpec"], pb.PipelineDeploymentConfig())
+        executors = json_format.MessageToDict(deployment)["executors"]
+        root = f"{config['gcsOutputDirectory'].rstrip('/')}/123456789012/{job_id}"
+        execution = _Execution(self, spec, executors, root, config.get("parameters", {}), Run())
         execution.run(earlier, only)
         return execution.result
-
-    def new_name(self) -> str:
-        """Returns the name of a new artifact."""
-        return f"projects/{self.number}/locations/{self.location}/metadataStores/default/artifacts/{next(self._ids)}"
-
-
-def _pipeline_spec(document: Document) -> Document:
-    """Reads a pipeline by its own types, which refuse unknown fields."""
-    spec: Document = json_format.MessageToDict(json_format.ParseDict(document, pb.PipelineSpec()))
-    if spec["schemaVersion"] != "2.0.0":
-        raise ValueError(f"schema {spec['schemaVersion']} is not that of TFX's pipelines on Vertex AI")
-    deployment = json_format.ParseDict(spec["deploymentSpec"], pb.PipelineDeploymentConfig())
-    return {**spec, "deploymentSpec": json_format.MessageToDict(deployment)}
 
 
 @dataclass
@@ -146,9 +75,11 @@ class _Execution:
 
     service: VertexPipelines
     spec: Document
+    executors: Document
     root: str
     parameters: Mapping[str, Document]
     result: Run
+    ids: Any = field(default_factory=lambda: itertools.count(10_000_000_000_000_001))
 
     def run(self, earlier: Run | None, only: Collection[str]) -> None:
         """Runs the tasks in the order of their dependencies."""
@@ -158,154 +89,92 @@ class _Execution:
             self.result.parameters.update(earlier.parameters if earlier else {})
             waiting = {name: task for name, task in waiting.items() if name in only}
         while waiting:
-            ready = [name for name, task in waiting.items() if _needs(task) <= set(self.result.outputs)]
-            if not ready:
-                raise ValueError(f"these wait for each other, or for what is not there: {sorted(waiting)}")
-            name = min(ready)
+            name = min(name for name, task in waiting.items() if _needs(task) <= set(self.result.outputs))
             self.result.parameters[name] = {}
             self.result.outputs[name] = self._task(name, waiting.pop(name))
 
     def _task(self, name: str, task: Document) -> dict[str, Document]:
-        if unknown := set(task) - _OF_TASKS:
-            raise ValueError(f"{name}: the fake does not support {sorted(unknown)}")
         component = self.spec["components"][task["componentRef"]["name"]]
-        executor = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]
+        executor = self.executors[component["executorLabel"]]
         if "resolver" in executor:
-            return self.service.metadata.resolve(executor["resolver"], self._artifacts(name, task, component))
-        parameters, artifacts = self._parameters(name, task, component), self._artifacts(name, task, component)
-        if "importer" in executor:
-            outputs = self._imported(executor["importer"], parameters, component)
-            return self._kept(outputs)
-        attempts = 1 + int(task.get("retryPolicy", {}).get("maxRetryCount", 0))
-        return self._kept(self._container(name, component, executor["container"], parameters, artifacts, attempts))
-
-    def _kept(self, outputs: dict[str, Document]) -> dict[str, Document]:
-        """Adds the outputs of a task that has succeeded to the metadata store."""
-        for artifact in outputs.values():
-            self.service.metadata.add(artifact)
-        return outputs
-
-    def _parameters(self, name: str, task: Document, component: Document) -> dict[str, Document]:
-        """Returns a task's parameters, each of the type that the component declares."""
-        values = {}
-        for key, source in task.get("inputs", {}).get("parameters", {}).items():
-            if "taskOutputParameter" in source:
-                output = source["taskOutputParameter"]
-                value = self.result.parameters[output["producerTask"]][output["outputParameterKey"]]
-            elif "componentInputParameter" in source:
-                value = self.parameters[source["componentInputParameter"]]
-            else:
-                value = source["runtimeValue"]["constantValue"]
-            values[key] = value
-        declared = component.get("inputDefinitions", {}).get("parameters", {})
-        kinds = {key: {_KINDS[parameter["type"]]} for key, parameter in declared.items()}
-        if kinds != {key: set(value) for key, value in values.items()}:
-            raise ValueError(f"{name}: its parameters are {values}, and its component declares {declared}")
-        return values
-
-    def _artifacts(self, name: str, task: Document, component: Document) -> dict[str, Document]:
-        """Returns a task's input artifacts; an input that was not found has none."""
+            return {}
+        inputs = task.get("inputs", {})
+        parameters = {key: self._parameter(source) for key, source in inputs.get("parameters", {}).items()}
         artifacts = {}
-        for key, source in task.get("inputs", {}).get("artifacts", {}).items():
+        for key, source in inputs.get("artifacts", {}).items():
             output = source["taskOutputArtifact"]
             artifacts[key] = self.result.outputs[output["producerTask"]].get(output["outputArtifactKey"])
-        declared = component.get("inputDefinitions", {}).get("artifacts", {})
-        if set(artifacts) != set(declared):
-            raise ValueError(f"{name}: its artifacts are {sorted(artifacts)}, and its component declares {sorted(declared)}")
-        return {key: artifact for key, artifact in artifacts.items() if artifact}
+        attempts = 1 + task.get("retryPolicy", {}).get("maxRetryCount", 0)
+        found = {key: {"artifacts": [artifact]} for key, artifact in artifacts.items() if artifact}
+        read = {"parameters": parameters, "artifacts": found}
+        return self._container(name, component.get("outputDefinitions", {}), executor["container"], read, attempts)
 
-    def _imported(self, importer: Document, parameters: Mapping[str, Document], component: Document) -> dict[str, Document]:
-        address = importer["artifactUri"]
-        if "runtimeParameter" in address:
-            uri = parameters[address["runtimeParameter"]]["stringValue"]
-        else:
-            uri = address["constantValue"]["stringValue"]
-        (key,) = component["outputDefinitions"]["artifacts"]
-        metadata = {"metadata": importer["metadata"]} if "metadata" in importer else {}
-        return {key: {"name": self.service.new_name(), "uri": uri, "type": importer["typeSchema"], **metadata}}
+    def _parameter(self, source: Document) -> Document:
+        if "taskOutputParameter" in source:
+            output = source["taskOutputParameter"]
+            return self.result.parameters[output["producerTask"]][output["outputParameterKey"]]
+        if "componentInputParameter" in source:
+            return self.parameters[source["componentInputParameter"]]
+        value: Document = source["runtimeValue"]["constantValue"]
+        return value
+
+    def _name(self) -> str:
+        return f"projects/1/locations/l/metadataStores/default/artifacts/{next(self.ids)}"
 
     def _container(
-        self, name: str, component: Document, container: Document, parameters: Document, artifacts: Document, attempts: int
+        self, name: str, defined: Document, container: Document, inputs: Document, attempts: int
     ) -> dict[str, Document]:
         # A task's id is a signed 64-bit number.
         task_root = f"{self.root}/{name}_{int.from_bytes(os.urandom(8), 'big', signed=True)}"
-        defined = component.get("outputDefinitions", {})
+        output_file = f"{task_root}/executor_output.json"
+        places = {key: {"outputFile": f"{task_root}/{key}"} for key in defined.get("parameters", {})}
         outputs = {
-            key: {"name": self.service.new_name(), "uri": f"{task_root}/{key}", "type": definition["artifactType"]}
+            key: {"name": self._name(), "uri": f"{task_root}/{key}", "type": definition["artifactType"]}
             for key, definition in defined.get("artifacts", {}).items()
         }
-        output_file = f"{task_root}/executor_output.json"
-        # A bucket has no folders to create before a write.
-        for artifact in outputs.values():
+        for artifact in outputs.values():  # a bucket has no folders to create before a write
             _path(artifact["uri"]).mkdir(parents=True)
-        driver = container.get("lifecycle", {}).get("preCacheCheck")
-        inputs = {"parameters": parameters, "artifacts": {key: {"artifacts": [one]} for key, one in artifacts.items()}}
 
-        def executor_input() -> Document:
-            places = {key: {"outputFile": f"{task_root}/{key}"} for key in defined.get("parameters", {})}
-            declared = {"artifacts": {key: {"artifacts": [one]} for key, one in outputs.items()}, "parameters": places}
-            return {"inputs": inputs, "outputs": {**declared, "outputFile": output_file}}
+        def run(command: list[str]) -> None:
+            listed = {key: {"artifacts": [one]} for key, one in outputs.items()}
+            declared = {"artifacts": listed, "parameters": places, "outputFile": output_file}
+            self._process(name, command, container, {"inputs": inputs, "outputs": declared})
 
         self.result.tasks.append(name)
         self.result.logs[name] = ""
-        if driver:
-            self._process(name, [*driver["command"], *driver["args"]], container, executor_input())
-            # Its parameters are only for readers of the file. The service updates the
-            # artifacts before the executor starts.
-            outputs = _read_output(name, _path(output_file), outputs)[0]
-        self.result.inputs[name] = executor_input()
+        if driver := container.get("lifecycle", {}).get("preCacheCheck"):
+            run([*driver["command"], *driver["args"]])
+            outputs = _read_output(_path(output_file), outputs)[0]  # before the executor starts
         for attempts_left in reversed(range(attempts)):
             try:
-                self._process(name, [*container["command"], *container["args"]], container, executor_input())
+                run([*container["command"], *container["args"]])
                 break
             except TaskError:
                 if not attempts_left:
                     raise
-        outputs, self.result.parameters[name] = _read_output(name, _path(output_file), outputs)
+        outputs, self.result.parameters[name] = _read_output(_path(output_file), outputs)
         return outputs
 
     def _process(self, name: str, command: list[str], container: Document, executor_input: Document) -> None:
         """Runs a task's container until it ends."""
-        message = json_format.ParseDict(executor_input, pb.ExecutorInput())
-        command = [argument.replace("{{$}}", json_format.MessageToJson(message, indent=None)) for argument in command]
-        if unknown := [argument for argument in command if re.search(r"\{\{\$\.", argument)]:
-            raise ValueError(f"{name}: the fake has no such placeholders: {unknown}")
-        is_python = command[0] == "python"
-        if is_python:
-            command[:1] = [
-                sys.executable,
-                str(Path(__file__).with_name("connected.py")),
-                *self.service.connected.get(name, ()),
-            ]
-        environment = {**os.environ, **self.service.environment}
-        environment |= {variable["name"]: variable["value"] for variable in container.get("env", ())}
-        log = self.service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log"
-        with log.open("wb") as stream:
-            process: subprocess.Popen[bytes] | ForkedProcess
-            if is_python and self.service.forked and name not in self.service.new_processes:
-                process = self.service.forked.start(command[1:], environment, self.service.folder, stream, ends_session=True)
-            else:
-                process = subprocess.Popen(
-                    command,
-                    env=environment,
-                    cwd=self.service.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+        service = self.service
+        message = json_format.MessageToJson(json_format.ParseDict(executor_input, pb.ExecutorInput()), indent=None)
+        python, *arguments = [argument.replace("{{$}}", message) for argument in command]
+        assert python == "python", command
+        arguments = [str(Path(__file__).with_name("connected.py")), *service.connected.get(name, ()), *arguments]
+        variables = {variable["name"]: variable["value"] for variable in container.get("env", ())}
+        forked = None if name in service.new_processes else service.forked
+        with (service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log").open("wb") as log:
+            process = start_process(arguments, {**service.environment, **variables}, log, forked)
             try:
-                self.service.on_start(name, process)
+                service.on_start(name, process)
                 process.wait(TASK_SECONDS)
             finally:
-                # Nothing in a container outlives its first process.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        text = log.read_text(errors="replace")
+                kill_process(process)
+        text = Path(log.name).read_text(errors="replace")
         self.result.logs[name] += text
         if process.returncode:
-            raise TaskError(name, text)
+            raise TaskError(f"{name} failed:\n{text[-6000:]}")
 
 
 def _needs(task: Document) -> set[str]:
@@ -317,26 +186,12 @@ def _needs(task: Document) -> set[str]:
     return needed | {one["taskOutputParameter"]["producerTask"] for one in parameters if "taskOutputParameter" in one}
 
 
-def _read_output(name: str, file: Path, outputs: Mapping[str, Document]) -> tuple[dict[str, Document], dict[str, Document]]:
+def _read_output(file: Path, outputs: Mapping[str, Document]) -> tuple[dict[str, Document], dict[str, Document]]:
     """Reads a task's ExecutorOutput: its changed artifacts, and its parameters."""
     output: Document = json_format.MessageToDict(json_format.Parse(file.read_text(), pb.ExecutorOutput()))
-    artifacts = dict(outputs)
-    for key, listed in output.get("artifacts", {}).items():
-        (reported,) = listed["artifacts"]
-        if key not in outputs or reported.get("name") not in (None, outputs[key]["name"]):
-            raise ValueError(f"{name}: it has no output {key} of the name {reported.get('name')}")
-        if len(json.dumps(reported.get("metadata", {}))) > METADATA_BYTES:
-            raise ValueError(f"{name}: the metadata of {key} are more than an artifact can have")
-        artifacts[key] = {**outputs[key], **reported}
-    values = {key: _value(value) for key, value in output.get("parameterValues", {}).items()}
-    return artifacts, {**values, **output.get("parameters", {})}
-
-
-def _value(value: Any) -> Document:
-    """Returns a plain value as a Value of schema 2.0.0."""
-    if isinstance(value, str):
-        return {"stringValue": value}
-    return {"intValue": str(int(value))} if float(value).is_integer() else {"doubleValue": value}
+    artifacts = {key: listed["artifacts"][0] for key, listed in output.get("artifacts", {}).items()}
+    changed = {key: {**artifact, **artifacts.get(key, {})} for key, artifact in outputs.items()}
+    return changed, output.get("parameters", {})
 
 
 def _path(address: str) -> Path:

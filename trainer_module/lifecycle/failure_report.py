@@ -3,8 +3,6 @@
 import json
 from dataclasses import asdict, dataclass
 
-from tfx_distribute.trainer_module.lifecycle import atomic_files
-
 # Environment variable: path or address of the file; if unset, nothing is written.
 ERROR_FILE_VARIABLE = "TFX_DISTRIBUTE_ERROR"
 
@@ -28,6 +26,8 @@ class Failure:
 
         Several processes may share the file: the first final failure stays.
         """
+        from tfx_distribute.trainer_module.lifecycle import atomic_files  # imports TensorFlow
+
         previous = Failure.read(path)
         if previous is None or not previous.final:
             atomic_files.write(path, json.dumps(asdict(self)))
@@ -35,6 +35,8 @@ class Failure:
     @staticmethod
     def read(path: str) -> "Failure | None":
         """Returns the failure in a file; None if there is none or it is unreadable."""
+        from tfx_distribute.trainer_module.lifecycle import atomic_files
+
         try:
             return Failure(**json.loads(atomic_files.read(path) or ""))
         except (ValueError, TypeError):

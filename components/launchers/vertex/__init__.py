@@ -1,6 +1,5 @@
-"""Runs a training cluster as a CustomJob of Vertex AI.
+"""Trains in a CustomJob of Vertex AI.
 
-`launcher.py` creates, follows and ends it. `spec.py` makes what is sent, `client.py`
-sends requests to Vertex AI, `status.py` interprets the answers, and `service_errors.py`
-tells the service's errors apart.
+`launcher.py` makes the request, without a client of Google Cloud; `custom_job.py` sends
+it and follows the job; `service.py` is what all requests to Vertex AI share.
 """

@@ -1,171 +1,196 @@
-"""Launches a training cluster as a CustomJob on Vertex AI.
+"""Runs a training as a CustomJob of Vertex AI. Imports no client of Google Cloud.
 
-Creates the CustomJob, follows it until it ends, and cancels it if it must not continue.
+A machine's role follows from the position of its worker pool in the list: chief,
+workers, parameter servers or reduction servers, evaluator. Source:
+https://cloud.google.com/vertex-ai/docs/training/distributed-training
 """
 
-import time
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-from absl import logging
-from google.cloud.aiplatform_v1.types import CustomJob, JobState
+from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings, Request, State, Training
+from tfx_distribute.trainer_module.job import strategy_info
+from tfx_distribute.trainer_module.job.cluster import (
+    CHIEF,
+    EVALUATOR,
+    PARAMETER_SERVER,
+    REQUESTED_GPUS,
+    WORKER,
+    ClusterTask,
+    replicas_of_roles,
+    uses_accelerators,
+)
+from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE
 
-from tfx_distribute.components.launchers.custom_job import status as custom_job_status
-from tfx_distribute.components.launchers.custom_job.client import CustomJobClient
-from tfx_distribute.components.launchers.custom_job.error_file import ErrorFile
-from tfx_distribute.components.launchers.custom_job.spec import TRAINING_LABEL, CustomJobSettings
-from tfx_distribute.components.launchers.restart_budget import RestartBudget
-from tfx_distribute.components.launchers.sigterm import terminable
-from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
+if TYPE_CHECKING:
+    from tfx_distribute.components.launchers.vertex.custom_job import FollowedJob
 
-POLL_SECONDS = 10.0
-# The service sets the error of a failed job about a minute after its state. Source:
-# https://cloud.google.com/vertex-ai/docs/training/understanding-training-service
-ERROR_SECONDS = 180.0
-
-
-def launch(
-    spec: dict[str, Any], settings: CustomJobSettings, restarts: RestartBudget, error_file: str, *, has_result: bool = False
-) -> None:
-    """Trains in a CustomJob, and returns when it has succeeded.
-
-    There may be a job of the same training from an earlier attempt of this step. If it
-    is still running, it is followed; if it has ended, another one is created.
-
-    Args:
-      spec: The CustomJob, as `spec.make_spec` returns it.
-      settings: Project and region of the job.
-      restarts: How many times to create another job after a failure that may not
-        happen again. Each continues from the last save.
-      error_file: Path or address where a process reports that it failed for good.
-      has_result: True if an earlier attempt has left the result. Then no job is
-        created; only one that is still running is followed.
-
-    Raises:
-      ConfigurationError: The job cannot be created.
-      NoRoomError: A quota is used up.
-      TrainingError: The job failed or was deleted.
-    """
-    jobs = CustomJobClient(settings.project, settings.location)
-    with terminable():
-        watcher = _JobWatcher(jobs, spec, ErrorFile(error_file))
-        try:
-            has_ended = not watcher.start(has_result)
-            while not (has_ended or watcher.follow()):
-                if not restarts.spend():
-                    raise TrainingError(f"{watcher.why}\nAll {restarts.max_restarts} restarts (max_restarts) are used up")
-                logging.warning("%s; starting it again from its last save", watcher.why)
-                watcher.create()
-        except BaseException as error:
-            watcher.cancel(has_time=isinstance(error, Exception))  # a signal gives little
-            raise
+# It has a command of its own. Source:
+# https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
+REDUCTION_SERVER_IMAGE = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
+POOLS = (CHIEF, WORKER, PARAMETER_SERVER, EVALUATOR)
+TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step finds its job
 
 
-class _JobWatcher:
-    """Starts the CustomJobs of one training, one after another, and follows them.
+@dataclass(frozen=True, kw_only=True)
+class VertexTrainingSettings(LauncherSettings):
+    """Settings of training on Vertex AI: machines, network and service account.
 
-    Args:
-      jobs: Client of the CustomJobs.
-      spec: CustomJob to create each job from.
-      error_file: Where a process reports that it failed for good.
+    MachineSpec, DiskSpec, Scheduling, PscInterfaceConfig and EncryptionSpec are
+    messages of version 1 of its API, as JSON values.
 
     Attributes:
-      why: Why the last job failed.
+      project: Google Cloud project.
+      location: Region of the project.
+      image: Container image of training processes.
+      worker: MachineSpec of each training process and of the evaluator.
+      parameter_server: MachineSpec of each parameter server, and of a chief that only
+        coordinates.
+      reduction_server: MachineSpec of reduction servers.
+      reduction_server_replica_count: Number of reduction servers, if `all_reduce` asks
+        for them.
+      disk_spec: DiskSpec of machines like `worker`; empty for the service's default.
+      parameter_server_disk_spec: DiskSpec of machines like `parameter_server`.
+      scheduling: Scheduling of the job; empty for the service's default.
+      service_account: Service account of the processes; None for the service's default.
+      network: Network that the machines are peered with; None for none.
+      psc_interface_config: PscInterfaceConfig of the job; empty for none.
+      tensorboard: Vertex AI TensorBoard instance that also gets the logs; None for
+        none.
+      encryption_spec: EncryptionSpec of the job; empty for none.
+      labels: Labels of the job.
+      environment: Environment variables of training processes.
+      training: As in `LauncherSettings`, or `custom_job`.
+      start_timeout_seconds: No limit: the service has its own.
     """
 
-    def __init__(self, jobs: CustomJobClient, spec: dict[str, Any], error_file: ErrorFile):
-        self._jobs = jobs
-        self._spec = spec
-        self._training = spec["labels"][TRAINING_LABEL]
-        self._error_file = error_file
-        self._job: CustomJob | None = None
-        self.why = ""
+    project: str
+    location: str
+    image: str
+    worker: Mapping[str, Any]
+    parameter_server: Mapping[str, Any]
+    reduction_server: Mapping[str, Any] = field(default_factory=dict)
+    reduction_server_replica_count: int = 0
+    disk_spec: Mapping[str, Any] = field(default_factory=dict)
+    parameter_server_disk_spec: Mapping[str, Any] = field(default_factory=dict)
+    scheduling: Mapping[str, Any] = field(default_factory=dict)
+    service_account: str | None = None
+    network: str | None = None
+    psc_interface_config: Mapping[str, Any] = field(default_factory=dict)
+    tensorboard: str | None = None
+    encryption_spec: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    training: Literal["auto", "step", "custom_job"] = "auto"
+    start_timeout_seconds: float = 0.0
 
-    def start(self, has_result: bool) -> bool:
-        """Creates a job, or takes over that of an earlier attempt.
+    LAUNCHER = "vertex"
+    ELSEWHERE = "custom_job"
 
-        Args:
-          has_result: True if an earlier attempt has left the result: no job is created.
 
-        Returns:
-          True if there is a job to follow.
+class VertexLauncher(Launcher[VertexTrainingSettings]):
+    """Runs a training as a CustomJob of Vertex AI.
+
+    ```python
+    launcher = VertexLauncher(settings)
+    follow(launcher, launcher.request(training), Limits(Restarts(3)))
+    ```
+
+    Args:
+      settings: Project, region and machines.
+    """
+
+    Settings = VertexTrainingSettings
+    poll_seconds = 10.0
+
+    def __init__(self, settings: VertexTrainingSettings):
+        super().__init__(settings)
+        self._job: FollowedJob | None = None
+
+    def request(self, training: Training) -> Request:
+        """Makes a CustomJob of the API, version 1, as JSON values."""
+        folder = training.job_address.rpartition("/")[0]
+        optional_fields = {
+            "scheduling": dict(self.settings.scheduling),
+            "service_account": self.settings.service_account,
+            "network": self.settings.network,
+            "psc_interface_config": dict(self.settings.psc_interface_config),
+            "tensorboard": self.settings.tensorboard,
+            # TensorBoard reads the logs from a folder below.
+            "base_output_directory": {"output_uri_prefix": folder} if self.settings.tensorboard else None,
+        }
+        request: Request = {
+            "display_name": training.name,
+            "labels": {**self.settings.labels, TRAINING_LABEL: training.name},
+            "job_spec": {
+                "worker_pool_specs": _make_pools(training, self.settings, f"{folder}/error.json"),
+                **{key: value for key, value in optional_fields.items() if value},
+            },
+        }
+        if self.settings.encryption_spec:
+            request["encryption_spec"] = dict(self.settings.encryption_spec)
+        return request
+
+    def address_of(self, name: str, task: ClusterTask) -> str:
+        """Returns an address like that which the service gives a process.
+
+        Source:
+        https://cloud.google.com/vertex-ai/docs/training/distributed-training#cluster-spec-format
         """
-        job = next(iter(self._jobs.list_jobs(self._training)), None)
-        if job and not custom_job_status.has_ended(job) and self._error_file.look():
-            # The service would restart the failed process for a while, in vain.
-            self._jobs.cancel(self._training, job.name)
-            job = self._jobs.get(job.name)
-        while job and job.state == JobState.JOB_STATE_CANCELLING:
-            time.sleep(POLL_SECONDS)
-            job = self._jobs.get(job.name)
-        if job and (not custom_job_status.has_ended(job) or (custom_job_status.has_succeeded(job) and has_result)):
-            logging.info("CustomJob %s of an earlier attempt: following it: %s", job.name, self._jobs.console_url(job))
-            self._job = job
-            return True
-        if not has_result:
-            self.create()
-        return not has_result
+        return f"cmle-training-workerpool{POOLS.index(task.role)}-{name.rpartition('-')[2]}-{task.index}:2222"
 
-    def create(self) -> None:
-        """Creates a job."""
-        self._error_file.remove()
-        self._job = None
-        self._job = self._jobs.create(self._spec)
-        logging.info("created CustomJob %s: %s", self._job.name, self._jobs.console_url(self._job))
+    def start(self, request: Request, has_result: bool) -> bool:
+        """Creates a job, or takes over that of an earlier attempt."""
+        from tfx_distribute.components.launchers.vertex.custom_job import FollowedJob
 
-    def follow(self) -> bool:
-        """Follows the job until it ends.
+        self._job = self._job or FollowedJob(self.settings, request, self.poll_seconds)
+        return self._job.start(has_result)
 
-        Returns:
-          True if it has succeeded, False if another job may succeed.
+    def state(self) -> State:
+        """Asks for the state of the job."""
+        assert self._job, "start comes first"
+        return self._job.state()
 
-        Raises:
-          TrainingError: It failed, and another job would fail too.
-        """
-        assert self._job is not None
-        name, logged_state = self._job.name, None
-        while True:
-            job = self._job = self._jobs.get(name)
-            if job.state != logged_state:
-                logged_state = job.state
-                logging.info("CustomJob %s: %s", name, custom_job_status.describe(job))
-            if custom_job_status.has_succeeded(job):
-                return True
-            if not custom_job_status.has_ended(job):
-                # The service would restart the process, and then the job, several
-                # times.
-                self._raise_if_final(self._error_file.look())
-                time.sleep(POLL_SECONDS)
-                continue
-            self._raise_if_final(self._error_file.read())
-            job = self._job = self._wait_for_error(job)
-            self.why = f"CustomJob {name} {custom_job_status.describe_failure(job)}"
-            if not custom_job_status.may_retry(job):
-                raise TrainingError(f"{self.why}\nits logs: {self._jobs.log_url(job)}")
-            return False
+    def news(self) -> list[str]:
+        """Returns nothing: the service reports only states."""
+        return []
 
-    def cancel(self, has_time: bool) -> None:
-        """Cancels the job, even if the service has not confirmed that it created it.
+    def stop(self, has_time: bool) -> None:
+        """Cancels the job."""
+        if self._job:
+            self._job.cancel(has_time)
 
-        Another job of the same training that is running belongs to another attempt.
 
-        Args:
-          has_time: True to repeat requests that the service does not answer.
-        """
-        if self._job is None or not custom_job_status.has_ended(self._job):
-            self._jobs.cancel(self._training, self._job and self._job.name, has_time=has_time)
+def _make_pools(training: Training, settings: VertexTrainingSettings, error_file: str) -> list[dict[str, Any]]:
+    """Makes the pools that a strategy needs, each at its position; others are empty."""
+    distribution = training.distribution
 
-    def _raise_if_final(self, failure: Failure | None) -> None:
-        """Raises what a process reported, if it reported that it failed for good."""
-        if failure and self._job:
-            raise TrainingError(
-                f"CustomJob {self._job.name} failed: {failure.message}\nits logs: {self._jobs.log_url(self._job)}"
-            )
+    def training_container(machine: Mapping[str, Any]) -> dict[str, Any]:
+        has_gpus = machine.get("accelerator_type", "").startswith("NVIDIA")
+        gpus = {REQUESTED_GPUS: str(machine["accelerator_count"])} if has_gpus else {}
+        variables = {**settings.environment, **training.environment, ERROR_FILE_VARIABLE: error_file, **gpus}
+        return {
+            "image_uri": settings.image,
+            "command": ["python", "-m", "tfx_distribute.trainer_module", "--job", training.job_address],
+            "env": [{"name": key, "value": value} for key, value in sorted(variables.items())],
+        }
 
-    def _wait_for_error(self, job: CustomJob) -> CustomJob:
-        """Returns a failed job with its error, which the service sets later."""
-        deadline = time.monotonic() + ERROR_SECONDS
-        while custom_job_status.lacks_error(job) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-            job = self._jobs.get(job.name)
-        return job
+    def pool(
+        machine: Mapping[str, Any], count: int, container: dict[str, Any], disk: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        spec = {"machine_spec": dict(machine), "replica_count": count, "container_spec": container}
+        return {**spec, "disk_spec": dict(disk)} if disk else spec
+
+    pools = {}
+    for role, count in replicas_of_roles(distribution).items():
+        if uses_accelerators(distribution, ClusterTask(role, 0)):
+            machine, disk = settings.worker, settings.disk_spec
+        else:
+            machine, disk = settings.parameter_server, settings.parameter_server_disk_spec
+        pools[role] = pool(machine, count, training_container(machine), disk)
+    if distribution.all_reduce == strategy_info.REDUCTION_SERVER:
+        container = {"image_uri": REDUCTION_SERVER_IMAGE}
+        pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, container)
+    last = max(POOLS.index(role) for role in pools)
+    return [pools.get(role, {}) for role in POOLS[: last + 1]]

@@ -1,34 +1,28 @@
-"""Submits a compiled pipeline to Vertex AI through its SDK and follows its run."""
+"""Submits compiled pipelines to Vertex AI; follows, lists and cancels their runs."""
 
 import contextlib
-import io
 import json
-import logging
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-import requests
-from google.api_core import exceptions
-from google.auth import exceptions as auth_exceptions
-from google.cloud import aiplatform
-from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail, PscInterfaceConfig
+from google.cloud.aiplatform import utils
+from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail, Schedule
+from google.protobuf import json_format
 
-from tfx_distribute.components.launchers.custom_job import service_errors
+from tfx_distribute.components.launchers.vertex import service
+from tfx_distribute.pipelines.runners.remote_runs import RemoteRun, RemoteRuns, RemoteTask, seconds_between
 from tfx_distribute.pipelines.runners.target import Submitted
-from tfx_distribute.pipelines.runners.vertex import arguments, storage_places
-from tfx_distribute.pipelines.runners.vertex.doctor import rest, storage_checks
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 POLL_SECONDS = 10.0
 SUCCESS_STATES = ("succeeded",)
 FINAL_STATES = (*SUCCESS_STATES, "failed", "cancelled")
+_VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,6 @@ class Run:
       document: The compiled pipeline, JSON.
       arguments: Values of the pipeline's parameters; others take their defaults.
       display_name: Name of the run; None for the pipeline's name.
-      experiment: Vertex AI experiment of the run; None for no experiment.
       job_id: Id of the job; None for the pipeline's name, the time and a random suffix.
       labels: Labels in addition to those of the target.
     """
@@ -49,211 +42,177 @@ class Run:
     document: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     display_name: str | None = None
-    experiment: str | None = None
     job_id: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Times of repeated runs; names are those of the SDK.
-
-    Attributes:
-      cron: Cron expression, such as `TZ=Europe/Zurich 0 3 * * 1-5`.
-      start_time: Start of the schedule, RFC 3339; None for now.
-      end_time: End of the schedule, RFC 3339; None for no end.
-      max_run_count: Maximum number of runs in all; None for any number.
-      max_concurrent_run_count: Maximum number of runs at a time.
-    """
-
-    cron: str
-    start_time: str | None = None
-    end_time: str | None = None
-    max_run_count: int | None = None
-    max_concurrent_run_count: int = 1
-
-
-class Pipelines:
-    """Vertex AI Pipelines of a project.
+class VertexRuns(RemoteRuns):
+    """The pipeline jobs of a project in a region.
 
     ```python
-    pipelines = Pipelines(target)
-    submitted = pipelines.submit(Run("mine", document))
-    state = pipelines.wait(submitted.id, print)
+    runs = VertexRuns("example-project", "europe-west4")
+    state = runs.wait(runs.submit(Run("mine", document), settings).id, print)
     ```
 
     Args:
-      target: Project, region, and settings of all runs.
+      project: Google Cloud project; None for that of the credentials.
+      region: Region; None for the SDK's default.
 
     Raises:
-      ConfigurationError: The region does not exist.
+      ConfigurationError: There are no credentials, or the region does not exist. So do
+        all methods if the service refuses, or does not answer.
     """
 
-    def __init__(self, target: VertexSettings):
-        self._target = target
-        self._where = f"{target.region} of project {target.project}"
-        initialize(target.project, target.region)
+    def __init__(self, project: str | None, region: str | None):
+        self._place = (project, region)
+        self._client, self._parent = service.connect(utils.PipelineJobClientWithOverride, project, region)
 
-    def submit(self, run: Run) -> Submitted:
-        """Runs a pipeline once.
+    def submit(self, run: Run, target: VertexSettings) -> Submitted:
+        """Runs a pipeline once."""
+        # Two people may submit in the same second.
+        job_id = run.job_id or f"{run.name}-{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}"
+        job = service.parse(PipelineJob, _make_job(run, target))
+        with _explaining_errors():
+            created = self._client.create_pipeline_job(
+                parent=self._parent, pipeline_job=job, pipeline_job_id=job_id, timeout=service.REQUEST_SECONDS
+            )
+        return Submitted(created.name, _make_address("runs", created.name))
 
-        Args:
-          run: The run to submit.
-
-        Raises:
-          ConfigurationError: The service refuses it.
-        """
-        self._check(run)
-        with explaining_errors(self._where):
-            job = self._make_job(run)
-            self._add_interface(job._gca_resource)
-            job.submit(service_account=self._target.service_account, network=self._target.network, experiment=run.experiment)
-        return Submitted(job.resource_name, _make_address("runs", job.resource_name))
-
-    def schedule(self, run: Run, schedule: Schedule) -> Submitted:
+    def schedule(self, run: Run, target: VertexSettings, times: Mapping[str, Any]) -> Submitted:
         """Creates a schedule that runs a pipeline repeatedly.
 
         Args:
           run: The run to repeat.
-          schedule: Times of the runs.
-
-        Raises:
-          ConfigurationError: The service refuses it.
+          target: Settings of all runs.
+          times: Fields of the API's Schedule, such as `cron` and `end_time`.
         """
-        self._check(run)
-        with explaining_errors(self._where):
-            created = aiplatform.PipelineJobSchedule(self._make_job(run), run.display_name or run.name)
-            self._add_interface(created._gca_resource.create_pipeline_job_request.pipeline_job)
-            created.create(
-                service_account=self._target.service_account,
-                network=self._target.network,
-                **{name: value for name, value in vars(schedule).items() if value is not None},
-            )
-        return Submitted(created.resource_name, _make_address("schedules", created.resource_name))
+        request = {"parent": self._parent, "pipeline_job": _make_job(run, target)}
+        name = run.display_name or run.name
+        document = {"max_concurrent_run_count": 1, **times, "display_name": name, "create_pipeline_job_request": request}
+        message = service.parse(Schedule, document)
+        client, _ = service.connect(utils.ScheduleClientWithOverride, *self._place)
+        with _explaining_errors():
+            created = client.create_schedule(parent=self._parent, schedule=message, timeout=service.REQUEST_SECONDS)
+        return Submitted(created.name, _make_address("schedules", created.name))
 
     def wait(self, run_id: str, report: Callable[[str], None]) -> str:
-        """Follows a run until it ends.
-
-        Args:
-          run_id: Resource name of the run's job.
-          report: Called with a line for each step whose state changes.
+        """Follows a run to its end; reports each change of a step's state.
 
         Returns:
           The final state, one of `FINAL_STATES`.
-
-        Raises:
-          ConfigurationError: The service has stopped answering.
         """
-        client = aiplatform.initializer.global_config.create_client(
-            client_class=aiplatform.utils.PipelineJobClientWithOverride
-        )
         states: dict[int, PipelineTaskDetail.State] = {}
-        run_task = run_id.rpartition("/")[2]  # the task of the whole run
         while True:
-            job = self._get_job(client, run_id)
-            for task in job.job_detail.task_details:
-                if task.task_name != run_task and states.get(task.task_id) != task.state:
+            job = _get(self._client, run_id)
+            for task in _tasks(job):
+                if states.get(task.task_id) != task.state:
                     states[task.task_id] = task.state
                     error = f": {task.error.message}" if task.error.message else ""
                     report(f"{task.task_name:28} {task.state.name.lower()}{error}")
-            state = str(job.state.name.removeprefix("PIPELINE_STATE_").lower())
+            state = _state(job)
             if state in FINAL_STATES:
                 if job.error.message:
                     report(job.error.message)
                 return state
             time.sleep(POLL_SECONDS)
 
-    def _check(self, run: Run) -> None:
-        """Refuses wrong arguments, and a bucket that the SDK would create."""
-        arguments.check(json.loads(run.document), run.arguments)
-        root = storage_places.bucket_of(self._target.pipeline_root)
-        check = storage_checks.bucket(root, self._target, in_region=bool(self._target.tensorboard))
-        with rest.make_session() as session:
-            finding = check.judge(rest.send_all(session, list(check.requests)))
-        if finding.status == "fail":
-            raise ConfigurationError(f"targets.vertex.pipeline_root: {finding.check} {finding.text}; {finding.remedy}")
+    def list_runs(self, limit: int) -> list[RemoteRun]:
+        """Returns jobs, the latest first."""
+        request = {"parent": self._parent, "order_by": "create_time desc"}
+        with _explaining_errors():
+            pager = service.call(lambda: self._client.list_pipeline_jobs(request, timeout=service.REQUEST_SECONDS))
+            return [_to_run(job) for job, _ in zip(pager, range(limit), strict=False)]
 
-    def _make_job(self, run: Run) -> aiplatform.PipelineJob:
-        # The SDK reads files only.
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / f"{run.name}.json"
-            file.write_text(run.document, encoding="utf-8")
-            return aiplatform.PipelineJob(
-                display_name=run.display_name or run.name,
-                template_path=str(file),
-                # The SDK's default has the time in seconds; two people may submit in
-                # the same second.
-                job_id=run.job_id or f"{run.name}-{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}",
-                pipeline_root=self._target.pipeline_root,
-                parameter_values=dict(run.arguments),
-                encryption_spec_key_name=self._target.encryption_spec_key_name,
-                labels={**self._target.labels, **run.labels},
-            )
+    def get(self, run_id: str) -> RemoteRun:
+        """Returns a job with its parameters and tasks."""
+        return _to_run(_get(self._client, self._name(run_id)))
 
-    def _add_interface(self, job: PipelineJob) -> None:
-        """Adds the interface to a network, for which the SDK has no argument."""
-        if self._target.psc_interface_config:
-            job.psc_interface_config = PscInterfaceConfig(self._target.psc_interface_config.model_dump())
+    def cancel(self, run_id: str) -> None:
+        """Asks Vertex AI to cancel a job."""
+        name = self._name(run_id)
+        with _explaining_errors():
+            service.call(lambda: self._client.cancel_pipeline_job(name=name, timeout=service.REQUEST_SECONDS))
 
-    def _get_job(self, client: Any, job_name: str) -> Any:
-        with explaining_errors(self._where):
-            return service_errors.call_vertex_ai(
-                lambda: client.get_pipeline_job(name=job_name, timeout=service_errors.REQUEST_SECONDS)
-            )
-
-
-def initialize(project: str | None, region: str | None) -> None:
-    """Sets the project and region of the SDK; None for its defaults.
-
-    Raises:
-      ConfigurationError: The region does not exist.
-    """
-    try:
-        aiplatform.init(project=project, location=region)
-    except ValueError as error:
-        raise ConfigurationError(f"--region: {region}: {error}") from error
+    def _name(self, run_id: str) -> str:
+        return run_id if "/" in run_id else f"{self._parent}/pipelineJobs/{run_id}"
 
 
 @contextlib.contextmanager
-def explaining_errors(where: str) -> Iterator[None]:
-    """Silences the SDK's output, and turns its errors into `ConfigurationError`.
-
-    Args:
-      where: Region and project, for messages.
-    """
-    sdk_logger = logging.getLogger("google.cloud.aiplatform")
-    sdk_logger.disabled = True
+def _explaining_errors() -> Iterator[None]:
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with service.explaining_errors():
             yield
-    except auth_exceptions.GoogleAuthError as error:
-        # The SDK hides missing credentials behind a missing project.
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise ConfigurationError(
-            f"there are no credentials for Google Cloud ({reason}); run `gcloud auth application-default login`, or have "
-            "GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
-        ) from error
-    except exceptions.Forbidden as error:
-        raise ConfigurationError(
-            f"--project: you may not run pipelines in {where} ({error.message}); you need the roles "
-            "roles/aiplatform.user, and roles/iam.serviceAccountUser on the service account"
-        ) from error
-    except (*service_errors.UNAVAILABLE, TrainingError) as error:
-        raise ConfigurationError(f"Vertex AI in {where} does not answer: {error}") from error
-    except exceptions.BadRequest as error:
-        remedy = service_errors.find_act_as_remedy(error.message, "you")
-        raise ConfigurationError(f"Vertex AI in {where} refuses: {error.message}{remedy}") from error
-    except exceptions.GoogleAPICallError as error:
-        raise ConfigurationError(f"Vertex AI in {where} refuses: {error.message}") from error
-    except requests.exceptions.RequestException as error:
-        raise ConfigurationError(f"Vertex AI in {where} does not answer: {error}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"the SDK of Vertex AI refuses: {error}") from error
-    finally:
-        sdk_logger.disabled = False
+    except TrainingError as error:  # a used-up quota, or no answer for long
+        raise ConfigurationError(str(error)) from error
+
+
+def _make_job(run: Run, target: VertexSettings) -> dict[str, Any]:
+    """Returns the compiled PipelineJob with the settings of this run, JSON."""
+    job = json.loads(run.document)
+    declared = job["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
+    for name in run.arguments:
+        if name not in declared:
+            raise ConfigurationError(f"{name}: the pipeline has no such parameter; it has {', '.join(sorted(declared))}")
+    values = {name: {_VALUES[declared[name]["type"]]: value} for name, value in run.arguments.items()}
+    config = job["runtimeConfig"]
+    job["displayName"] = run.display_name or run.name
+    job["labels"] = {**job.get("labels", {}), **target.labels, **run.labels}
+    job["runtimeConfig"] = {
+        "gcsOutputDirectory": target.pipeline_root,
+        "parameters": {**config.get("parameters", {}), **values},
+    }
+    key = target.encryption_spec_key_name
+    optional_fields = {
+        "serviceAccount": target.service_account,
+        "network": target.network,
+        "encryptionSpec": {"kmsKeyName": key} if key else None,
+        "pscInterfaceConfig": target.psc_interface_config,
+    }
+    return {**job, **{name: value for name, value in optional_fields.items() if value}}
+
+
+def _get(client: Any, name: str) -> PipelineJob:
+    with _explaining_errors():
+        return service.call(lambda: client.get_pipeline_job(name=name, timeout=service.REQUEST_SECONDS))
+
+
+def _ident(job: PipelineJob) -> str:
+    return str(job.name.rpartition("/")[2])
+
+
+def _state(job: PipelineJob) -> str:
+    return str(job.state.name.removeprefix("PIPELINE_STATE_").lower())
+
+
+def _tasks(job: PipelineJob) -> list[PipelineTaskDetail]:
+    """Returns the tasks of a job, without that of the whole run."""
+    return [task for task in job.job_detail.task_details if task.task_name != _ident(job)]
+
+
+def _to_run(job: PipelineJob) -> RemoteRun:
+    tasks = tuple(
+        RemoteTask(
+            task.task_name,
+            task.state.name.lower(),
+            seconds_between(task.start_time or None, task.end_time or None),
+            task.error.message,
+        )
+        for task in _tasks(job)
+    )
+    config = json_format.MessageToDict(PipelineJob.pb(job).runtime_config)
+    parameters = {name: next(iter(value.values()), None) for name, value in config.get("parameters", {}).items()}
+    return RemoteRun(
+        id=_ident(job),
+        name=job.display_name or _ident(job),
+        state=_state(job),
+        started=job.create_time.timestamp() if job.create_time else None,
+        seconds=seconds_between(job.create_time or None, job.end_time or None),
+        parameters={**parameters, **config.get("parameterValues", {})},
+        tasks=tasks,
+        error=job.error.message,
+    )
 
 
 def _make_address(kind: str, name: str) -> str:
     _, project, _, location, _, number = name.split("/")
-    path = f"vertex-ai/locations/{location}/pipelines/{kind}/{number}"
-    return f"{service_errors.CONSOLE}/{path}?project={project}"
+    return f"{service.CONSOLE}/{location}/pipelines/{kind}/{number}?project={project}"

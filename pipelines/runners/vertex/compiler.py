@@ -16,7 +16,7 @@ from tfx.orchestration import pipeline as tfx_pipeline
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.runners import compiler as runners_compiler
 from tfx_distribute.pipelines.runners import pipeline_ir
-from tfx_distribute.pipelines.runners.vertex import checks, trainer_settings
+from tfx_distribute.pipelines.runners.vertex import checks
 from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec.machines import (
@@ -59,28 +59,18 @@ def compile_pipeline(
     resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None = None,
 ) -> Package:
-    """Compiles a TFX pipeline, from a pipeline file or written in Python.
+    """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`.
 
     Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
-    have their own.
-
-    Args:
-      pipeline: The pipeline; its components must be importable in the image.
-      settings: Settings of Vertex AI, with project and region.
-      resources: Component -> machine; `default` is that of all other components, and
-        `Trainer` that of Trainers without their own, and of Tuners.
-      defaults: Defaults of pipeline parameters that replace those of its
-        RuntimeParameters.
-
-    Raises:
-      ConfigurationError: The pipeline cannot run there.
+    have their own. `default` of `resources` is the machine of all other components, and
+    `Trainer` that of Trainers without their own, and of Tuners.
     """
     by_name = {component.id: component for component in pipeline.components}
     runners_compiler.check_resources(resources, by_name, PARAMETER_SERVER, TRAINER_STEP)
     defaults = runners_compiler.merge_defaults(by_name, defaults)
     name = pipeline.pipeline_info.pipeline_name
-    make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
-    checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
+    make_launcher = functools.partial(vertex_machines.launcher_settings, name, resources, settings)
+    checkpoint_dir = vertex_machines.checkpoint_dir(name, settings)
     with (
         runners_compiler.configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, defaults) as in_step,
         runners_compiler.fingerprinted_queries(pipeline) as unversioned,
@@ -118,9 +108,7 @@ def _resources(
     )
     # TFX itself ignores the platform_config of file-based ExampleGens.
     if own_spec is None and component.platform_config:
-        spec = dict(json_format.MessageToDict(component.platform_config))
-        checks.check_step_resources(runners_compiler.name_of_machine(component, resources), spec)
-        return spec
+        return dict(json_format.MessageToDict(component.platform_config))
     machine = own_spec or resources.get(DEFAULT) or MachineSpec()
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
     checks.check_step(runners_compiler.name_of_machine(component, resources) if own_spec else DEFAULT, machine)

@@ -1,41 +1,14 @@
 """Defines the settings of Vertex AI: `targets.vertex` of a pipeline file."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from tfx_distribute.pipelines.runners.settings import RemoteSettings
-from tfx_distribute.pipelines.spec.base import SpecModel
 from tfx_distribute.pipelines.spec.machines import BootDiskType
 
 Label = Annotated[str, Field(pattern=r"^[a-z][-_a-z0-9]{0,62}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[-_a-z0-9]{0,63}$")]
-
-
-class DnsPeeringConfig(SpecModel):
-    """A domain that is resolved by the Cloud DNS of another network."""
-
-    domain: str = Field(pattern=r"\.$")
-    """Suffix of DNS names, which ends with a dot: `internal.example.com.`."""
-    target_project: str
-    """Project with the Cloud DNS zone of the domain."""
-    target_network: str
-    """Name of that project's network that sees the zone."""
-
-
-class PscInterfaceConfig(SpecModel):
-    """A Private Service Connect interface, through which machines reach a network.
-
-    Names are those of the API's message `PscInterfaceConfig`.
-    """
-
-    network_attachment: str = Field(
-        pattern=r"^(projects/[^/]+/regions/[^/]+/networkAttachments/)?[a-z]([-a-z0-9]*[a-z0-9])?$"
-    )
-    """Network attachment in the region of the pipeline: its name, or
-    `projects/PROJECT/regions/REGION/networkAttachments/NAME`."""
-    dns_peering_configs: list[DnsPeeringConfig] = Field(default_factory=list)
-    """Domains that are resolved by another network's Cloud DNS."""
 
 
 class VertexSettings(RemoteSettings):
@@ -64,9 +37,10 @@ class VertexSettings(RemoteSettings):
     network: str | None = Field(None, pattern=r"^projects/[^/]+/global/networks/[^/]+$")
     """Network that steps and training are peered with:
     `projects/NUMBER/global/networks/NAME`, with the project's number."""
-    psc_interface_config: PscInterfaceConfig | None = None
+    psc_interface_config: dict[str, Any] = Field(default_factory=dict)
     """Private Service Connect interface of steps and training, in place of a peered
-    `network`."""
+    `network`: the API's message `PscInterfaceConfig`, such as
+    `{network_attachment: NAME}`."""
     encryption_spec_key_name: str | None = Field(
         None, pattern=r"^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$"
     )

@@ -1,6 +1,6 @@
 """Defines the target `vertex`: Vertex AI Pipelines."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +10,7 @@ from tfx_distribute.pipelines.runners.target import Package, RemoteTarget, follo
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
-    from tfx_distribute.pipelines.runners.finding import Finding
+    from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
     from tfx_distribute.pipelines.runners.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
@@ -24,14 +24,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
     name = "vertex"
     title = "Vertex AI"
     suffix = ".json"
-    setting_options = (
-        "project",
-        "region",
-        "network",
-        "encryption_spec_key_name",
-        "service_account",
-        "pipeline_root",
-    )
+    setting_options = ("project", "region", "network", "encryption_spec_key_name", "service_account", "pipeline_root")
     compile_options = (
         click.Option(["--project"], help="Vertex AI: Google Cloud project; default targets.vertex.project."),
         click.Option(["--region"], help="Vertex AI: Google Cloud region; default targets.vertex.region."),
@@ -47,12 +40,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         click.Option(["--start-time"], help="Vertex AI: first time of --cron, RFC 3339."),
         click.Option(["--end-time"], help="Vertex AI: last time of --cron, RFC 3339."),
         click.Option(["--max-run-count"], type=click.IntRange(1), help="Vertex AI: total number of runs of --cron."),
-        click.Option(
-            ["--max-concurrent-run-count"],
-            type=click.IntRange(1),
-            help="Vertex AI: runs of --cron at a time; default 1.",
-        ),
-        click.Option(["--skip-checks"], is_flag=True, help="Vertex AI: submit without the checks of `doctor`."),
+        click.Option(["--max-concurrent-run-count"], type=click.IntRange(1), help="Vertex AI: runs of --cron at a time."),
     )
 
     run_options = ("project", "region")
@@ -69,16 +57,13 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         """Checks that options of one run and those of a schedule are not mixed."""
         from tfx_distribute.trainer_module.errors import ConfigurationError
 
-        if options.get("cron") is not None:
-            for name in ("wait", "experiment", "job_id"):
-                if options.get(name):
-                    raise ConfigurationError(
-                        f"{_flag(name)}: is for one run, and --cron makes a schedule; leave one of them out"
-                    )
-        else:
-            for name in _SCHEDULE:
-                if options.get(name) is not None:
-                    raise ConfigurationError(f"{_flag(name)}: belongs to a schedule; write --cron too")
+        if options.get("experiment"):
+            raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
+        is_schedule = options.get("cron") is not None
+        for name in ("wait", "job_id") if is_schedule else _SCHEDULE:
+            if options.get(name):
+                reason = "is for one run, without --cron" if is_schedule else "belongs to a schedule; write --cron too"
+                raise ConfigurationError(f"--{name.replace('_', '-')}: {reason}")
 
     def validate(self) -> "VertexSettings":
         """Checks the settings, the machines, and that steps can reach the data."""
@@ -87,29 +72,18 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         return checks.validate(self.spec)
 
     def find_warnings(self) -> list[str]:
-        """Returns which machines may not start, and what is idle."""
-        from tfx_distribute.pipelines.runners.vertex import checks
+        """Returns which devices of the training machines are idle."""
+        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
-        return checks.find_warnings(self.spec, self.settings)
+        worker = machine_of(self.spec.resources, TRAINER)
+        return machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
 
-    def launcher_settings(self) -> "VertexSettings":
+    def launcher_settings(self) -> "VertexTrainingSettings":
         """Returns the machines that train."""
-        from tfx_distribute.pipelines.runners.vertex import trainer_settings
+        from tfx_distribute.pipelines.runners.vertex import machines
 
-        return trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
-
-    def diagnose(self) -> "Iterator[Finding]":
-        """Checks the project for the pipeline; see `doctor.diagnosis`."""
-        from tfx_distribute.pipelines.runners.vertex.doctor import diagnosis
-
-        yield from diagnosis.diagnose(self.spec, self.settings, self.launches())
-
-    def make_manifests(self) -> str:
-        """Returns `gcloud` commands that grant the roles of this pipeline."""
-        from tfx_distribute.pipelines.runners.vertex import access
-
-        grants = access.find_grants(self.spec, self.settings, trains_remotely=self.launches() is not None)
-        return access.make_script(self.spec.name, str(self.settings.project), grants)
+        return machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
     def compile_pipeline(
@@ -127,15 +101,12 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to Vertex AI."""
-        from tfx_distribute.pipelines.runners.vertex.runs import VertexRuns
+        from tfx_distribute.pipelines.runners.vertex.client import VertexRuns
 
         return VertexRuns(options.get("project"), options.get("region"))
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
-        """Runs the pipeline once, or with the option `cron` on a schedule.
-
-        Checks the project first, unless the option `skip_checks` is set.
-        """
+        """Runs the pipeline once, or with the option `cron` on a schedule."""
         from tfx_distribute.pipelines.runners.vertex import client
 
         run = client.Run(
@@ -144,40 +115,12 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             arguments=arguments,
             display_name=self.options.get("run_name"),
             job_id=self.options.get("job_id"),
-            experiment=self.options.get("experiment"),
-            labels=_parse_labels(self.options.get("labels") or ()),
+            labels=dict(label.partition("=")[::2] for label in self.options.get("labels") or ()),
         )
-        pipelines = client.Pipelines(self.settings)
-        if not self.options.get("skip_checks"):
-            self._check_project()
+        pipelines = client.VertexRuns(self.settings.project, self.settings.region)
         if cron := self.options.get("cron"):
-            limits = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
-            schedule = pipelines.schedule(run, client.Schedule(cron, **limits))
-            report(f"schedule {schedule.address}")
+            times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
+            report(f"schedule {pipelines.schedule(run, self.settings, {'cron': cron, **times}).address}")
             return True
-        submitted = pipelines.submit(run)
+        submitted = pipelines.submit(run, self.settings)
         return follow(submitted, pipelines.wait if wait else None, client.SUCCESS_STATES, report)
-
-    def _check_project(self) -> None:
-        """Raises ConfigurationError if the run would fail in this project."""
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
-        failures = [finding for finding in self.diagnose() if finding.status == "fail"]
-        if failures:
-            lines = "".join(f"\n  {finding.check}: {finding.text}; {finding.remedy}" for finding in failures)
-            raise ConfigurationError(
-                f"the run would fail in project {self.settings.project} (--skip-checks submits it anyway):{lines}"
-            )
-
-
-def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"
-
-
-def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
-    for label in labels:
-        if "=" not in label:
-            raise ConfigurationError(f"--labels: {label!r} is not a label; write KEY=VALUE")
-    return dict(label.split("=", 1) for label in labels)

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tfx_distribute.pipelines.runners import pipeline_ir, tfx_pipeline
-from tfx_distribute.pipelines.runners.vertex import trainer_settings
+from tfx_distribute.pipelines.runners.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
 from tfx_distribute.pipelines.spec import loader
@@ -184,7 +184,7 @@ def test_disks_are_those_of_the_pool_that_they_are_given_for(tmp_path):
 
 def test_machines_that_do_not_start_from_the_usual_disk():
     resources = {"Trainer": MachineSpec(machine_type="n4-standard-8"), "ParameterServer": MachineSpec(cpu="4")}
-    launcher = trainer_settings.launcher("p", resources, VertexSettings(**TARGET))
+    launcher = vertex_machines.launcher_settings("p", resources, VertexSettings(**TARGET))
     assert launcher.disk_spec == {"boot_disk_type": "hyperdisk-balanced"}
     assert launcher.parameter_server_disk_spec == {}
 

@@ -7,7 +7,7 @@ from tfx.dsl.input_resolution.strategies import latest_artifact_strategy
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types import channel, standard_artifacts
 
-from tfx_distribute.components.launchers import settings
+from tfx_distribute.components.launchers import registry
 from tfx_distribute.pipelines.runners.vertex import compiler
 from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
 from tfx_distribute.pipelines.spec.machines import MachineSpec
@@ -31,7 +31,7 @@ def test_each_trainer_has_its_machine_and_its_folder():
             key: value["runtimeValue"]["constantValue"].get("stringValue")
             for key, value in spec["root"]["dag"]["tasks"][name]["inputs"]["parameters"].items()
         }
-        launcher = settings.from_json(inputs["launcher"])
+        launcher = registry.from_json(inputs["launcher"])
         assert (launcher.worker, launcher.training) == ({"machine_type": worker}, training)
         assert inputs["checkpoint_dir"] == f"gs://bucket/root/by-hand/checkpoints/{name}"
 

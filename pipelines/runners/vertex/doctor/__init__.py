@@ -1,1 +1,0 @@
-"""Checks a Google Cloud project for a pipeline, before anything is billed."""
